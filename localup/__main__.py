@@ -15,7 +15,7 @@ from localup.etcd import Etcd
 from localup.karmada.summary import ALLOCATABLE
 from localup.processes import ProcessError
 from localup.progress import StepError
-from localup.realkarmada.programs import VARIABLE, Programs
+from localup.realkarmada.programs import KARMADA_BIN, Programs
 from localup.stack import Stack
 
 app = typer.Typer(
@@ -33,19 +33,19 @@ def localup() -> None:
 @app.command(name="binaries")
 def provide_binaries() -> None:
     """Build etcd, kube-apiserver and kube-controller-manager once (some minutes)."""
-    print(f"programs: {binaries.provide().folder}")
+    print(f"programs: {binaries.ensure_binaries().folder}")
 
 
 @app.command()
 def up(
     crds: Annotated[Path, typer.Option(help="A folder of definitions to use instead of the short ones.")] = CRDS,
     karmada_bin: Annotated[
-        Path | None, typer.Option(help="A folder with a real Karmada's programs, to run on it.", envvar=VARIABLE)
+        Path | None, typer.Option(help="A folder with a real Karmada's programs, to run on it.", envvar=KARMADA_BIN)
     ] = None,
 ) -> None:
     """Hold a control plane up until Ctrl-C."""
     karmada = Programs.found_in(karmada_bin) if karmada_bin else None
-    programs = binaries.provide()
+    programs = binaries.ensure_binaries()
     with Etcd(programs) as etcd, ControlPlane(etcd, crds=crds) as plane, contextlib.ExitStack() as stack:
         for identity in IDENTITIES:
             plane.kubeconfig(identity)
@@ -75,10 +75,10 @@ def demo(
 
     It ends with exit code 0 when all that it promises was seen, and with 1 and the reason otherwise.
     """
-    from localup.demo.command import Wishes, run  # noqa: PLC0415 - the ground alone does not need what stands on it
+    from localup.demo.command import DemoOptions, run  # noqa: PLC0415 - the ground alone does not need what stands on it
 
     karmada = Programs.found_in(karmada_bin) if karmada_bin else None
-    raise typer.Exit(run(Wishes(seconds or (300 if karmada else 120), keep, bare, karmada)))
+    raise typer.Exit(run(DemoOptions(seconds or (300 if karmada else 120), keep, bare, karmada)))
 
 
 def main() -> None:

@@ -19,16 +19,16 @@ Manifest = dict[str, Any]
 Answer = TypeVar("Answer")
 
 CRD_KIND: Final = "CustomResourceDefinition"
-_FIRST: Final = ("Namespace", CRD_KIND)
+_APPLIED_FIRST: Final = ("Namespace", CRD_KIND)
 # The one in C: the real definitions are a megabyte of YAML.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _POLL_SECONDS: Final = 0.05
 #: So many times its limit something is waited for at most while it progresses.
-_MOST_LIMITS: Final = 10
+_MAX_EXTENSIONS: Final = 10
 _NOT_FOUND: Final = 404
 
 
-class NotInTimeError(Exception):
+class WaitTimeoutError(Exception):
     """Something that was to happen did not happen in time."""
 
 
@@ -41,7 +41,7 @@ def wait_until(
     a slow machine that goes on is waited for.
     """
     began, before = time.monotonic(), progress() if progress else None
-    ends, latest = began + seconds, began + seconds * (_MOST_LIMITS if progress else 1)
+    ends, latest = began + seconds, began + seconds * (_MAX_EXTENSIONS if progress else 1)
     while True:
         if answer := question():
             return answer
@@ -52,7 +52,7 @@ def wait_until(
             waited = (
                 f"no progress for {seconds:g} s" if progress and now <= latest else f"not within {latest - began:g} s"
             )
-            raise NotInTimeError(f"{what}: {waited}")
+            raise WaitTimeoutError(f"{what}: {waited}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -62,10 +62,10 @@ def read_manifests(*places: Path) -> Iterator[Manifest]:
         for file in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
             with file.open() as text:
                 for found in yaml.load_all(text, Loader=_LOADER):
-                    yield from _unlisted(found)
+                    yield from _items(found)
 
 
-def _unlisted(found: Manifest | None) -> list[Manifest]:
+def _items(found: Manifest | None) -> list[Manifest]:
     """Return the objects of a document: none, one, or the items of a list as kubectl prints it."""
     if not found:
         return []
@@ -75,8 +75,8 @@ def _unlisted(found: Manifest | None) -> list[Manifest]:
 
 def apply(api: Api, manifests: Iterable[Manifest]) -> None:
     """Apply *manifests*, namespaces and definitions first, and return once the definitions are served."""
-    paths = _Paths(api)
-    for _, group in groupby(sorted(manifests, key=_rank), key=_rank):
+    paths = _ResourcePaths(api)
+    for _, group in groupby(sorted(manifests, key=_apply_order), key=_apply_order):
         batch = list(group)
         for manifest in batch:
             api.apply(paths.of(manifest), manifest)
@@ -90,12 +90,12 @@ def apply_files(api: Api, *places: Path) -> None:
     apply(api, read_manifests(*places))
 
 
-def _rank(manifest: Manifest) -> int:
+def _apply_order(manifest: Manifest) -> int:
     kind = manifest["kind"]
-    return _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
+    return _APPLIED_FIRST.index(kind) if kind in _APPLIED_FIRST else len(_APPLIED_FIRST)
 
 
-class _Paths:
+class _ResourcePaths:
     """Where objects live, learned from the server's discovery."""
 
     def __init__(self, api: Api) -> None:

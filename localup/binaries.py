@@ -48,10 +48,10 @@ class Binaries:
         return self.folder / "kube-controller-manager"
 
 
-def provide(say: Callable[[str], None] = print) -> Binaries:
+def ensure_binaries(say: Callable[[str], None] = print) -> Binaries:
     """Return the programs, built first where they are missing; that takes some minutes."""
     go = find_go()
-    binaries = Binaries(cache_folder() / "bin" / key(go.version))
+    binaries = Binaries(cache_folder() / "bin" / build_key(go.version))
     if missing(binaries):
         with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another run that is building")):
             if missing(binaries):  # the other run may have built them
@@ -65,7 +65,7 @@ def missing(binaries: Binaries) -> list[str]:
     return [name for name in _PROGRAMS if not (binaries.folder / name).exists()]
 
 
-def key(go_version: str) -> str:
+def build_key(go_version: str) -> str:
     """Return the name of the folder for the pins, the flags and a Go version."""
     parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
     parts += [repr((_flags(), _PROGRAMS, go_version, platform.system(), platform.machine())).encode()]

@@ -12,17 +12,17 @@ from localup.api import Api, ApiError
 from localup.apply import apply_files, wait_until
 from localup.binaries import Binaries
 from localup.credentials import Credentials, issue, write_kubeconfig
-from localup.processes import Service
+from localup.processes import ChildProcess
 from localup.runfolder import RunFolder
-from localup.server import Server, stopping_on_error
+from localup.server import Server, stop_on_error
 
 _HERE: Final = Path(__file__).parent
 _CHART: Final = _HERE.parent / "charts" / "volcano-global"
 CRDS: Final = _HERE / "crds"
 #: Ours come last: where the real ones are used, upstream's HyperJob is among them and lacks our fields.
 OUR_CRDS: Final = _CHART / "files" / "crds"
-RIGHTS: Final = ("rbac", "hyperjobs", "workloads")
-RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RIGHTS), _HERE / "manifests")
+RBAC_FILES: Final = ("rbac", "hyperjobs", "workloads")
+RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RBAC_FILES), _HERE / "manifests")
 _CONTROLLERS: Final = "namespace-controller,garbage-collector-controller,clusterrole-aggregation-controller"
 _APISERVER_FLAGS: Final = (
     "--bind-address=127.0.0.1",
@@ -58,7 +58,7 @@ rules:
 """
 
 
-class Store(Protocol):
+class EtcdServer(Protocol):
     """Where an API server keeps its objects: something like `localup.etcd.Etcd`, started."""
 
     @property
@@ -86,7 +86,7 @@ class ControlPlane:
         crds: The folder of definitions; ours are short, the real ones may be named instead.
     """
 
-    etcd: Store
+    etcd: EtcdServer
     _: KW_ONLY
     prefix: str = "/registry"
     controllers: bool = True
@@ -95,7 +95,7 @@ class ControlPlane:
     crds: Path = CRDS
     _folder: RunFolder | None = field(default=None, init=False)
     _server: Server | None = field(default=None, init=False)
-    _controllers: Service | None = field(default=None, init=False)
+    _controllers: ChildProcess | None = field(default=None, init=False)
     _credentials: Credentials | None = field(default=None, init=False)
     _admin: Api | None = field(default=None, init=False)
 
@@ -109,12 +109,12 @@ class ControlPlane:
     @property
     def folder(self) -> Path:
         """The folder of the run: keys, kubeconfigs, logs."""
-        return _started(self._folder).path
+        return _require_started(self._folder).path
 
     @property
     def server(self) -> Server:
         """The API server's process."""
-        return _started(self._server)
+        return _require_started(self._server)
 
     @property
     def url(self) -> str:
@@ -124,7 +124,7 @@ class ControlPlane:
     @property
     def ca(self) -> str:
         """The certificate that the API server's own is signed with, as PEM."""
-        return _started(self._credentials).ca
+        return _require_started(self._credentials).ca
 
     @property
     def audit_log(self) -> Path:
@@ -134,15 +134,15 @@ class ControlPlane:
     @property
     def admin(self) -> Api:
         """A client with all rights."""
-        return _started(self._admin)
+        return _require_started(self._admin)
 
     def token(self, identity: str) -> str:
         """Return the bearer token of an identity."""
-        return _started(self._credentials).tokens[identity]
+        return _require_started(self._credentials).tokens[identity]
 
     def kubeconfig(self, identity: str) -> Path:
         """Return the kubeconfig file of an identity."""
-        return write_kubeconfig(_started(self._credentials), identity, url=self.url)
+        return write_kubeconfig(_require_started(self._credentials), identity, url=self.url)
 
     def client(self, identity: str) -> Api:
         """Return a client of an identity; the caller closes it."""
@@ -150,7 +150,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start it and return when its definitions are served and its roles bite."""
-        with stopping_on_error(self.stop):
+        with stop_on_error(self.stop):
             self._folder = RunFolder()
             self._folder.open()
             self._credentials = issue(self.folder)
@@ -175,7 +175,7 @@ class ControlPlane:
         """Start the controllers, anew if they run: they learn of new definitions at once only when they start."""
         if self._controllers:
             self._controllers.stop()
-        self._controllers = Service("kube-controller-manager", self.folder / "kube-controller-manager.log")
+        self._controllers = ChildProcess("kube-controller-manager", self.folder / "kube-controller-manager.log")
         self._controllers.start(self._controllers_command())
         wait_until(self._roles_are_aggregated, "kube-controller-manager at work")
 
@@ -198,7 +198,7 @@ class ControlPlane:
             f"--etcd-servers={self.etcd.url}",
             f"--etcd-prefix={self.prefix}",
             f"--secure-port={ports[0]}",
-            *_started(self._credentials).flags,
+            *_require_started(self._credentials).flags,
             *_APISERVER_FLAGS,
             *(audit if self.audit else ()),
             *self.flags,
@@ -220,15 +220,15 @@ class ControlPlane:
                 return False
 
     def _roles_are_aggregated(self) -> bool:
-        _started(self._controllers).check()
+        _require_started(self._controllers).check()
         role = self.admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/edit")
         return any("work.karmada.io" in rule.get("apiGroups", ()) for rule in role["rules"] or ())
 
 
-Part = TypeVar("Part")
+Component = TypeVar("Component")
 
 
-def _started(part: Part | None) -> Part:
+def _require_started(part: Component | None) -> Component:
     if part is None:
         raise RuntimeError("the control plane is not started; call start() first")
     return part

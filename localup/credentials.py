@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_LIFE: Final = dt.timedelta(days=30)
+_VALIDITY: Final = dt.timedelta(days=30)
 #: The name by which an API server calls Karmada's aggregated API server.
 AGGREGATED: Final = "karmada-aggregated-apiserver.karmada-system.svc"
 _FRONT_PROXY: Final = "front-proxy-client"
@@ -142,7 +142,7 @@ def _certificate(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + _LIFE)
+        .not_valid_after(now + _VALIDITY)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
     if issuer:

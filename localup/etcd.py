@@ -8,7 +8,7 @@ from typing import Self
 
 from localup.binaries import Binaries
 from localup.runfolder import RunFolder
-from localup.server import Server, stopping_on_error
+from localup.server import Server, stop_on_error
 
 
 class Etcd:
@@ -47,7 +47,7 @@ class Etcd:
 
     def start(self) -> None:
         """Start it with no data and wait until it answers."""
-        with stopping_on_error(self.stop):
+        with stop_on_error(self.stop):
             self._folder = RunFolder()
             self._folder.open()
             self._server = Server("etcd", self._folder.path / "etcd.log", count=2)

@@ -18,10 +18,10 @@ MODULE: Final = _MODULE / "helm"
 _PACKAGE: Final = "helm.sh/helm/v4/cmd/helm"
 
 
-def provide_helm(say: Callable[[str], None] = print) -> Path:
+def ensure_helm(say: Callable[[str], None] = print) -> Path:
     """Return the program, built first where it is missing; that takes about two minutes."""
     go = find_go()
-    program = cache_folder() / "bin" / key(go.version) / "helm"
+    program = cache_folder() / "bin" / build_key(go.version) / "helm"
     if not program.exists():
         with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another run that is building")):
             if not program.exists():
@@ -30,7 +30,7 @@ def provide_helm(say: Callable[[str], None] = print) -> Path:
     return program
 
 
-def key(go_version: str) -> str:
+def build_key(go_version: str) -> str:
     """Return the name of the folder for the pins, the flags and a Go version."""
     parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
     parts += [repr((_flags(), go_version, platform.system(), platform.machine())).encode()]

@@ -44,7 +44,7 @@ def spawn(
                 env=environment,
                 cwd=cwd,
                 start_new_session=True,
-                preexec_fn=_die_with(parent),  # noqa: PLW1509 - two system calls, no lock is taken after the fork
+                preexec_fn=_die_with_parent(parent),  # noqa: PLW1509 - two system calls, no lock is taken after the fork
             )
 
     started = _FORKER.submit(start)
@@ -53,11 +53,11 @@ def spawn(
     except OSError as error:
         raise ProcessError(f"cannot start {command[0]}: {error.strerror}") from error
     except BaseException:  # interrupted while it started
-        end(started.result(), grace_seconds=0)
+        terminate(started.result(), grace_seconds=0)
         raise
 
 
-def end(process: subprocess.Popen[bytes], *, grace_seconds: float) -> None:
+def terminate(process: subprocess.Popen[bytes], *, grace_seconds: float) -> None:
     """Ask the whole session of *process* to end, and kill what is left after the grace."""
     _signal_session(process, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -73,7 +73,7 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 @dataclass(slots=True)
-class Service:
+class ChildProcess:
     """A program that is to run until it is stopped."""
 
     name: str
@@ -104,7 +104,7 @@ class Service:
     def stop(self, *, grace_seconds: float = _GRACE_SECONDS) -> None:
         """End it in order; nothing happens when it runs no more."""
         if self._process:
-            end(self._process, grace_seconds=grace_seconds)
+            terminate(self._process, grace_seconds=grace_seconds)
         self._process = None
 
     def kill(self) -> None:
@@ -120,7 +120,7 @@ def _signal_session(process: subprocess.Popen[bytes], number: signal.Signals) ->
         os.killpg(process.pid, number)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def _die_with_parent(parent: int) -> Callable[[], None]:
     def arm() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above

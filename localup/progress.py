@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from localup.processes import ProcessError, end, spawn, tail
+from localup.processes import ProcessError, spawn, tail, terminate
 
 _TERMINAL_SECONDS: Final = 0.5
 _PLAIN_SECONDS: Final = 15.0
@@ -40,7 +40,7 @@ class Step:
 
 def run(command: Sequence[str | Path], step: Step, *, out: TextIO | None = None) -> None:
     """Run *command* to its end with a line about its progress."""
-    line = _Line(step.title, out or sys.stdout)
+    line = _ProgressLine(step.title, out or sys.stdout)
     try:
         process = spawn(command, log=step.log, environment=step.environment, cwd=step.cwd)
     except ProcessError as error:
@@ -49,7 +49,7 @@ def run(command: Sequence[str | Path], step: Step, *, out: TextIO | None = None)
         _wait(process, lambda: line.update(_last_line(step.log)), every=line.seconds)
     except BaseException:
         line.close("interrupted")
-        end(process, grace_seconds=0)
+        terminate(process, grace_seconds=0)
         raise
     if process.returncode:
         line.close("failed")
@@ -57,7 +57,7 @@ def run(command: Sequence[str | Path], step: Step, *, out: TextIO | None = None)
     line.close("done")
 
 
-class _Line:
+class _ProgressLine:
     """One line that is rewritten on a terminal, a new line now and then elsewhere."""
 
     def __init__(self, title: str, out: TextIO) -> None:

@@ -28,7 +28,7 @@ class RunFolder:
 
     def open(self) -> None:
         """Make it, and remove those whose run is over."""
-        sweep()
+        remove_stale_folders()
         self.path.mkdir(mode=0o700)
         self._lock = os.open(self.path / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -42,7 +42,7 @@ class RunFolder:
             self._lock = None
 
 
-def sweep() -> None:
+def remove_stale_folders() -> None:
     """Remove the folders of runs that ended without removing them."""
     for owner in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_OWNER}"):
         with contextlib.suppress(OSError), owner.open("r+") as file:  # another account's, in use, or just gone

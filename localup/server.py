@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from localup import ports
-from localup.apply import NotInTimeError, wait_until
-from localup.processes import ProcessError, Service, tail
+from localup.apply import WaitTimeoutError, wait_until
+from localup.processes import ChildProcess, ProcessError, tail
 
 _ATTEMPTS: Final = 3
 _READY_SECONDS: Final = 60.0
@@ -26,7 +26,7 @@ class Server:
     """
 
     def __init__(self, name: str, log: Path, *, count: int = 1) -> None:
-        self._service = Service(name, log)
+        self._service = ChildProcess(name, log)
         self._count = count
         self.ports: list[int] = []
 
@@ -86,7 +86,7 @@ class Server:
 
         try:
             wait_until(answers, f"{self._service.name} ready", seconds=_READY_SECONDS, progress=self._progress)
-        except NotInTimeError as error:
+        except WaitTimeoutError as error:
             raise ProcessError(f"{error}; its last lines:\n{tail(self._service.log)}") from error
 
     def _progress(self) -> int:
@@ -96,7 +96,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def stopping_on_error(stop: Callable[[], None]) -> Iterator[None]:
+def stop_on_error(stop: Callable[[], None]) -> Iterator[None]:
     """Call *stop* when the start inside fails or is interrupted."""
     try:
         yield

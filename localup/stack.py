@@ -13,21 +13,21 @@ from localup import ports
 from localup.api import Api, ApiError
 from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
-from localup.part import Command, Options, Part, answers_ready, run
-from localup.realkarmada.crew import PROGRAMS, Crew
+from localup.managed_process import Command, ManagedProcess, ProcessOptions, is_http_ready, run_to_completion
+from localup.realkarmada.karmada_processes import PROGRAMS, KarmadaProcesses
 from localup.realkarmada.programs import Programs
-from localup.server import stopping_on_error
+from localup.server import stop_on_error
 
 CHART: Final = Path(__file__).parents[1] / "charts" / "volcano-global" / "files"
 POLICIES: Final = CHART / "policies.yaml"
 QUOTA_POLICIES: Final = CHART / "quota-policies.yaml"
 RESERVED_POLICIES: Final = CHART / "reserved-policies.yaml"
-REGISTRATION: Final = CHART / "webhooks.yaml"
+WEBHOOK_CONFIGURATIONS: Final = CHART / "webhooks.yaml"
 
-_ADDRESS: Final = "https://webhook.invalid"
+_PLACEHOLDER_URL: Final = "https://webhook.invalid"
 _BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/namespaces/localup-probe/resourcebindings?dryRun=All"
 _JOBS: Final = "/apis/batch.volcano.sh/v1alpha1/namespaces/localup-probe/jobs?dryRun=All"
-_LEFTOVERS: Final = tuple(
+_REGISTERED_OBJECTS: Final = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{path}"
     for path in (
         "mutatingwebhookconfigurations/volcano-global",
@@ -50,7 +50,7 @@ _LEFTOVERS: Final = tuple(
     )
 )
 _REMOVE_SECONDS: Final = 3
-_PARTS: Final = ("controller", "karmada", "webhook")
+_PROCESSES: Final = ("controller", "karmada", "webhook")
 # One identity, so that a controller that was killed takes its lease back when it is started again; and short times,
 # because it then writes nothing until the server must have given up the writes of the one before.
 _LEASE: Final = (
@@ -78,17 +78,17 @@ class Stack:
         webhook: bool = True,
         karmada: bool | Programs = True,
         controller: bool = True,
-        options: Mapping[str, Options] | None = None,
+        options: Mapping[str, ProcessOptions] | None = None,
     ) -> None:
         self.plane = plane
         self._options = dict(options or {})
-        if unknown := set(self._options).difference(_PARTS, PROGRAMS if isinstance(karmada, Programs) else ()):
-            raise KeyError(f"no part {', '.join(sorted(unknown))}; there are {', '.join(_PARTS)}")
+        if unknown := set(self._options).difference(_PROCESSES, PROGRAMS if isinstance(karmada, Programs) else ()):
+            raise KeyError(f"no part {', '.join(sorted(unknown))}; there are {', '.join(_PROCESSES)}")
         self._wanted = {"webhook": webhook, "karmada": bool(karmada), "controller": controller}
         self._ports = {name: ports.claim() for name in ("webhook", "webhook-plain", "controller")}
         self.controller = self._part("controller", self._controller_command, partial(self._is_ready, "controller"))
-        self.karmada: Part | Crew = (
-            Crew(karmada, plane, self._options)
+        self.karmada: ManagedProcess | KarmadaProcesses = (
+            KarmadaProcesses(karmada, plane, self._options)
             if isinstance(karmada, Programs)
             else self._part("karmada", self._karmada_command, self._karmada_acts)
         )
@@ -103,7 +103,7 @@ class Stack:
         self.stop()
 
     @property
-    def parts(self) -> tuple[Part | Crew, ...]:
+    def parts(self) -> tuple[ManagedProcess | KarmadaProcesses, ...]:
         """All processes, in the order in which they stop."""
         return self.controller, self.karmada, self.webhook
 
@@ -125,7 +125,7 @@ class Stack:
 
     def start(self) -> None:
         """Start what is wanted and return when all of it is at work."""
-        with stopping_on_error(self.stop):
+        with stop_on_error(self.stop):
             # Most of the time goes into loading programs, so they load side by side.
             begun = [part for part in (self.karmada, self.controller) if self._wanted[part.name]]
             for part in begun:
@@ -138,14 +138,14 @@ class Stack:
     def start_webhook(self) -> None:
         """Start the webhook and return when every new binding of a gated kind is paused, and policies guard it."""
         apply_files(self.plane.admin, POLICIES, QUOTA_POLICIES, RESERVED_POLICIES)
-        apply(self.plane.admin, [_addressed(each, self.webhook_url) for each in read_manifests(REGISTRATION)])
+        apply(self.plane.admin, [_with_url(each, self.webhook_url) for each in read_manifests(WEBHOOK_CONFIGURATIONS)])
         self._is_registered = True
-        run("certs", self.log("certs"), self._certs_command())
+        run_to_completion("certs", self.log("certs"), self._certs_command())
         self.webhook.start()
         with self.plane.client("karmada") as karmada, self.plane.client("tenant") as tenant:
-            wait_until(lambda: _pauses(karmada), "webhook in force")
-            wait_until(lambda: _denies(tenant), "policies in force")
-            wait_until(lambda: _takes_jobs(tenant), "webhook of jobs in force")
+            wait_until(lambda: _suspends_bindings(karmada), "webhook in force")
+            wait_until(lambda: _policy_denies(tenant), "policies in force")
+            wait_until(lambda: _accepts_jobs(tenant), "webhook of jobs in force")
 
     def start_karmada(self) -> None:
         """Start Karmada or its stand-in, anew if it runs."""
@@ -165,21 +165,21 @@ class Stack:
         for part in self.parts:
             part.stop()
         if self._is_registered:
-            _remove(self.plane.admin)
+            _unregister(self.plane.admin)
             self._is_registered = False
         for port in self._ports.values():
             ports.release(port)
-        if isinstance(self.karmada, Crew):
+        if isinstance(self.karmada, KarmadaProcesses):
             self.karmada.release()
 
-    def _part(self, name: str, command: Command, is_ready: Callable[[], bool]) -> Part:
-        environment = self._options.get(name, Options()).environment
-        return Part(
+    def _part(self, name: str, command: Command, is_ready: Callable[[], bool]) -> ManagedProcess:
+        environment = self._options.get(name, ProcessOptions()).environment
+        return ManagedProcess(
             name, self.plane.folder / f"{name}.log", command=command, is_ready=is_ready, environment=environment
         )
 
     def _flags(self, name: str) -> Sequence[str | Path]:
-        return self._options.get(name, Options()).flags
+        return self._options.get(name, ProcessOptions()).flags
 
     def _controller_command(self) -> list[str | Path]:
         kubeconfig = self.plane.kubeconfig("volcano-global-controller")
@@ -213,36 +213,36 @@ class Stack:
         return self.plane.folder / "certificates"
 
     def _is_ready(self, name: str) -> bool:
-        return answers_ready(self._ports[name])
+        return is_http_ready(self._ports[name])
 
     def _karmada_acts(self) -> bool:
         """Say whether the stand-in has listed everything; it has no port to ask."""
         return "all lists applied" in self.karmada.output
 
 
-def _addressed(registration: dict[str, Any], url: str) -> dict[str, Any]:
+def _with_url(registration: dict[str, Any], url: str) -> dict[str, Any]:
     for webhook in registration["webhooks"]:
-        webhook["clientConfig"]["url"] = webhook["clientConfig"]["url"].replace(_ADDRESS, url)
+        webhook["clientConfig"]["url"] = webhook["clientConfig"]["url"].replace(_PLACEHOLDER_URL, url)
     return registration
 
 
-def _pauses(karmada: Api) -> bool:
+def _suspends_bindings(karmada: Api) -> bool:
     """Say whether a new binding would be stored paused; while the webhook is not trusted yet, it is refused."""
     try:
-        return bool(karmada.create(_BINDINGS, _probe())["spec"].get("suspension", {}).get("scheduling"))
+        return bool(karmada.create(_BINDINGS, _probe_binding())["spec"].get("suspension", {}).get("scheduling"))
     except ApiError:
         return False
 
 
-def _denies(tenant: Api) -> bool:
+def _policy_denies(tenant: Api) -> bool:
     try:
-        tenant.create(_BINDINGS, _probe())
+        tenant.create(_BINDINGS, _probe_binding())
     except ApiError as error:
         return "volcano-global-bindings" in error.message
     return False
 
 
-def _takes_jobs(tenant: Api) -> bool:
+def _accepts_jobs(tenant: Api) -> bool:
     """Say whether a good job would be stored; while a webhook for jobs is not trusted yet, it is refused."""
     pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
     spec = {"minAvailable": 1, "queue": "default", "tasks": [{"name": "main", "replicas": 1, "template": pod}]}
@@ -254,7 +254,7 @@ def _takes_jobs(tenant: Api) -> bool:
     return True
 
 
-def _probe() -> dict[str, Any]:
+def _probe_binding() -> dict[str, Any]:
     return {
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": "ResourceBinding",
@@ -263,8 +263,8 @@ def _probe() -> dict[str, Any]:
     }
 
 
-def _remove(admin: Api) -> None:
-    for path in _LEFTOVERS:
+def _unregister(admin: Api) -> None:
+    for path in _REGISTERED_OBJECTS:
         try:
             admin.delete(f"{path}?timeout={_REMOVE_SECONDS}s")
         except ApiError as error:

@@ -19,13 +19,13 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from localup.api import Api, ApiError
-from localup.apply import NotInTimeError
+from localup.apply import WaitTimeoutError
 from localup.controlplane import ControlPlane
 
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
 _TIMEOUT_SECONDS: Final = 60
-_AGAIN_SECONDS: Final = 0.2
+_RETRY_SECONDS: Final = 0.2
 _END_SECONDS: Final = 2
 
 
@@ -66,7 +66,7 @@ class Watch:
         self._thread.start()
         if not self._listed.wait(_TIMEOUT_SECONDS):
             self.close()
-            raise NotInTimeError(f"a first list of {self._path}: not within {_TIMEOUT_SECONDS} s")
+            raise WaitTimeoutError(f"a first list of {self._path}: not within {_TIMEOUT_SECONDS} s")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,10 +90,10 @@ class Watch:
                     self._follow()
                 except ApiError:
                     self._version = ""
-                    time.sleep(_AGAIN_SECONDS)
+                    time.sleep(_RETRY_SECONDS)
                 except (OSError, ValueError, http.client.HTTPException):
                     self._connection.close()
-                    time.sleep(_AGAIN_SECONDS)
+                    time.sleep(_RETRY_SECONDS)
 
     def _list(self, api: Api) -> str:
         """Tell what differs from what was told before; return the version from which to watch on."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from localup.binaries import Binaries, provide
+from localup.binaries import Binaries, ensure_binaries
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
-from localup.namespaces import close_namespace, open_namespace
+from localup.namespaces import create_namespace, delete_namespace
 from tests import draws
 
 REAL = {"binaries", "etcd", "control_plane", "namespace", "fresh_control_plane", "helm"}
@@ -78,9 +78,9 @@ def binaries(pytestconfig: pytest.Config) -> Binaries:
     """Return the programs; where they are missing, their building is shown and takes some minutes."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     if capture is None:
-        return provide()
+        return ensure_binaries()
     with capture.global_and_fixture_disabled():
-        return provide()
+        return ensure_binaries()
 
 
 @pytest.fixture(scope="session")
@@ -101,9 +101,9 @@ def control_plane(etcd: Etcd) -> Iterator[ControlPlane]:
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """Yield a fresh namespace, in which the identity ``tenant`` may edit."""
     name = f"test-{uuid.uuid4().hex[:12]}"
-    open_namespace(control_plane.admin, name)
+    create_namespace(control_plane.admin, name)
     yield name
-    close_namespace(control_plane.admin, name)
+    delete_namespace(control_plane.admin, name)
 
 
 @pytest.fixture(scope="module")

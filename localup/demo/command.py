@@ -10,26 +10,26 @@ from typing import Final
 
 from localup import binaries
 from localup.api import ApiError
-from localup.apply import NotInTimeError
+from localup.apply import WaitTimeoutError
 from localup.binaries import Binaries
 from localup.controlplane import ControlPlane
-from localup.demo import stage
-from localup.demo.cast import acts
-from localup.demo.director import Director
-from localup.demo.epilogue import speak
-from localup.demo.narrator import Narrator
+from localup.demo import setup
+from localup.demo.console import DemoConsole
+from localup.demo.runner import DemoRunner
+from localup.demo.scenario import scenario_steps
+from localup.demo.summary import print_summary
 from localup.etcd import Etcd
-from localup.part import Options
+from localup.managed_process import ProcessOptions
 from localup.processes import ProcessError
 from localup.realkarmada.programs import Programs as Karmada
 from localup.stack import Stack
 
 _INTERRUPTED: Final = 130
-_STAND_IN: Final = (
+_STAND_IN_NOTICE: Final = (
     "Karmada's part is played by a stand-in: member clusters are simulated and their jobs are timers. "
     "API server, webhook, policies, certificates and controller are real."
 )
-_REAL: Final = (
+_REAL_KARMADA_NOTICE: Final = (
     "Karmada is {version}, a real one; its member clusters are API servers of their own, without nodes: "
     "their jobs are timers. All of this takes some minutes."
 )
@@ -38,7 +38,7 @@ _RUN_TIME: Final = "4s"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DemoOptions:
     """What the user has asked for.
 
     Attributes:
@@ -54,36 +54,36 @@ class Wishes:
     karmada: Karmada | None
 
 
-def run(wishes: Wishes) -> int:
+def run(wishes: DemoOptions) -> int:
     """Run the demo and return its exit code; its programs are built first where they are missing."""
-    narrator = Narrator()
-    narrator.say(_REAL.format(version=wishes.karmada.version) if wishes.karmada else _STAND_IN)
+    narrator = DemoConsole()
+    narrator.say(_REAL_KARMADA_NOTICE.format(version=wishes.karmada.version) if wishes.karmada else _STAND_IN_NOTICE)
     try:
-        programs = binaries.provide()
+        programs = binaries.ensure_binaries()
         began = time.monotonic()
         with (
-            _raised(programs, narrator, wishes.karmada) as stack,
-            Director(stack, [] if wishes.bare else acts(), narrator, seconds=wishes.seconds) as director,
+            _environment(programs, narrator, wishes.karmada) as stack,
+            DemoRunner(stack, [] if wishes.bare else scenario_steps(), narrator, seconds=wishes.seconds) as director,
         ):
             verdict = director.perform()
             if not wishes.bare:
-                speak(narrator, director.view, verdict, stack)
+                print_summary(narrator, director.view, verdict, stack)
             if wishes.keep or wishes.bare:
                 with suppress(KeyboardInterrupt):
-                    _invite(stack, narrator)
+                    _print_instructions(stack, narrator)
                     director.attend()
                 narrator.say()
     except KeyboardInterrupt:
         narrator.say("\ninterrupted; nothing is left behind")
         return _INTERRUPTED
-    except (ApiError, NotInTimeError, OSError) as error:
+    except (ApiError, WaitTimeoutError, OSError) as error:
         raise ProcessError(f"the demo cannot go on: {error}") from error
     narrator.say(f"ended after {time.monotonic() - began:.1f} s; nothing is left behind")
     return 1 if verdict.troubles else 0
 
 
 @contextmanager
-def _raised(programs: Binaries, narrator: Narrator, karmada: Karmada | None) -> Iterator[Stack]:
+def _environment(programs: Binaries, narrator: DemoConsole, karmada: Karmada | None) -> Iterator[Stack]:
     """Put up everything but the jobs."""
     began = time.monotonic()
 
@@ -93,19 +93,19 @@ def _raised(programs: Binaries, narrator: Narrator, karmada: Karmada | None) -> 
     with Etcd(programs) as etcd, ControlPlane(etcd) as plane:
         tell("etcd and kube-apiserver are ready, with definitions and roles")
         who = "Karmada" if karmada else "stand-in"
-        configuration = stage.configure(plane.folder, reclaim=False)
+        configuration = setup.write_configuration(plane.folder, reclaim=False)
         options = {
-            "members" if karmada else "karmada": Options(flags=["--run-time", _RUN_TIME]),
-            "controller": Options(flags=["--admission-configuration", configuration]),
+            "members" if karmada else "karmada": ProcessOptions(flags=["--run-time", _RUN_TIME]),
+            "controller": ProcessOptions(flags=["--admission-configuration", configuration]),
         }
         with Stack(plane, options=options, karmada=karmada or True) as stack:
             tell(f"certificates, webhook and policies are in force; controller and {who} are at work")
-            stage.build(plane.admin)
+            setup.create_objects(plane.admin)
             tell("namespaces, queues and three member clusters are there; now time begins again")
             yield stack
 
 
-def _invite(stack: Stack, narrator: Narrator) -> None:
+def _print_instructions(stack: Stack, narrator: DemoConsole) -> None:
     """Say how to reach it all."""
     narrator.say("\nit is all still up; Ctrl-C ends it. In another shell:", style="bold")
     narrator.say(f"  export KUBECONFIG={stack.plane.kubeconfig('admin')}")

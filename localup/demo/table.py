@@ -9,21 +9,21 @@ from rich.console import Group
 from rich.table import Table
 
 from controller.engine.resources import MILLI
-from localup.demo.families import Family
-from localup.demo.story import Stage, Way
-from localup.demo.usage import Standing, Usage
+from localup.demo.hyperjobs import HyperJobProgress
+from localup.demo.timeline import JobProgress, JobStage
+from localup.demo.usage import QueueUsage, UsageHistory
 
 CPU: Final = "cpu"
 GPU: Final = "nvidia.com/gpu"
 
 #: The lines that the board needs besides those of queues and jobs.
-_FRAME: Final = 8
+_OTHER_LINES: Final = 8
 #: Where a job stands on the board: those that wait for ever last but those that are over.
-_RANKS: Final[Mapping[Stage, int]] = {Stage.WAITING: 1, Stage.FINISHED: 2}
+_ROW_ORDER: Final[Mapping[JobStage, int]] = {JobStage.WAITING: 1, JobStage.FINISHED: 2}
 _SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", GPU: "GPUs"}
 
 
-def standings(at: float, rows: Iterable[Standing]) -> Table:
+def queue_table(at: float, rows: Iterable[QueueUsage]) -> Table:
     """Return how the queues stand at *at*."""
     table = _table(f"queues at {at:.1f} s")
     for name in _SHOWN.values():
@@ -33,12 +33,12 @@ def standings(at: float, rows: Iterable[Standing]) -> Table:
     table.add_column("\nwaiting", justify="right")
     for row in rows:
         kinds = (row.used, row.entitled, row.ceiling)
-        amounts = [units(each.get(resource)) for resource in _SHOWN for each in kinds]
-        table.add_row(row.queue, *amounts, _count(row.admitted), _count(row.waiting))
+        amounts = [format_amount(each.get(resource)) for resource in _SHOWN for each in kinds]
+        table.add_row(row.queue, *amounts, _format_count(row.admitted), _format_count(row.waiting))
     return table
 
 
-def board(queues: Table, ways: Iterable[Way], families: Iterable[Family], *, lines: int) -> Group:
+def live_view(queues: Table, ways: Iterable[JobProgress], families: Iterable[HyperJobProgress], *, lines: int) -> Group:
     """Return *queues* and below it how far jobs and HyperJobs are, those that are over last, in so many *lines*."""
     table = _table("")
     table.columns[0].header = "job"
@@ -46,26 +46,26 @@ def board(queues: Table, ways: Iterable[Way], families: Iterable[Family], *, lin
         table.add_column(header, no_wrap=True)
     table.expand = True  # what is left of the line is the last column's
     table.add_column("where, or why not", no_wrap=True, overflow="ellipsis", ratio=1)
-    rows = [*map(_family_row, families), *map(_way_row, ways)]
+    rows = [*map(_hyperjob_row, families), *map(_job_row, ways)]
     rows.sort(key=lambda row: row[0])
-    shown = rows[: max(lines - queues.row_count - _FRAME, 1)]
+    shown = rows[: max(lines - queues.row_count - _OTHER_LINES, 1)]
     for _, *cells in shown:
         table.add_row(*cells)
     return Group(queues, table, f"and {len(rows) - len(shown)} more" if len(rows) > len(shown) else "")
 
 
-def _way_row(way: Way) -> tuple[int, str, str, str, str]:
+def _job_row(way: JobProgress) -> tuple[int, str, str, str, str]:
     why = f"{way.complaint.reason}: {way.complaint.message}" if way.complaint else ""
-    where = why if way.stage in {Stage.PAUSED, Stage.WAITING} else way.cluster
-    return _RANKS.get(way.stage, 0), way.role.name, way.role.queue, outcome(way).partition(":")[0], where
+    where = why if way.stage in {JobStage.PAUSED, JobStage.WAITING} else way.cluster
+    return _ROW_ORDER.get(way.stage, 0), way.role.name, way.role.queue, outcome(way).partition(":")[0], where
 
 
-def _family_row(family: Family) -> tuple[int, str, str, str, str]:
-    where = f"{family.reasons[-1]}: {family.message}" if family.stage is Stage.WAITING else ", ".join(family.split)
-    return _RANKS.get(family.stage, 0), family.name, "", str(family.outcome or family.stage), where
+def _hyperjob_row(family: HyperJobProgress) -> tuple[int, str, str, str, str]:
+    where = f"{family.reasons[-1]}: {family.message}" if family.stage is JobStage.WAITING else ", ".join(family.split)
+    return _ROW_ORDER.get(family.stage, 0), family.name, "", str(family.outcome or family.stage), where
 
 
-def peaks(usage: Usage, queues: Sequence[str]) -> Table:
+def peak_table(usage: UsageHistory, queues: Sequence[str]) -> Table:
     """Return the most that each queue held, beside what it was entitled to at that moment."""
     table = _table("queues")
     for name in _SHOWN.values():
@@ -73,12 +73,12 @@ def peaks(usage: Usage, queues: Sequence[str]) -> Table:
         table.add_column("entitled then", justify="right")
     for queue in queues:
         found = [(resource, usage.peak(queue, resource)) for resource in _SHOWN]
-        amounts = [units(held) for _, peak in found for held in (peak.used, peak.entitled)]
+        amounts = [format_amount(held) for _, peak in found for held in (peak.used, peak.entitled)]
         table.add_row(queue, *amounts)
     return table
 
 
-def jobs(ways: Iterable[Way]) -> Table:
+def job_table(ways: Iterable[JobProgress]) -> Table:
     """Return what became of each job."""
     table = _table("jobs")
     table.columns[0].header = "job"
@@ -93,7 +93,7 @@ def jobs(ways: Iterable[Way]) -> Table:
     return table
 
 
-def hyperjobs(families: Iterable[Family]) -> Table:
+def hyperjob_table(families: Iterable[HyperJobProgress]) -> Table:
     """Return what became of each HyperJob."""
     table = _table("HyperJobs")
     table.columns[0].header = "HyperJob"
@@ -107,21 +107,21 @@ def hyperjobs(families: Iterable[Family]) -> Table:
     return table
 
 
-def outcome(way: Way) -> str:
+def outcome(way: JobProgress) -> str:
     """Return how far a job has come, in a word or two."""
-    if way.stage is Stage.FINISHED:
+    if way.stage is JobStage.FINISHED:
         return way.outcome
-    if way.stage is Stage.WAITING and way.complaint:
+    if way.stage is JobStage.WAITING and way.complaint:
         return f"waits: {way.complaint.reason}"
     return str(way.stage)
 
 
-def units(held: int | Fraction | None) -> str:
+def format_amount(held: int | Fraction | None) -> str:
     """Return thousandths as units, rounded down to tenths; nothing as a dash."""
     return f"{floor(held * 10 / MILLI) / 10:g}" if held else "-"
 
 
-def _count(number: int) -> str:
+def _format_count(number: int) -> str:
     return str(number) if number else "-"
 
 

@@ -13,7 +13,7 @@ Amounts = Mapping[str, Fraction | int]
 
 
 @dataclass(frozen=True, slots=True)
-class Dues:
+class FairShares:
     """What each queue is entitled to, and the most that it may ever hold."""
 
     entitled: Mapping[str, Amounts] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Dues:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueUsage:
     """One queue at one moment; amounts in base units."""
 
     queue: str
@@ -41,12 +41,12 @@ class Peak:
 
 
 @dataclass(slots=True)
-class Usage:
+class UsageHistory:
     """The standings of all queues, one moment after the other."""
 
-    moments: list[tuple[float, Sequence[Standing]]] = field(default_factory=list)
+    moments: list[tuple[float, Sequence[QueueUsage]]] = field(default_factory=list)
 
-    def note(self, at: float, standings: Sequence[Standing]) -> None:
+    def note(self, at: float, standings: Sequence[QueueUsage]) -> None:
         """Take how all queues stand from now on."""
         self.moments.append((at, standings))
 

@@ -4,7 +4,7 @@ It plays, in one process, what a control plane of Karmada does between a user's
 template and our admission, and the member clusters with Volcano below it. The
 numbers are those of the ten facts about Karmada that shape the design; `§`
 points to what was found about it in detail. What surprises is a switch of
-`localup.karmada.behaviour`, set with `--set name=value`; the tests marked
+`localup.karmada.quirks`, set with `--set name=value`; the tests marked
 `karmada` say the same of it and of a real Karmada (`localup.realkarmada`).
 
 What it reproduces:

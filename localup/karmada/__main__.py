@@ -13,9 +13,9 @@ import structlog
 import typer
 
 from controller.kube import KubeconfigError
-from localup.karmada.behaviour import Behaviour
 from localup.karmada.durations import seconds_in
 from localup.karmada.kinds import TEMPLATES
+from localup.karmada.quirks import Quirks
 from localup.karmada.settings import Settings
 from localup.karmada.standin import serve
 
@@ -40,10 +40,10 @@ app = typer.Typer(add_completion=False)
     "is not Karmada, and its member clusters are simulated.\n\n"
     "A Cluster is simulated when its annotation standin.volcano-global.io/allocatable says what it has, for instance "
     '{"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "220"}, on one node, or .../nodes does, for '
-    'instance [{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]; .../foreign-use, in the first '
+    'instance [{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]; .../external-usage, in the first '
     "form, is what other people's pods hold there; .../ready is True, False or Unknown. A job runs for the time of its "
     "annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed).\n\n"
-    f"Behaviours that can be set: {', '.join(Behaviour.__dataclass_fields__)}."
+    f"Behaviours that can be set: {', '.join(Quirks.__dataclass_fields__)}."
 )
 def karmada(  # noqa: PLR0913 -- each is an option of the command line
     *,
@@ -70,7 +70,7 @@ def karmada(  # noqa: PLR0913 -- each is an option of the command line
             run_time_seconds=seconds_in(run_time),
             status_period_seconds=seconds_in(status_period),
             multi_template=gate_multi_template,
-            behaviour=Behaviour.told(behaviour or ()),
+            behaviour=Quirks.told(behaviour or ()),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

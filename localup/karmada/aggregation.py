@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from localup.karmada import names
-from localup.karmada.conditions import Condition, condition, holding, is_true, timestamp, with_condition
+from localup.karmada.conditions import Condition, condition, is_true, timestamp, true_conditions, with_condition
 from localup.karmada.feasibility import target_names
 from localup.karmada.kinds import BATCH_JOB, DEPLOYMENT, STATEFUL_SET, VOLCANO_JOB, Kind, kind_of
-from localup.karmada.objects import Object, generation_of, is_leaving, key_of, status_of, with_status
+from localup.karmada.objects import Object, generation_of, is_terminating, key_of, status_of, with_status
 from localup.karmada.works import reported_health, reported_status
 
 Status = dict[str, Any]
@@ -25,25 +25,27 @@ _NOT_APPLIED: Final = Condition(
 )
 
 
-def aggregated(binding: Object, works: Iterable[Object], *, now: float) -> Object:
+def aggregate_status(binding: Object, works: Iterable[Object], *, now: float) -> Object:
     """Return *binding* with what its works say, by cluster name."""
-    items = sorted((_item(work) for work in works if not is_leaving(work)), key=lambda item: str(item["clusterName"]))
+    items = sorted(
+        (_item(work) for work in works if not is_terminating(work)), key=lambda item: str(item["clusterName"])
+    )
     said = _APPLIED if _fully_applied(items, target_names(binding)) else _NOT_APPLIED
     conditions = with_condition(status_of(binding).get("conditions") or (), said, now=now)
     return with_status(binding, aggregatedStatus=items or None, conditions=conditions)
 
 
-def summed_up(template: Object, binding: Object, *, now: float, stale: bool = True) -> Object:
+def template_status(template: Object, binding: Object, *, now: float, stale: bool = True) -> Object:
     """Return *template* with the status that follows from its binding's; from nothing, with the *stale* one or none."""
     kind = kind_of(template)
     items = [each for each in status_of(binding).get("aggregatedStatus") or () if each.get("status")]
     if not items and not stale:
         return {name: value for name, value in template.items() if name != "status"}
-    if not items or kind is None or kind not in _SUMS:
+    if not items or kind is None or kind not in _AGGREGATORS:
         return template
     if kind == VOLCANO_JOB and len(items) == 1:
         return {**template, "status": items[0]["status"]}
-    status = _SUMS[kind](template, items, now)
+    status = _AGGREGATORS[kind](template, items, now)
     return {**template, "status": {name: value for name, value in status.items() if value}}
 
 
@@ -68,7 +70,7 @@ def _volcano_job(_: Object, items: Sequence[Object], now: float) -> Status:
     counts = ("minAvailable", "pending", "running", "succeeded", "failed", "terminating", "unknown", "retryCount")
     phases = {str(each["clusterName"]): (each["status"].get("state") or {}).get("phase") for each in items}
     failed = [name for name, phase in phases.items() if phase in {"Failed", "Aborted"}]
-    status: Status = {**_added(items, counts), "state": {}}
+    status: Status = {**_sum_counts(items, counts), "state": {}}
     if failed:
         status["state"] = _state("Failed", "VolcanoJobFailed", f"Job failed in clusters: {','.join(failed)}", now)
     elif set(phases.values()) == {"Completed"}:
@@ -78,23 +80,28 @@ def _volcano_job(_: Object, items: Sequence[Object], now: float) -> Status:
 
 def _replicated(template: Object, items: Sequence[Object], _: float) -> Status:
     counts = ("availableReplicas", "readyReplicas", "unavailableReplicas", "updatedReplicas", "currentReplicas")
-    replicas = _added(items, ("replicas",))
-    return {**status_of(template), **_added(items, counts), **replicas, "observedGeneration": generation_of(template)}
+    replicas = _sum_counts(items, ("replicas",))
+    return {
+        **status_of(template),
+        **_sum_counts(items, counts),
+        **replicas,
+        "observedGeneration": generation_of(template),
+    }
 
 
 def _batch_job(_: Object, items: Sequence[Object], now: float) -> Status:
-    status: Status = _added(items, ("active", "failed", "ready", "succeeded"))
+    status: Status = _sum_counts(items, ("active", "failed", "ready", "succeeded"))
     status["startTime"] = min(each["status"]["startTime"] for each in items if each["status"].get("startTime"))
     said = [each["status"].get("conditions") or () for each in items]
     if all(is_true(each, "Complete") for each in said):
         status["completionTime"] = max(each["status"]["completionTime"] for each in items)
-        return status | {"conditions": holding(("SuccessCriteriaMet", "Complete"), "Completed", now=now)}
+        return status | {"conditions": true_conditions(("SuccessCriteriaMet", "Complete"), "Completed", now=now)}
     if any(is_true(each, "Failed") for each in said):
-        return status | {"conditions": holding(("FailureTarget", "Failed"), "JobFailed", now=now)}
+        return status | {"conditions": true_conditions(("FailureTarget", "Failed"), "JobFailed", now=now)}
     return status
 
 
-def _added(items: Sequence[Object], counts: Sequence[str]) -> dict[str, int]:
+def _sum_counts(items: Sequence[Object], counts: Sequence[str]) -> dict[str, int]:
     return {name: sum(int(each["status"].get(name, 0)) for each in items) for name in counts}
 
 
@@ -102,7 +109,7 @@ def _state(phase: str, reason: str, message: str, now: float) -> Object:
     return {"lastTransitionTime": timestamp(now), "message": message, "phase": phase, "reason": reason}
 
 
-_SUMS: Final[Mapping[Kind, Callable[[Object, Sequence[Object], float], Status]]] = {
+_AGGREGATORS: Final[Mapping[Kind, Callable[[Object, Sequence[Object], float], Status]]] = {
     VOLCANO_JOB: _volcano_job,
     DEPLOYMENT: _replicated,
     STATEFUL_SET: _replicated,

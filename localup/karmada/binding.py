@@ -22,10 +22,10 @@ from localup.karmada.objects import (
     with_spec,
 )
 from localup.karmada.pods import replica_requirements
-from localup.karmada.policies import Claim, claimed, unclaimed
+from localup.karmada.policies import Claim, with_claim, without_claim
 
 #: What the detector takes over from the policy and the template at each pass; the rest belongs to others.
-_OVERWRITTEN: Final = (
+_DETECTOR_FIELDS: Final = (
     "components",
     "conflictResolution",
     "failover",
@@ -49,7 +49,7 @@ def binding_for(template: Object, policy: Object, *, permanent_id: str, multi_te
     wanted = spec_of(policy)
     key = key_of(template)
     spec = {
-        **_size(template, multi_template=multi_template),
+        **_size_fields(template, multi_template=multi_template),
         **{name: wanted[name] for name in _COPIED_FROM_POLICY if wanted.get(name)},
         "conflictResolution": wanted.get("conflictResolution") or "Abort",
         "placement": _placement(wanted.get("placement") or {}),
@@ -70,22 +70,22 @@ def binding_for(template: Object, policy: Object, *, permanent_id: str, multi_te
         },
         "spec": {name: value for name, value in spec.items() if value is not None},
     }
-    return claimed(bare, Claim.of(policy))
+    return with_claim(bare, Claim.of(policy))
 
 
-def applied(existing: Object, desired: Object) -> Object:
+def updated_binding(existing: Object, desired: Object) -> Object:
     """Return *existing* brought up to what is *desired* now."""
-    free = unclaimed(existing)
+    free = without_claim(existing)
     merged = with_metadata(
         existing,
         annotations={**annotations_of(free), **annotations_of(desired)},
         finalizers=list(dict.fromkeys([*finalizers_of(existing), *finalizers_of(desired)])),
-        labels={**labels_of(free), **labels_of(desired), **_kept_id(existing)},
+        labels={**labels_of(free), **labels_of(desired), **_permanent_id(existing)},
         ownerReferences=desired["metadata"]["ownerReferences"],
     )
     spec = spec_of(desired)
     suspension = _suspension(spec_of(existing).get("suspension"), spec.get("suspension"))
-    return with_spec(merged, **{name: spec.get(name) for name in _OVERWRITTEN}, suspension=suspension)
+    return with_spec(merged, **{name: spec.get(name) for name in _DETECTOR_FIELDS}, suspension=suspension)
 
 
 def owner_of(binding: Object) -> str:
@@ -100,7 +100,7 @@ def _suspension(existing: Object | None, wanted: Object | None) -> Object | None
     return {**kept, **(wanted or {})} or None
 
 
-def _kept_id(binding: Object) -> dict[str, str]:
+def _permanent_id(binding: Object) -> dict[str, str]:
     ids = {names.BINDING_ID, names.CLUSTER_BINDING_ID}
     return {name: value for name, value in labels_of(binding).items() if name in ids}
 
@@ -154,7 +154,7 @@ def _strategy(strategy: Object) -> dict[str, Any]:
     return filled
 
 
-def _size(template: Object, *, multi_template: bool) -> dict[str, Any]:
+def _size_fields(template: Object, *, multi_template: bool) -> dict[str, Any]:
     """Return how large the template is as far as Karmada reads it: not at all for a Volcano Job (facts, no. 5)."""
     spec = spec_of(template)
     if is_a(template, VOLCANO_JOB):

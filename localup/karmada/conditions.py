@@ -36,7 +36,7 @@ def with_condition(conditions: Sequence[Object], said: Condition, *, now: float)
     return [fresh if each["type"] == said.type else each for each in conditions]
 
 
-def holding(types: Sequence[str], reason: str, *, now: float) -> list[Object]:
+def true_conditions(types: Sequence[str], reason: str, *, now: float) -> list[Object]:
     """Return conditions that all hold since now, for the same reason."""
     conditions: list[Object] = []
     for each in types:

@@ -11,26 +11,34 @@ from functools import partial
 
 import structlog
 
-from localup.karmada.behaviour import Behaviour
-from localup.karmada.binding import applied, binding_for, owner_of
+from localup.karmada.binding import binding_for, owner_of, updated_binding
+from localup.karmada.client import Client, EventMessage
+from localup.karmada.informers import Informers
 from localup.karmada.kinds import Kind, is_a
-from localup.karmada.mirror import Mirror
 from localup.karmada.names import binding_name, is_reserved
 from localup.karmada.names import permanent_id_label as permanent_id_label_of
 from localup.karmada.objects import (
     Key,
     Object,
-    is_leaving,
+    is_terminating,
     key_of,
     labels_of,
     same_specification,
     uid_of,
     with_metadata,
 )
-from localup.karmada.policies import Claim, claimed, concerns, is_claimed, permanent_id_label, policy_of, unclaimed
+from localup.karmada.policies import (
+    Claim,
+    is_claimed,
+    permanent_id_label,
+    policy_of,
+    selects_or_claims,
+    with_claim,
+    without_claim,
+)
+from localup.karmada.quirks import Quirks
 from localup.karmada.store import Store
-from localup.karmada.workqueue import AgainError, WorkQueue
-from localup.karmada.writer import Said, Writer
+from localup.karmada.workqueue import RetryError, WorkQueue
 
 log = structlog.get_logger()
 
@@ -49,7 +57,7 @@ class Template:
 class Detector:
     """Makes and updates bindings."""
 
-    def __init__(self, mirror: Mirror, writer: Writer, *, multi_template: bool, behaviour: Behaviour) -> None:
+    def __init__(self, mirror: Informers, writer: Client, *, multi_template: bool, behaviour: Quirks) -> None:
         self._mirror = mirror
         self._writer = writer
         self._multi_template = multi_template
@@ -73,20 +81,20 @@ class Detector:
         policy = new or old or {}
         for store in self._mirror.templates.values():
             for each in store:
-                if concerns(policy, each) and not is_reserved(key_of(each).namespace):
+                if selects_or_claims(policy, each) and not is_reserved(key_of(each).namespace):
                     self.queue.add(Template(store.kind, key_of(each)))
 
     async def _reconcile(self, which: Template) -> None:
         store = self._mirror.templates[which.kind]
         template = store.get(which.key)
-        if template is None or is_leaving(template):
+        if template is None or is_terminating(template):
             return
         policy = policy_of(template, self._mirror.all_policies())
         if policy is None:
             await self._release(store, template)
             return
         policy = await self._identified(policy)
-        template = await self._writer.update(store, template, claimed(template, Claim.of(policy)))
+        template = await self._writer.update(store, template, with_claim(template, Claim.of(policy)))
         await self._apply(template, policy)
 
     async def _apply(self, template: Object, policy: Object) -> None:
@@ -101,12 +109,14 @@ class Detector:
             await self._writer.create(bindings, desired)
             log.info("binding created", binding=str(key_of(desired)), policy=str(key_of(policy)))
             if self._tells:
-                said = Said("resource-detector", "ApplyPolicySucceed", f"Apply policy({key_of(policy)}) succeed")
+                said = EventMessage(
+                    "resource-detector", "ApplyPolicySucceed", f"Apply policy({key_of(policy)}) succeed"
+                )
                 await self._writer.tell(template, said)
         elif owner_of(existing) != uid_of(template):
-            raise AgainError(f"binding {key_of(existing)} belongs to another template of that name")
-        elif not is_leaving(existing):
-            await self._writer.update(bindings, existing, applied(existing, desired))
+            raise RetryError(f"binding {key_of(existing)} belongs to another template of that name")
+        elif not is_terminating(existing):
+            await self._writer.update(bindings, existing, updated_binding(existing, desired))
 
     async def _release(self, store: Store, template: Object) -> None:
         """Take the claim off a template that no policy selects any more, and off its binding, which stays."""
@@ -115,8 +125,8 @@ class Detector:
         binding = self._binding_of(template)
         if binding is not None and owner_of(binding) == uid_of(template):
             bindings = self._mirror.bindings_for(key_of(template).namespace)
-            await self._writer.update(bindings, binding, unclaimed(binding))
-        await self._writer.update(store, template, unclaimed(template))
+            await self._writer.update(bindings, binding, without_claim(binding))
+        await self._writer.update(store, template, without_claim(template))
         log.info("template released", template=str(key_of(template)))
 
     async def _identified(self, policy: Object) -> Object:

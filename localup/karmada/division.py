@@ -15,7 +15,7 @@ from localup.karmada.selectors import cluster_matches
 Shares = dict[str, int]
 
 
-class NotEnoughError(Exception):
+class InsufficientReplicasError(Exception):
     """The clusters together have no room for all replicas."""
 
 
@@ -36,9 +36,9 @@ def divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
     room = {str(each["metadata"]["name"]): available(each, spec.get("replicaRequirements")) for each in clusters}
     room = {name: count + placed.get(name, 0) for name, count in room.items()}
     if sum(room.values()) < replicas:
-        raise NotEnoughError(f"Clusters available replicas {sum(room.values())} are not enough to schedule.")
+        raise InsufficientReplicasError(f"Clusters available replicas {sum(room.values())} are not enough to schedule.")
     if strategy.get("replicaDivisionPreference") == "Aggregated":
-        room = _fewest(replicas, room)
+        room = _largest_clusters(replicas, room)
     return _by_weight(replicas, room)
 
 
@@ -51,12 +51,12 @@ def is_static(strategy: Object) -> bool:
 
 def available(cluster: Object, requirements: Object | None) -> int:
     """Return how many replicas the summary of a cluster has room for; none without a summary."""
-    free = free_room(cluster)
+    free = free_capacity(cluster)
     request = {PODS: MILLI, **amounts((requirements or {}).get("resourceRequest"))}
     return max(0, min(free.get(name, 0) // amount for name, amount in request.items() if amount > 0))
 
 
-def free_room(cluster: Object) -> Resources:
+def free_capacity(cluster: Object) -> Resources:
     """Return what the summary of a cluster leaves free."""
     summary = status_of(cluster).get("resourceSummary") or {}
     taken = [amounts(summary.get(part)) for part in ("allocated", "allocating")]
@@ -74,7 +74,7 @@ def _static_weights(strategy: Object, clusters: Sequence[Object]) -> Shares:
     return weights if any(weights.values()) else dict.fromkeys(weights, 1)
 
 
-def _fewest(replicas: int, room: Shares) -> Shares:
+def _largest_clusters(replicas: int, room: Shares) -> Shares:
     """Return the clusters with the most room that together hold *replicas*."""
     taken: Shares = {}
     for name in sorted(room, key=lambda name: (-room[name], name)):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from localup.karmada.conditions import is_true
-from localup.karmada.objects import Object, is_leaving, spec_of, status_of
+from localup.karmada.objects import Object, is_terminating, spec_of, status_of
 from localup.karmada.selectors import cluster_matches
 
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -17,17 +17,19 @@ _SPREAD: Final = {"provider": "provider", "region": "region", "zone": "zones"}
 
 def candidates(binding: Object, affinity: Object | None, clusters: Iterable[Object]) -> list[Object]:
     """Return the feasible ones of *clusters*."""
-    return [each for each in clusters if not is_leaving(each) and refusal(binding, affinity, each) is None]
+    return [
+        each for each in clusters if not is_terminating(each) and infeasibility_reason(binding, affinity, each) is None
+    ]
 
 
-def complaint(binding: Object, affinity: Object | None, clusters: Sequence[Object]) -> str:
+def fit_error(binding: Object, affinity: Object | None, clusters: Sequence[Object]) -> str:
     """Say why none of *clusters* is feasible, in the words of Karmada's scheduler."""
-    refusals = Counter(refusal(binding, affinity, each) for each in clusters if not is_leaving(each))
+    refusals = Counter(infeasibility_reason(binding, affinity, each) for each in clusters if not is_terminating(each))
     reasons = sorted(f"{count} {reason}" for reason, count in refusals.items())
     return f"0/{len(clusters)} clusters are available: {', '.join(reasons) or 'no cluster exists'}."
 
 
-def refusal(binding: Object, affinity: Object | None, cluster: Object) -> str | None:
+def infeasibility_reason(binding: Object, affinity: Object | None, cluster: Object) -> str | None:
     """Return why *cluster* is no candidate, or ``None``.
 
     A cluster that is a target already passes for its API and its taints.
@@ -46,7 +48,7 @@ def refusal(binding: Object, affinity: Object | None, cluster: Object) -> str | 
         if field and not spec_of(cluster).get(field):
             return f"cluster(s) did not have {field} property"
     taint = None if is_target else _untolerated(cluster, spec["placement"])
-    return f"cluster(s) had untolerated taint {{{_shown(taint)}}}" if taint else None
+    return f"cluster(s) had untolerated taint {{{_format_taint(taint)}}}" if taint else None
 
 
 def target_names(binding: Object) -> list[str]:
@@ -86,6 +88,6 @@ def tolerates(toleration: Object, taint: Object) -> bool:
     return bool(key) and toleration.get("value", "") == taint.get("value", "")
 
 
-def _shown(taint: Object) -> str:
+def _format_taint(taint: Object) -> str:
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint['key']}{value}:{taint['effect']}"

@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from controller.engine.resources import EMPTY, Resources, add, positive, scale, subtract, total
-from localup.karmada.loads import Load, Task
 from localup.karmada.modeling import Node
-from localup.karmada.packing import Packing, Places, spread
+from localup.karmada.packing import Packing, PodPlacement, spread
+from localup.karmada.workloads import Task, Workload
 
 K = TypeVar("K", bound=Hashable)
 
@@ -37,7 +37,7 @@ class Phase(StrEnum):
 class Run:
     """What has become of a load so far."""
 
-    load: Load
+    load: Workload
     phase: Phase
     since: float
     pods: tuple[int, ...]
@@ -87,12 +87,12 @@ class Member(Generic[K]):
     """What each node has; without any there is one node with all that is allocatable."""
     runs: dict[K, Run] = field(default_factory=dict)
     _active: dict[K, None] = field(default_factory=dict)
-    _places: dict[K, Places] = field(default_factory=dict)
+    _places: dict[K, PodPlacement] = field(default_factory=dict)
     """Where the pods of active jobs were when time last passed."""
     _seen: float = 0
     """The time of the last look."""
 
-    def submit(self, key: K, load: Load, now: float) -> None:
+    def submit(self, key: K, load: Workload, now: float) -> None:
         """Take a job, or the new size of one that is here."""
         run = self.runs.get(key)
         if run is None:
@@ -124,7 +124,7 @@ class Member(Generic[K]):
         for key in self._active:
             if self._is_early(key, now):
                 continue
-            self.runs[key], self._places[key] = _advanced(self.runs[key], self._places[key], packing, now)
+            self.runs[key], self._places[key] = _start_pods(self.runs[key], self._places[key], packing, now)
         return {key for key, run in before.items() if self.runs[key] != run}
 
     def next_change(self) -> float | None:
@@ -161,7 +161,7 @@ class Member(Generic[K]):
     def _sizes(self) -> tuple[Resources, ...]:
         return self.node_sizes or (self.allocatable,)
 
-    def _packed(self) -> tuple[Packing, dict[K, Places]]:
+    def _packed(self) -> tuple[Packing, dict[K, PodPlacement]]:
         """Return what is free on each node, and where pods run: they stay where they are, while that node is there."""
         foreign = spread(self.foreign, self._sizes)
         packing = Packing([subtract(*each) for each in zip(self._sizes, foreign, strict=True)])
@@ -190,7 +190,7 @@ class Member(Generic[K]):
             del self._active[key]
 
 
-def _advanced(run: Run, places: Places, packing: Packing, now: float) -> tuple[Run, Places]:
+def _start_pods(run: Run, places: PodPlacement, packing: Packing, now: float) -> tuple[Run, PodPlacement]:
     """Return *run* with its gang, if that waits and fits, and with as many more of its pods as fit."""
     if run.phase is Phase.PENDING:
         gang = packing.gang(run.load.tasks)

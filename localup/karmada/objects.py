@@ -21,7 +21,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-def read(raw: bytes) -> dict[str, Any]:
+def decode_object(raw: bytes) -> dict[str, Any]:
     """Decode an object, without the record of who wrote which field: it is long and tells us nothing."""
     item: dict[str, Any] = msgspec.json.decode(raw)
     item["metadata"].pop("managedFields", None)
@@ -63,7 +63,7 @@ def finalizers_of(item: Object) -> list[str]:
     return list(item["metadata"].get("finalizers") or ())
 
 
-def is_leaving(item: Object) -> bool:
+def is_terminating(item: Object) -> bool:
     """Say whether it is being deleted."""
     return "deletionTimestamp" in item["metadata"]
 
@@ -101,13 +101,13 @@ def same_specification(left: Object, right: Object) -> bool:
     return _specification(left) == _specification(right)
 
 
-def difference(old: Object, new: Object) -> dict[str, Any]:
+def merge_patch(old: Object, new: Object) -> dict[str, Any]:
     """Return the merge patch (RFC 7386) that turns *old* into *new*; lists are replaced whole."""
     patch: dict[str, Any] = {name: None for name in old if name not in new}
     for name, value in new.items():
         before = old.get(name)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
-            if inner := difference(before, value):
+            if inner := merge_patch(before, value):
                 patch[name] = inner
         elif name not in old or before != value:
             patch[name] = value

@@ -6,11 +6,11 @@ Pure.
 from collections.abc import Iterator, Sequence
 
 from controller.engine.resources import Resources, scale, subtract
-from localup.karmada.loads import Task
+from localup.karmada.workloads import Task
 
 Counts = tuple[int, ...]
 """How many pods there are of each task."""
-Places = tuple[tuple[int, ...], ...]
+PodPlacement = tuple[tuple[int, ...], ...]
 """By task, how many of its pods are on each node."""
 
 
@@ -20,7 +20,7 @@ class Packing:
     def __init__(self, nodes: Sequence[Resources]) -> None:
         self.free = list(nodes)
 
-    def gang(self, tasks: Sequence[Task]) -> Places | None:
+    def gang(self, tasks: Sequence[Task]) -> PodPlacement | None:
         """Place the gang of *tasks* whole, or not at all."""
         before = list(self.free)
         places = tuple(self._place(task.pod, task.together) for task in tasks)
@@ -29,12 +29,12 @@ class Packing:
         self.free = before
         return None
 
-    def more(self, tasks: Sequence[Task], places: Places) -> Places:
+    def more(self, tasks: Sequence[Task], places: PodPlacement) -> PodPlacement:
         """Add as many of the missing pods as there is room for, in task order."""
         added = (self._place(task.pod, task.count - sum(row)) for task, row in zip(tasks, places, strict=True))
         return tuple(tuple(map(sum, zip(row, more, strict=True))) for row, more in zip(places, added, strict=True))
 
-    def keep(self, tasks: Sequence[Task], counts: Counts, before: Places) -> Places:
+    def keep(self, tasks: Sequence[Task], counts: Counts, before: PodPlacement) -> PodPlacement:
         """Leave pods that run where they were *before*, as far as their task and node are still there."""
         rows = []
         for number, count in enumerate(counts):
@@ -43,7 +43,7 @@ class Packing:
         self._occupy(tasks, tuple(rows))
         return tuple(rows)
 
-    def restore(self, tasks: Sequence[Task], counts: Counts, kept: Places) -> Places:
+    def restore(self, tasks: Sequence[Task], counts: Counts, kept: PodPlacement) -> PodPlacement:
         """Place the rest of the pods that run: first fit, else on the last node whether they fit there or not."""
         rows = []
         for task, count, row in zip(tasks, counts, kept, strict=True):
@@ -53,7 +53,7 @@ class Packing:
             rows.append(tuple(map(sum, zip(row, added, forced, strict=True))))
         return tuple(rows)
 
-    def _occupy(self, tasks: Sequence[Task], places: Places) -> None:
+    def _occupy(self, tasks: Sequence[Task], places: PodPlacement) -> None:
         """Take what the pods at *places* hold."""
         for task, row in zip(tasks, places, strict=True):
             for number, count in enumerate(row):

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from localup.karmada.conditions import Condition
-from localup.karmada.division import NotEnoughError, available, divide, is_static
-from localup.karmada.feasibility import candidates, complaint, target_names
+from localup.karmada.division import InsufficientReplicasError, available, divide, is_static
+from localup.karmada.feasibility import candidates, fit_error, target_names
 from localup.karmada.objects import Object, spec_of, status_of
 from localup.karmada.selectors import cluster_matches
 
@@ -29,7 +29,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SchedulingResult:
     """What one attempt comes to."""
 
     reason: Reason
@@ -47,7 +47,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class SchedulerOptions:
     """What Karmada's scheduler is in the habit of."""
 
     affinity_terms: bool = True
@@ -56,32 +56,32 @@ class Habits:
     """What has no spread constraint goes to all candidates; else to the best."""
 
 
-_HABITS: Final = Habits()
+_DEFAULT_OPTIONS: Final = SchedulerOptions()
 
 
-def place(binding: Object, clusters: Sequence[Object], habits: Habits = _HABITS) -> Outcome:
+def place(binding: Object, clusters: Sequence[Object], habits: SchedulerOptions = _DEFAULT_OPTIONS) -> SchedulingResult:
     """Try the affinity terms in order, from the one observed last; the complaint is that of the first."""
-    first: Outcome | None = None
-    terms = _terms(binding)
+    first: SchedulingResult | None = None
+    terms = _affinity_terms(binding)
     for name, affinity in terms if habits.affinity_terms else terms[:1]:
         outcome = _place_with(binding, affinity, clusters, habits)
         if outcome.reason is Reason.SUCCESS:
-            return Outcome(outcome.reason, targets=outcome.targets, term=name)
+            return SchedulingResult(outcome.reason, targets=outcome.targets, term=name)
         first = first or outcome
-    return first or Outcome(Reason.SCHEDULER_ERROR, "no affinity term")
+    return first or SchedulingResult(Reason.SCHEDULER_ERROR, "no affinity term")
 
 
-def concerns(binding: Object, cluster: Object) -> bool:
+def affinity_allows(binding: Object, cluster: Object) -> bool:
     """Say whether a change of *cluster* makes the scheduler look at a binding: the observed affinity allows it."""
-    return cluster_matches(_terms(binding)[0][1], cluster)
+    return cluster_matches(_affinity_terms(binding)[0][1], cluster)
 
 
-def written_as_applied(placement: Object) -> str:
+def format_applied_placement(placement: Object) -> str:
     """Return a placement as the scheduler notes it on the binding: its fields in the order of Karmada's types."""
     return json.dumps(_ordered(placement), separators=(",", ":"), ensure_ascii=False)
 
 
-def _terms(binding: Object) -> list[tuple[str, Object | None]]:
+def _affinity_terms(binding: Object) -> list[tuple[str, Object | None]]:
     placement = spec_of(binding)["placement"]
     terms = placement.get("clusterAffinities")
     if placement.get("clusterAffinity") or not terms:
@@ -92,20 +92,22 @@ def _terms(binding: Object) -> list[tuple[str, Object | None]]:
     return named[begin:]
 
 
-def _place_with(binding: Object, affinity: Object | None, clusters: Sequence[Object], habits: Habits) -> Outcome:
+def _place_with(
+    binding: Object, affinity: Object | None, clusters: Sequence[Object], habits: SchedulerOptions
+) -> SchedulingResult:
     feasible = candidates(binding, affinity, clusters)
     if not feasible:
-        return Outcome(Reason.NO_CLUSTER_FIT, complaint(binding, affinity, clusters), targets=())
+        return SchedulingResult(Reason.NO_CLUSTER_FIT, fit_error(binding, affinity, clusters), targets=())
     spec = spec_of(binding)
     try:
-        chosen = _chosen(spec, _ranked(binding, feasible))
+        chosen = _select_clusters(spec, _ranked(binding, feasible))
         if not habits.copies and not has_replicas(spec):
             chosen = chosen[:1]
-        return Outcome(Reason.SUCCESS, targets=_targets(spec, chosen))
-    except NotEnoughError as error:
-        return Outcome(Reason.UNSCHEDULABLE, str(error))
+        return SchedulingResult(Reason.SUCCESS, targets=_targets(spec, chosen))
+    except InsufficientReplicasError as error:
+        return SchedulingResult(Reason.UNSCHEDULABLE, str(error))
     except _SpreadError as error:
-        return Outcome(Reason.SCHEDULER_ERROR, str(error))
+        return SchedulingResult(Reason.SCHEDULER_ERROR, str(error))
 
 
 class _SpreadError(Exception):
@@ -118,12 +120,12 @@ def _ranked(binding: Object, feasible: Sequence[Object]) -> list[Object]:
 
     def rank(cluster: Object) -> tuple[bool, int, str]:
         name = cluster["metadata"]["name"]
-        return name not in current, -_room(spec, cluster), name
+        return name not in current, -_capacity(spec, cluster), name
 
     return sorted(feasible, key=rank)
 
 
-def _chosen(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Sequence[Object]:
+def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Sequence[Object]:
     """Return those that the spread constraints leave, exchanged for roomier ones where a divisible one needs them."""
     placement = spec["placement"]
     constraints = placement.get("spreadConstraints") or ()
@@ -137,19 +139,19 @@ def _chosen(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Sequence[Objec
     count = min(int(by_cluster.get("maxGroups") or len(ranked)), len(ranked))
     if not is_divided(spec):
         return ranked[:count]
-    chosen = _roomy_enough(spec, ranked, count)
-    if sum(_room(spec, each) for each in chosen) < int(spec["replicas"]):
+    chosen = _swap_for_capacity(spec, ranked, count)
+    if sum(_capacity(spec, each) for each in chosen) < int(spec["replicas"]):
         raise _SpreadError(f"no enough resource when selecting {count} clusters")
     return chosen
 
 
-def _roomy_enough(spec: Mapping[str, Any], ranked: Sequence[Object], count: int) -> list[Object]:
+def _swap_for_capacity(spec: Mapping[str, Any], ranked: Sequence[Object], count: int) -> list[Object]:
     chosen, rest = list(ranked[:count]), list(ranked[count:])
     for index in reversed(range(count)):
-        if not rest or sum(_room(spec, each) for each in chosen) >= int(spec["replicas"]):
+        if not rest or sum(_capacity(spec, each) for each in chosen) >= int(spec["replicas"]):
             break
-        best = max(range(len(rest)), key=lambda other: _room(spec, rest[other]))
-        if _room(spec, rest[best]) > _room(spec, chosen[index]):
+        best = max(range(len(rest)), key=lambda other: _capacity(spec, rest[other]))
+        if _capacity(spec, rest[best]) > _capacity(spec, chosen[index]):
             chosen[index], rest[best] = rest[best], chosen[index]
     return chosen
 
@@ -184,7 +186,7 @@ def is_divided(spec: Mapping[str, Any]) -> bool:
     return has_replicas(spec) and strategy.get("replicaSchedulingType") == "Divided"
 
 
-def _room(spec: Mapping[str, Any], cluster: Object) -> int:
+def _capacity(spec: Mapping[str, Any], cluster: Object) -> int:
     return available(cluster, spec.get("replicaRequirements")) if has_replicas(spec) else 0
 
 

@@ -11,7 +11,16 @@ from typing import Self
 
 from localup.karmada import names
 from localup.karmada.kinds import CLUSTER_POLICY, is_a
-from localup.karmada.objects import Key, Object, annotations_of, is_leaving, key_of, labels_of, spec_of, with_metadata
+from localup.karmada.objects import (
+    Key,
+    Object,
+    annotations_of,
+    is_terminating,
+    key_of,
+    labels_of,
+    spec_of,
+    with_metadata,
+)
 from localup.karmada.selectors import labels_match
 
 
@@ -58,7 +67,7 @@ def policy_of(template: Object, policies: Iterable[Object]) -> Object | None:
     the explicit priority counts, then how closely they select, then the name.
     """
     found = [
-        (closeness, each) for each in policies if (closeness := _closeness(each, template)) and not is_leaving(each)
+        (closeness, each) for each in policies if (closeness := _closeness(each, template)) and not is_terminating(each)
     ]
     claimed = next((policy for _, policy in found if key_of(policy) == claimed_by(template, policy)), None)
     if claimed is not None or not found:
@@ -66,7 +75,7 @@ def policy_of(template: Object, policies: Iterable[Object]) -> Object | None:
     return min(found, key=lambda pair: _rank(*pair))[1]
 
 
-def concerns(policy: Object, template: Object) -> bool:
+def selects_or_claims(policy: Object, template: Object) -> bool:
     """Say whether a policy selects *template*, or holds it although it does not any more."""
     return bool(_closeness(policy, template)) or claimed_by(template, policy) == key_of(policy)
 
@@ -86,7 +95,7 @@ def is_claimed(item: Object) -> bool:
     return not _CLAIM_LABELS.isdisjoint(labels_of(item))
 
 
-def claimed(item: Object, claim: Claim) -> Object:
+def with_claim(item: Object, claim: Claim) -> Object:
     """Return *item* with the claim on it and no other."""
     return with_metadata(
         item,
@@ -95,9 +104,9 @@ def claimed(item: Object, claim: Claim) -> Object:
     )
 
 
-def unclaimed(item: Object) -> Object:
+def without_claim(item: Object) -> Object:
     """Return *item* without any claim."""
-    return claimed(item, Claim({}, {}))
+    return with_claim(item, Claim({}, {}))
 
 
 def _rank(closeness: Match, policy: Object) -> tuple[bool, int, int, str]:

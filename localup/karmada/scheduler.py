@@ -9,7 +9,7 @@ import time
 import structlog
 
 from controller.backoff import Backoff
-from localup.karmada.behaviour import Behaviour
+from localup.karmada.client import STATUS, Client, EventMessage
 from localup.karmada.conditions import seconds_of, timestamp, with_condition
 from localup.karmada.feasibility import is_ready, target_names
 from localup.karmada.names import APPLIED_PLACEMENT
@@ -18,7 +18,7 @@ from localup.karmada.objects import (
     Object,
     annotations_of,
     generation_of,
-    is_leaving,
+    is_terminating,
     key_of,
     labels_of,
     spec_of,
@@ -28,20 +28,20 @@ from localup.karmada.objects import (
     with_status,
 )
 from localup.karmada.placement import (
-    Habits,
-    Outcome,
     Reason,
-    concerns,
+    SchedulerOptions,
+    SchedulingResult,
+    affinity_allows,
+    format_applied_placement,
     has_replicas,
     is_divided,
     place,
-    written_as_applied,
 )
 from localup.karmada.policies import is_claimed
+from localup.karmada.quirks import Quirks
 from localup.karmada.settings import Settings
 from localup.karmada.store import Store
 from localup.karmada.workqueue import WorkQueue
-from localup.karmada.writer import STATUS, Said, Writer
 
 log = structlog.get_logger()
 
@@ -49,13 +49,15 @@ log = structlog.get_logger()
 class Scheduler:
     """Places bindings of one kind."""
 
-    def __init__(self, bindings: Store, clusters: Store, writer: Writer, settings: Settings) -> None:
+    def __init__(self, bindings: Store, clusters: Store, writer: Client, settings: Settings) -> None:
         self._bindings = bindings
         self._clusters = clusters
         self._writer = writer
         self._name = settings.scheduler_name
         self._behaviour = settings.behaviour
-        self._habits = Habits(affinity_terms=settings.behaviour.affinity_terms, copies=settings.behaviour.copies)
+        self._habits = SchedulerOptions(
+            affinity_terms=settings.behaviour.affinity_terms, copies=settings.behaviour.copies
+        )
         self._backoffs: dict[Key, Backoff] = {}
         self.queue = WorkQueue[Key]("scheduler", self._reconcile)
         bindings.listen(self._binding_changed)
@@ -72,10 +74,14 @@ class Scheduler:
         if old is None:
             return  # a new one changes once it is ready, when its taint goes
         new = new or old  # one that is gone is looked at like one that goes
-        if new is not old and _looks_the_same(old, new) and (self._behaviour.taints or is_ready(old) == is_ready(new)):
+        if (
+            new is not old
+            and _is_irrelevant_change(old, new)
+            and (self._behaviour.taints or is_ready(old) == is_ready(new))
+        ):
             return
         for each in self._bindings:
-            if self._is_free(each) and (concerns(each, old) or concerns(each, new)):
+            if self._is_free(each) and (affinity_allows(each, old) or affinity_allows(each, new)):
                 self.queue.add(key_of(each))
 
     def _passes(self, binding: Object) -> bool:
@@ -89,7 +95,7 @@ class Scheduler:
 
     async def _reconcile(self, key: Key) -> None:
         binding = self._bindings.get(key)
-        if binding is None or is_leaving(binding) or not (self._behaviour.leak or self._passes(binding)):
+        if binding is None or is_terminating(binding) or not (self._behaviour.leak or self._passes(binding)):
             return
         if not self._is_due(binding):
             seen = with_status(binding, schedulerObservedGeneration=generation_of(binding))
@@ -98,35 +104,37 @@ class Scheduler:
         outcome = place(binding, list(self._clusters), self._habits)
         placed = await self._writer.update(self._bindings, binding, _with_targets(binding, outcome))
         if placed is not binding:
-            log.info("binding scheduled", binding=str(key), clusters=_named(outcome), reason=str(outcome.reason))
-        await self._writer.update(self._bindings, placed, _with_verdict(placed, outcome, time.time()), part=STATUS)
+            log.info("binding scheduled", binding=str(key), clusters=_target_names(outcome), reason=str(outcome.reason))
+        await self._writer.update(
+            self._bindings, placed, _with_scheduled_condition(placed, outcome, time.time()), part=STATUS
+        )
         if self._behaviour.events and (placed is not binding or outcome.reason is not Reason.SUCCESS):
             await self._tell(placed, outcome)
         self._come_back(key, outcome)
 
-    async def _tell(self, binding: Object, outcome: Outcome) -> None:
+    async def _tell(self, binding: Object, outcome: SchedulingResult) -> None:
         """Write the events that Karmada's scheduler writes of an attempt: of the binding, and of its template."""
-        said = Said(self._name, "ScheduleBindingFailed", outcome.message, "Warning")
+        said = EventMessage(self._name, "ScheduleBindingFailed", outcome.message, "Warning")
         if outcome.reason is Reason.SUCCESS:
-            told = f"{outcome.message} Result: {{{', '.join(_named(outcome))}}}"
-            said = Said(self._name, "ScheduleBindingSucceed", told)
+            told = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
+            said = EventMessage(self._name, "ScheduleBindingSucceed", told)
         for about in (binding, template_of(binding)):
             await self._writer.tell(about, said)
 
     def _is_due(self, binding: Object) -> bool:
         """Say whether a binding is to be placed at all: one whose replicas are divided and add up is left as it is."""
         spec = spec_of(binding)
-        if annotations_of(binding).get(APPLIED_PLACEMENT) != written_as_applied(spec["placement"]):
+        if annotations_of(binding).get(APPLIED_PLACEMENT) != format_applied_placement(spec["placement"]):
             return True
-        if not has_replicas(spec) or not is_divided(spec) or _is_triggered(binding):
+        if not has_replicas(spec) or not is_divided(spec) or _is_reschedule_requested(binding):
             return True
         placed = sum(int(each.get("replicas", 0)) for each in spec.get("clusters") or ())
-        leaving = (each for each in self._clusters if is_leaving(each))
+        leaving = (each for each in self._clusters if is_terminating(each))
         return placed != int(spec.get("replicas", 0)) or any(
             key_of(each).name in target_names(binding) for each in leaving
         )
 
-    def _come_back(self, key: Key, outcome: Outcome) -> None:
+    def _come_back(self, key: Key, outcome: SchedulingResult) -> None:
         """See to it that what failed is tried again, each failure in its own time."""
         behaviour = self._behaviour
         is_unschedulable = outcome.reason is Reason.UNSCHEDULABLE
@@ -141,25 +149,25 @@ class Scheduler:
             self.queue.add_after(key, behaviour.no_cluster_fit_retry)
 
 
-def _backoff(behaviour: Behaviour) -> Backoff:
+def _backoff(behaviour: Quirks) -> Backoff:
     return Backoff(initial=behaviour.backoff_first, maximum=behaviour.backoff_most, jitter=lambda: 1)
 
 
-def _is_triggered(binding: Object) -> bool:
+def _is_reschedule_requested(binding: Object) -> bool:
     """Say whether somebody has asked for another placement since the last one."""
     asked, last = spec_of(binding).get("rescheduleTriggeredAt"), status_of(binding).get("lastScheduledTime")
     return asked is not None and last is not None and seconds_of(asked) > seconds_of(last)
 
 
-def _with_targets(binding: Object, outcome: Outcome) -> Object:
+def _with_targets(binding: Object, outcome: SchedulingResult) -> Object:
     if outcome.targets is None:
         return binding
-    applied = written_as_applied(spec_of(binding)["placement"])
+    applied = format_applied_placement(spec_of(binding)["placement"])
     noted = with_metadata(binding, annotations={**annotations_of(binding), APPLIED_PLACEMENT: applied})
     return with_spec(noted, clusters=list(outcome.targets) or None)
 
 
-def _with_verdict(binding: Object, outcome: Outcome, now: float) -> Object:
+def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: float) -> Object:
     """Return *binding* saying how it went; a success that was told already is not told again."""
     status = status_of(binding)
     conditions = with_condition(status.get("conditions") or (), outcome.condition, now=now)
@@ -182,14 +190,14 @@ def template_of(binding: Object) -> Object:
     return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": metadata}
 
 
-def _named(outcome: Outcome) -> list[str]:
+def _target_names(outcome: SchedulingResult) -> list[str]:
     return [str(each["name"]) for each in outcome.targets or ()]
 
 
-def _looks_the_same(old: Object, new: Object) -> bool:
+def _is_irrelevant_change(old: Object, new: Object) -> bool:
     """Say whether the change of a cluster is none that makes Karmada look at bindings again."""
     return (
         labels_of(old) == labels_of(new)
         and generation_of(old) == generation_of(new)
-        and is_leaving(old) == is_leaving(new)
+        and is_terminating(old) == is_terminating(new)
     )

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from localup.karmada.behaviour import Behaviour
 from localup.karmada.kinds import DEPLOYMENT, VOLCANO_JOB, Kind
+from localup.karmada.quirks import Quirks
 
-_AS_KARMADA: Final = Behaviour()
+_DEFAULT_QUIRKS: Final = Quirks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Settings:
     """The gate MultiplePodTemplatesScheduling: components on the bindings of Volcano Jobs (facts, no. 6)."""
     scheduler_name: str = "default-scheduler"
     """Whose bindings are scheduled: the others are left to somebody else."""
-    behaviour: Behaviour = _AS_KARMADA
+    behaviour: Quirks = _DEFAULT_QUIRKS
     """What of Karmada's surprising behaviour is reproduced, and with what times."""
     writes_in_flight: int = 16
     """How many writes are under way at once."""

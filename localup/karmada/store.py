@@ -11,7 +11,7 @@ from typing import Final
 from localup.karmada.kinds import Kind
 from localup.karmada.objects import Key, Object, key_of, uid_of, version_of
 
-Listener = Callable[[Object | None, Object | None], None]
+EventHandler = Callable[[Object | None, Object | None], None]
 """Is called with an object before and after a change; ``None`` where there is none."""
 
 #: How many of the last removals are remembered: an answer to a write is never older than that.
@@ -24,7 +24,7 @@ class Store:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self._objects: dict[Key, Object] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: list[EventHandler] = []
         self._gone: deque[str] = deque(maxlen=_REMEMBERED)
 
     def __iter__(self) -> Iterator[Object]:
@@ -34,7 +34,7 @@ class Store:
         """Return the object of a key."""
         return self._objects.get(key)
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: EventHandler) -> None:
         """Call *listener* at every change from now on."""
         self._listeners.append(listener)
 

@@ -20,15 +20,15 @@ from localup.karmada.pods import amounts, quantities
 
 ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
 NODES: Final = "standin.volcano-global.io/nodes"
-FOREIGN_USE: Final = "standin.volcano-global.io/foreign-use"
+EXTERNAL_USAGE: Final = "standin.volcano-global.io/external-usage"
 READY: Final = "standin.volcano-global.io/ready"
 
 #: The pods a member takes when its Cluster does not say.
-_MANY_PODS: Final = 1000 * MILLI
+_DEFAULT_MEMBER_PODS: Final = 1000 * MILLI
 #: The pods a node takes when its description does not say.
-_NODE_PODS: Final = 110 * MILLI
+_DEFAULT_NODE_PODS: Final = 110 * MILLI
 #: So many nodes are simulated of one member.
-_MOST_NODES: Final = 10_000
+_MAX_NODES: Final = 10_000
 
 _READINESS: Final[Mapping[str, Condition]] = {
     "True": Condition("Ready", "True", "ClusterReady", "cluster is healthy and ready to accept workloads"),
@@ -47,7 +47,7 @@ class DescriptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class MemberDescription:
     """What the annotations of a Cluster say of the member that is to be simulated."""
 
     allocatable: Resources = EMPTY
@@ -70,11 +70,13 @@ class Description:
         if ready not in _READINESS:
             raise DescriptionError(f"{READY}: {ready!r} is none of {', '.join(_READINESS)}")
         nodes = _nodes(told[NODES]) if NODES in told else ()
-        allocatable = total(nodes) if nodes else {PODS: _MANY_PODS, **_amounts(ALLOCATABLE, told[ALLOCATABLE])}
-        return cls(allocatable, _amounts(FOREIGN_USE, told.get(FOREIGN_USE, "{}")), ready, nodes)
+        allocatable = (
+            total(nodes) if nodes else {PODS: _DEFAULT_MEMBER_PODS, **_amounts(ALLOCATABLE, told[ALLOCATABLE])}
+        )
+        return cls(allocatable, _amounts(EXTERNAL_USAGE, told.get(EXTERNAL_USAGE, "{}")), ready, nodes)
 
 
-def summarized(cluster: Object, description: Description, member: Member[Key], *, now: float) -> Object:
+def with_summary(cluster: Object, description: MemberDescription, member: Member[Key], *, now: float) -> Object:
     """Return *cluster* with the status that its member has now; one that is not Ready keeps its last summary."""
     conditions = status_of(cluster).get("conditions") or ()
     for said in (_READINESS[description.ready], _COMPLETE):
@@ -91,7 +93,7 @@ def summarized(cluster: Object, description: Description, member: Member[Key], *
     )
 
 
-def _resources(cluster: Object, description: Description, member: Member[Key]) -> Object:
+def _resources(cluster: Object, description: MemberDescription, member: Member[Key]) -> Object:
     parts: Object = {
         "allocatable": quantities(description.allocatable),
         "allocated": quantities(member.allocated),
@@ -131,9 +133,9 @@ def _nodes(text: str) -> tuple[Resources, ...]:
     example = '[{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]'
     try:
         told: Any = json.loads(text)
-        shapes = [(int(each["count"]), {PODS: _NODE_PODS, **amounts(each["allocatable"])}) for each in told]
+        shapes = [(int(each["count"]), {PODS: _DEFAULT_NODE_PODS, **amounts(each["allocatable"])}) for each in told]
     except (AttributeError, KeyError, QuantityError, TypeError, ValueError) as error:
         raise DescriptionError(f"{NODES}: {error}; write it like {example}") from error
-    if not all(count > 0 for count, _ in shapes) or not 0 < sum(count for count, _ in shapes) <= _MOST_NODES:
-        raise DescriptionError(f"{NODES}: write 1 to {_MOST_NODES} nodes, like {example}")
+    if not all(count > 0 for count, _ in shapes) or not 0 < sum(count for count, _ in shapes) <= _MAX_NODES:
+        raise DescriptionError(f"{NODES}: write 1 to {_MAX_NODES} nodes, like {example}")
     return tuple(size for count, size in shapes for _ in range(count))

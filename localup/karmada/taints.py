@@ -9,13 +9,13 @@ from typing import Final
 
 import structlog
 
+from localup.karmada.client import Client
 from localup.karmada.conditions import condition
 from localup.karmada.feasibility import target_names, tolerates
-from localup.karmada.graceful import tasks_of
-from localup.karmada.objects import Key, Object, is_leaving, key_of, spec_of, status_of, with_spec
+from localup.karmada.graceful_eviction_controller import tasks_of
+from localup.karmada.objects import Key, Object, is_terminating, key_of, spec_of, status_of, with_spec
 from localup.karmada.store import Store
 from localup.karmada.workqueue import WorkQueue
-from localup.karmada.writer import Writer
 
 log = structlog.get_logger()
 
@@ -25,10 +25,10 @@ _BY_READINESS: Final = {"True": None, "False": NOT_READY, "Unknown": UNREACHABLE
 _KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
 
 
-class Taints:
+class TaintController:
     """Taints clusters by their readiness."""
 
-    def __init__(self, clusters: Store, writer: Writer) -> None:
+    def __init__(self, clusters: Store, writer: Client) -> None:
         self.queue = WorkQueue[Key]("taints", self._reconcile)
         self._clusters = clusters
         self._writer = writer
@@ -40,17 +40,17 @@ class Taints:
 
     async def _reconcile(self, key: Key) -> None:
         cluster = self._clusters.get(key)
-        if cluster is None or is_leaving(cluster):
+        if cluster is None or is_terminating(cluster):
             return
         wanted = tainted(cluster)
         if wanted is not cluster and await self._writer.update(self._clusters, cluster, wanted):
             log.info("cluster tainted", cluster=key.name, taints=[each["key"] for each in taints_of(wanted)])
 
 
-class NoExecute:
+class NoExecuteTaintManager:
     """Takes bindings out of clusters that have a taint which they do not tolerate."""
 
-    def __init__(self, clusters: Store, bindings: Store, writer: Writer) -> None:
+    def __init__(self, clusters: Store, bindings: Store, writer: Client) -> None:
         self.queue = WorkQueue[Key]("taint manager", self._reconcile)
         self._clusters = clusters
         self._bindings = bindings
@@ -71,11 +71,11 @@ class NoExecute:
 
     async def _reconcile(self, key: Key) -> None:
         binding = self._bindings.get(key)
-        if binding is None or is_leaving(binding):
+        if binding is None or is_terminating(binding):
             return
         for name in target_names(binding):
             cluster = self._clusters.get(Key("", name))
-            if cluster is not None and _repels(cluster, binding):
+            if cluster is not None and _has_untolerated_taint(cluster, binding):
                 binding = await self._writer.update(self._bindings, binding, evicted(binding, name))
                 log.info("taken out by a taint", binding=str(key), cluster=name)
 
@@ -110,7 +110,7 @@ def evicted(
     return with_spec(binding, clusters=kept or None, gracefulEvictionTasks=tasks)
 
 
-def _repels(cluster: Object, binding: Object) -> bool:
+def _has_untolerated_taint(cluster: Object, binding: Object) -> bool:
     """Say whether a cluster has a taint that a binding does not tolerate; for how long it would is left out."""
     placement = spec_of(binding).get("placement") or {}
     tolerations = placement.get("clusterTolerations") or ()

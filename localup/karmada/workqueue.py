@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 log = structlog.get_logger()
 
 
-class AgainError(Exception):
+class RetryError(Exception):
     """Something stands in the way for now."""
 
 
@@ -78,7 +78,7 @@ class WorkQueue(Generic[K]):
     async def _look_at(self, key: K) -> None:
         try:
             await self._reconcile(key)
-        except (Conflict, NotFound, AgainError) as error:
+        except (Conflict, NotFound, RetryError) as error:
             self._retry(key, error, log.debug)
         except ApiError as error:
             self._retry(key, error, log.warning)

@@ -25,7 +25,7 @@ from localup.karmada.objects import (
 )
 
 #: What the API server fills in and a member cluster is not told.
-_FILLED_IN: Final = (
+_SERVER_FIELDS: Final = (
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -54,7 +54,7 @@ def work_for(binding: Object, template: Object, target: Object, *, permanent_id:
     label = names.permanent_id_label(home.namespace)
     labels = {label: labels_of(binding).get(label, ""), names.WORK_ID: permanent_id}
     annotations = {
-        **_whose(home),
+        **_binding_annotations(home),
         names.CONFLICT_RESOLUTION: wanted.get("conflictResolution", "Abort").lower(),
     }
     return {
@@ -69,13 +69,13 @@ def work_for(binding: Object, template: Object, target: Object, *, permanent_id:
         },
         "spec": {
             "preserveResourcesOnDeletion": bool(wanted.get("preserveResourcesOnDeletion")),
-            "suspendDispatching": _is_held(wanted.get("suspension") or {}, target["name"]),
+            "suspendDispatching": _is_dispatching_suspended(wanted.get("suspension") or {}, target["name"]),
             "workload": {"manifests": [_manifest(template, target, key, annotations=annotations, labels=labels)]},
         },
     }
 
 
-def updated(existing: Object, desired: Object) -> Object:
+def updated_work(existing: Object, desired: Object) -> Object:
     """Return *existing* with what is *desired* now; it keeps its permanent id, which `desired` must bear already."""
     merged = with_metadata(
         existing,
@@ -104,13 +104,13 @@ def is_suspended(work: Object) -> bool:
     return bool(work["spec"].get("suspendDispatching"))
 
 
-def held(work: Object, *, now: float) -> Object:
+def with_suspended_condition(work: Object, *, now: float) -> Object:
     """Return *work* saying that it waits."""
     said = Condition("Dispatching", "False", "SuspendDispatching", "Work dispatching is in a suspended state.")
     return with_status(work, conditions=with_condition(status_of(work).get("conditions") or (), said, now=now))
 
 
-def reflected(work: Object, status: Mapping[str, Any], health: str, *, now: float) -> Object:
+def with_applied_status(work: Object, status: Mapping[str, Any], health: str, *, now: float) -> Object:
     """Return *work* saying that its manifest is applied and what has become of it."""
     conditions = status_of(work).get("conditions") or ()
     dispatching = Condition("Dispatching", "True", "Dispatching", "Work is being dispatched to member clusters.")
@@ -133,13 +133,13 @@ def reported_health(work: Object) -> str:
     return str(reports[0].get("health", "Unknown")) if reports else "Unknown"
 
 
-def _whose(binding: Key) -> dict[str, str]:
+def _binding_annotations(binding: Key) -> dict[str, str]:
     if not binding.namespace:
         return {names.CLUSTER_BINDING_NAME: binding.name}
     return {names.BINDING_NAME: binding.name, names.BINDING_NAMESPACE: binding.namespace}
 
 
-def _is_held(suspension: Object, cluster: str) -> bool:
+def _is_dispatching_suspended(suspension: Object, cluster: str) -> bool:
     if suspension.get("dispatching"):
         return True
     return cluster in ((suspension.get("dispatchingOnClusters") or {}).get("clusterNames") or ())
@@ -173,11 +173,11 @@ def _manifest(
     told[names.MANAGED_LABELS] = ",".join(sorted(marked))
     told[names.MANAGED_ANNOTATIONS] = ",".join(sorted([*told, names.MANAGED_ANNOTATIONS]))
     bare = {name: value for name, value in template.items() if name != "status"}
-    left_out = dict.fromkeys(_FILLED_IN)
-    return _revised(with_metadata(bare, **left_out, annotations=told, labels=marked), target)
+    left_out = dict.fromkeys(_SERVER_FIELDS)
+    return _with_target_replicas(with_metadata(bare, **left_out, annotations=told, labels=marked), target)
 
 
-def _revised(manifest: Object, target: Object) -> Object:
+def _with_target_replicas(manifest: Object, target: Object) -> Object:
     """Return the manifest with the replicas of its target; jobs of both groups lose their time to live."""
     if manifest["kind"] == BATCH_JOB.name:
         manifest = with_spec(manifest, ttlSecondsAfterFinished=None)

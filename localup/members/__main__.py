@@ -12,7 +12,7 @@ from controller.kube import KubeconfigError
 from localup.binaries import Binaries
 from localup.karmada.__main__ import configure_logging
 from localup.karmada.durations import seconds_in
-from localup.members.grounds import Grounds
+from localup.members.member_apiservers import MemberApiServers
 from localup.members.members import serve
 
 app = typer.Typer(add_completion=False)
@@ -32,7 +32,7 @@ def members(
         seconds, late = seconds_in(run_time), seconds_in(pods_late)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    grounds = Grounds(store, Binaries(programs))
+    grounds = MemberApiServers(store, Binaries(programs))
     try:
         asyncio.run(_run(kubeconfig, grounds, run_time=seconds, pods_late=late))
     except KubeconfigError as error:
@@ -41,7 +41,7 @@ def members(
         grounds.stop()
 
 
-async def _run(kubeconfig: Path, grounds: Grounds, *, run_time: float, pods_late: float) -> None:
+async def _run(kubeconfig: Path, grounds: MemberApiServers, *, run_time: float, pods_late: float) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

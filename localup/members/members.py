@@ -10,14 +10,14 @@ import structlog
 
 from controller.cache.informer import Informer
 from controller.kube import Api, Conflict
-from localup.karmada.fleet import Fleet
+from localup.karmada.informers import decoder
 from localup.karmada.kinds import CLUSTER
-from localup.karmada.mirror import decoder
-from localup.karmada.objects import Key, Object, is_leaving
+from localup.karmada.member_registry import MemberRegistry
+from localup.karmada.objects import Key, Object, is_terminating
 from localup.karmada.store import Store
 from localup.karmada.workqueue import WorkQueue
-from localup.members.grounds import Ground, Grounds
-from localup.members.player import Player
+from localup.members.fake_kubelet import FakeKubelet
+from localup.members.member_apiservers import MemberApiServer, MemberApiServers
 
 log = structlog.get_logger()
 
@@ -28,20 +28,20 @@ _SECRETS = "/api/v1/namespaces/karmada-cluster/secrets"
 class Member:
     """One member cluster and who plays in it."""
 
-    ground: Ground
-    player: Player
+    ground: MemberApiServer
+    player: FakeKubelet
 
 
 class Members:
     """All member clusters of one control plane."""
 
-    def __init__(self, api: Api, grounds: Grounds, *, run_time: float, pods_late: float) -> None:
+    def __init__(self, api: Api, grounds: MemberApiServers, *, run_time: float, pods_late: float) -> None:
         self._api = api
         self._grounds = grounds
         self._run_time = run_time
         self._pods_late = pods_late
         self._clusters = Store(CLUSTER)
-        self._fleet = Fleet(self._clusters)
+        self._fleet = MemberRegistry(self._clusters)
         self._members: dict[str, Member] = {}
         self._queue = WorkQueue[str]("members", self._reconcile)
         self._fleet.listen(self._queue.add)
@@ -69,7 +69,7 @@ class Members:
         cluster = self._clusters.get(Key("", name))
         if cluster is None and name in self._members:  # nobody needs it until it comes back
             await asyncio.to_thread(self._members[name].ground.turn, up=False)
-        if site is None or cluster is None or is_leaving(cluster):
+        if site is None or cluster is None or is_terminating(cluster):
             return
         member = self._members.get(name) or await self._open(name)
         await asyncio.to_thread(member.ground.turn, up=site.is_reachable)
@@ -81,13 +81,13 @@ class Members:
         ground = await asyncio.to_thread(self._grounds.provide, name)
         connecting = Api.connect(ground.plane.kubeconfig("admin"), user_agent="member-player")
         api = await self._connections.enter_async_context(connecting)
-        member = Member(ground, Player(api, run_time=self._run_time, pods_late=self._pods_late))
+        member = Member(ground, FakeKubelet(api, run_time=self._run_time, pods_late=self._pods_late))
         self._tasks.create_task(member.player.run())
         self._members[name] = member
         log.info("member started", cluster=name, server=ground.plane.url)
         return member
 
-    async def _join(self, name: str, ground: Ground) -> None:
+    async def _join(self, name: str, ground: MemberApiServer) -> None:
         """Tell Karmada where the member is, and with what token it may come."""
         told = {"token": ground.plane.token("admin"), "caBundle": ground.plane.ca}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": told}
@@ -99,7 +99,7 @@ class Members:
 
 
 async def serve(
-    kubeconfig: Path, grounds: Grounds, stopping: asyncio.Event, *, run_time: float, pods_late: float
+    kubeconfig: Path, grounds: MemberApiServers, stopping: asyncio.Event, *, run_time: float, pods_late: float
 ) -> None:
     """Run members until *stopping* is set.
 

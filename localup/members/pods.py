@@ -9,7 +9,7 @@ from typing import Any, Final
 from localup.karmada.kinds import VOLCANO_JOB, is_a
 from localup.karmada.member import Phase, Run
 from localup.karmada.objects import Object, annotations_of, key_of, spec_of, uid_of
-from localup.members.furniture import node_name
+from localup.members.fake_node import node_name
 
 OWNER: Final = "members.volcano-global.io/owner"
 

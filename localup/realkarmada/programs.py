@@ -10,7 +10,7 @@ from typing import Final, Self
 from localup.progress import StepError
 
 #: The environment variable that names the folder where no option does.
-VARIABLE: Final = "KARMADA_BIN"
+KARMADA_BIN: Final = "KARMADA_BIN"
 
 _NAMES: Final = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
 _PREFIX: Final = "karmada-"
@@ -81,11 +81,11 @@ def _program(folder: Path, name: str) -> Path | None:
     return next((path for path in known if path.is_file() and os.access(path, os.X_OK)), None)
 
 
-def named_by_environment() -> Programs | None:
+def programs_from_environment() -> Programs | None:
     """Return the programs of the folder in `KARMADA_BIN`, if that is set.
 
     Raises:
         StepError: The folder lacks one of them.
     """
-    folder = os.environ.get(VARIABLE)
+    folder = os.environ.get(KARMADA_BIN)
     return Programs.found_in(Path(folder)) if folder else None

@@ -6,10 +6,10 @@ from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, POLICY_LABELS
 from controller.kube import ApiError
-from tests.answers import kinds
-from tests.answers.telling import until_told
+from tests.answers import gated_kinds
+from tests.answers.events import wait_for_event
 from tests.benchmarks import seed
-from tests.rig.stage import Stage, staged
+from tests.rig.harness import Harness, open_harness
 from tests.waiting import LIMIT_SECONDS
 
 FLEET = ("example.com/v1", "Fleet")
@@ -43,7 +43,7 @@ BOUND = {
 }
 
 
-async def served(stage: Stage) -> None:
+async def served(stage: Harness) -> None:
     """Let there be a kind without namespaces that has a pod template, and let us read it."""
     for path, manifest in (
         (f"{DEFINITIONS}/fleets.example.com", DEFINITION),
@@ -61,7 +61,7 @@ async def served(stage: Stage) -> None:
                 return
 
 
-async def fleet(stage: Stage, name: str, *, replicas: int) -> None:
+async def fleet(stage: Harness, name: str, *, replicas: int) -> None:
     """Submit a fleet, and its binding."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
     annotations = {"scheduling.volcano.sh/queue-name": "q"}
@@ -77,7 +77,7 @@ async def fleet(stage: Stage, name: str, *, replicas: int) -> None:
     await bind(stage, name, *FLEET, uid=made["metadata"]["uid"])
 
 
-async def bind(stage: Stage, name: str, version: str, kind: str, *, uid: str, namespace: str = "") -> None:
+async def bind(stage: Harness, name: str, version: str, kind: str, *, uid: str, namespace: str = "") -> None:
     """Make the paused ClusterResourceBinding of an object."""
     bound = seed.binding("", name, uid)
     bound["kind"] = "ClusterResourceBinding"
@@ -91,21 +91,21 @@ async def bind(stage: Stage, name: str, version: str, kind: str, *, uid: str, na
     await stage.cast.create(CLUSTER_RESOURCE_BINDINGS.path, bound)
 
 
-def binding(stage: Stage, name: str) -> dict[str, Any]:
+def binding(stage: Harness, name: str) -> dict[str, Any]:
     return stage.history.now["clusterresourcebindings"]["", name]
 
 
-def is_let_go(stage: Stage, name: str) -> bool:
+def is_let_go(stage: Harness, name: str) -> bool:
     return binding(stage, name)["spec"]["suspension"]["scheduling"] is False
 
 
-async def let_go(stage: Stage, name: str) -> dict[str, Any]:
+async def let_go(stage: Harness, name: str) -> dict[str, Any]:
     await stage.history.until(lambda _: is_let_go(stage, name), f"{name} resumed")
     record: dict[str, Any] = json.loads(binding(stage, name)["metadata"]["annotations"][ADMISSION_ANNOTATION])
     return record
 
 
-async def cleared(stage: Stage) -> None:
+async def cleared(stage: Harness) -> None:
     await stage.cast.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
     await stage.cast.api.delete(FLEETS)
 
@@ -113,8 +113,8 @@ async def cleared(stage: Stage) -> None:
 async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     rule = {"apiVersion": FLEET[0], "kind": FLEET[1], "finished": {"path": "phase", "values": ["Done"]}}
-    file.write_text(f"{kinds.HEAD}workloads: [{json.dumps(rule)}]\n")
-    async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
+    file.write_text(f"{gated_kinds.HEAD}workloads: [{json.dumps(rule)}]\n")
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
         await served(stage)
         await stage.cast.queue("q", capability={"cpu": "4"})
         await stage.cast.cluster("m1", cpu="8")
@@ -127,7 +127,7 @@ async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plan
         record = await let_go(stage, "first-fleet")
         assert (record["queue"], record["charge"]["cpu"], record["clusters"]) == ("q", "3", ["m1"])
         await fleet(stage, "second", replicas=3)
-        event = await until_told(stage, "QueueLimitReached", "Fleet", "second", namespace="default")
+        event = await wait_for_event(stage, "QueueLimitReached", "Fleet", "second", namespace="default")
         assert event["related"]["kind"] == "ClusterResourceBinding"
         assert not is_let_go(stage, "second-fleet")
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": {"phase": "Done"}}]}
@@ -139,7 +139,7 @@ async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plan
 
 async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane, tmp_path):
     """However it came to be: it is charged to its queue, and cleared where somebody has placed it beforehand."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q", capability={"cpu": "2"})
         await stage.cast.cluster("m1", cpu="8")
         await stage.controller.start()
@@ -148,7 +148,7 @@ async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane
             await bind(stage, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=stage.cast.namespace)
             if name == "wide":
                 assert (await let_go(stage, "wide-job"))["charge"]["cpu"] == "2"
-        await until_told(stage, "QueueLimitReached", "Job", "late")
+        await wait_for_event(stage, "QueueLimitReached", "Job", "late")
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "late-job")
         await stage.cast.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
         await stage.history.until(lambda _: not binding(stage, "late-job")["spec"].get("clusters"), "cleared")
@@ -158,7 +158,7 @@ async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane
 
 async def test_what_another_binding_brings_along_waits_for_nobody(plane, tmp_path):
     """Paused by whomever, it is let go; as soon as a policy selects it, it is a workload of its own."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q", capability={"cpu": "1"})
         await stage.cast.cluster("m1", cpu="8")
         await stage.controller.start()
@@ -175,4 +175,4 @@ async def test_what_another_binding_brings_along_waits_for_nobody(plane, tmp_pat
             stage.cast.path("brought"),
             {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
         )
-        await until_told(stage, "ExceedsQueueLimit", "Job", "brought")
+        await wait_for_event(stage, "ExceedsQueueLimit", "Job", "brought")

@@ -5,12 +5,12 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION, COMMANDS, QUEUES
-from tests.answers.telling import until_told
-from tests.rig.faults import Answer
-from tests.rig.stage import Stage, staged
+from tests.answers.events import wait_for_event
+from tests.rig.faults import ErrorReply
+from tests.rig.harness import Harness, open_harness
 
 
-async def command(stage: Stage, action: str, kind: str, name: str, *, namespace: str = "", **target: Any) -> str:
+async def command(stage: Harness, action: str, kind: str, name: str, *, namespace: str = "", **target: Any) -> str:
     """Create a Command as vcctl does, one of a queue in the namespace ``default``; return its path."""
     version = "scheduling.volcano.sh/v1beta1" if kind == "Queue" else "batch.volcano.sh/v1alpha1"
     reference = {"apiVersion": version, "kind": kind, "name": name, "uid": "", "controller": True, **target}
@@ -29,24 +29,24 @@ async def command(stage: Stage, action: str, kind: str, name: str, *, namespace:
     return f"{folder}/{made['metadata']['name']}"
 
 
-def state(stage: Stage, name: str) -> str:
+def state(stage: Harness, name: str) -> str:
     return stage.history.now["queues"]["", name].get("status", {}).get("state", "")
 
 
-async def becomes(stage: Stage, name: str, expected: str) -> None:
+async def becomes(stage: Harness, name: str, expected: str) -> None:
     try:
         await stage.history.until(lambda _: state(stage, name) == expected, f"queue {name} {expected}")
     except AssertionError as error:
         raise AssertionError(f"{error}; it is {state(stage, name)}:\n{stage.controller.part.output[-3000:]}") from error
 
 
-def is_left(stage: Stage) -> bool:
+def is_left(stage: Harness) -> bool:
     places = {stage.cast.namespace, "default"}
     return any(namespace in places for namespace, _ in stage.history.now.get("commands", {}))
 
 
 async def test_a_queue_command_of_a_tenants_namespace_is_refused(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("theirs")
         await stage.cast.cluster("m1", cpu="4")
         await stage.controller.start()
@@ -58,7 +58,7 @@ async def test_a_queue_command_of_a_tenants_namespace_is_refused(plane, tmp_path
 
 
 async def test_a_queue_is_closed_takes_nobody_and_is_opened_again(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="4")
         await stage.controller.start()
@@ -67,11 +67,11 @@ async def test_a_queue_is_closed_takes_nobody_and_is_opened_again(plane, tmp_pat
         await command(stage, "CloseQueue", "Queue", "q")
         await becomes(stage, "q", "Closing")
         await stage.cast.job("late", "q")
-        await until_told(stage, "QueueClosed", "Job", "late")
+        await wait_for_event(stage, "QueueClosed", "Job", "late")
         for name in ("runs", "late"):
             await stage.cast.delete(stage.cast.path(name))
         await becomes(stage, "q", "Closed")
-        await until_told(stage, "CloseQueue", "Queue", "q", namespace="default")
+        await wait_for_event(stage, "CloseQueue", "Queue", "q", namespace="default")
         await command(stage, "OpenQueue", "Queue", "q")
         await becomes(stage, "q", "Open")
         await stage.cast.job("next", "q")
@@ -80,7 +80,7 @@ async def test_a_queue_is_closed_takes_nobody_and_is_opened_again(plane, tmp_pat
 
 
 async def test_those_below_a_queue_close_and_open_with_it(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("top")
         await stage.cast.queue("left", parent="top")
         await stage.cast.queue("right", parent="top")
@@ -91,7 +91,7 @@ async def test_those_below_a_queue_close_and_open_with_it(plane, tmp_path):
         await command(stage, "CloseQueue", "Queue", "top")
         await becomes(stage, "left", "Closed")
         await command(stage, "OpenQueue", "Queue", "left")
-        event = await until_told(stage, "OpenQueueFailed", "Queue", "left", namespace="default")
+        event = await wait_for_event(stage, "OpenQueueFailed", "Queue", "left", namespace="default")
         assert "open that first" in event["note"]
         await command(stage, "OpenQueue", "Queue", "top")
         await becomes(stage, "left", "Open")
@@ -101,7 +101,7 @@ async def test_those_below_a_queue_close_and_open_with_it(plane, tmp_path):
         }
 
 
-async def aborted(stage: Stage, name: str, queue: str = "q") -> None:
+async def aborted(stage: Harness, name: str, queue: str = "q") -> None:
     """Let a job run, and be aborted where it runs."""
     await stage.cast.job(name, queue)
     await stage.admitted(name)
@@ -111,21 +111,21 @@ async def aborted(stage: Stage, name: str, queue: str = "q") -> None:
     await stage.cast.merge(f"{stage.cast.path(name)}/status", {"status": {"aggregatedStatus": []}})
 
 
-def record(stage: Stage, name: str) -> dict[str, Any]:
+def record(stage: Harness, name: str) -> dict[str, Any]:
     stored = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
     found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return found
 
 
 async def test_d8_what_was_aborted_waits_until_it_is_resumed(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="4")
         await stage.controller.start()
         await aborted(stage, "stopped")
         await stage.cast.job("other", "q")
         await stage.admitted("other")
-        await until_told(stage, "Aborted", "Job", "stopped", action="Wait")
+        await wait_for_event(stage, "Aborted", "Job", "stopped", action="Wait")
         await stage.quiet(seconds=0.5)
         assert stage.sights()["stopped"].paused
         await command(stage, "ResumeJob", "Job", "stopped")
@@ -135,7 +135,7 @@ async def test_d8_what_was_aborted_waits_until_it_is_resumed(plane, tmp_path):
 
 
 async def test_d8_what_was_aborted_is_tried_again_when_its_template_changes_also_while_we_are_down(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="4")
         await stage.controller.start()
@@ -152,11 +152,13 @@ async def test_d8_what_was_aborted_is_tried_again_when_its_template_changes_also
 
 
 async def test_commands_of_others_are_left_alone_and_ours_are_carried_out_once(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.queue("old")
         await stage.cast.cluster("m1", cpu="4")
-        stage.proxy.add(Answer(lambda call: call.method == "PATCH" and "/queues/q/status" in call.path, 3, status=500))
+        stage.proxy.add(
+            ErrorReply(lambda call: call.method == "PATCH" and "/queues/q/status" in call.path, 3, status=500)
+        )
         await stage.controller.start()
         await stage.cast.job("runs", "q")
         await stage.admitted("runs")

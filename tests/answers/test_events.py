@@ -5,14 +5,14 @@ import json
 import sys
 
 from controller.api.keys import EVENTS
-from tests.answers.telling import told, until_told
-from tests.rig.faults import Answer, writes
+from tests.answers.events import events_of, wait_for_event
+from tests.rig.faults import ErrorReply, writes
+from tests.rig.harness import Harness, open_harness
 from tests.rig.proxy import Call
-from tests.rig.stage import Stage, staged
 from tests.waiting import LIMIT_SECONDS
 
 
-async def begun(stage: Stage, *, cpu: str = "2", **queue) -> None:
+async def begun(stage: Harness, *, cpu: str = "2", **queue) -> None:
     await stage.cast.queue("q", **queue)
     await stage.cast.cluster("m1", cpu=cpu)
     await stage.controller.start()
@@ -23,66 +23,66 @@ def of_events(call: Call) -> bool:
 
 
 async def test_a_job_and_its_binding_are_told_why_they_wait_and_that_they_were_admitted(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.job("first", "q", cpu=2)
         await stage.admitted("first")
         await stage.cast.job("next", "q", cpu=2)
         for kind, name in (("Job", "next"), ("ResourceBinding", "next-job")):
-            event = await until_told(stage, "QueueLimitReached", kind, name)
+            event = await wait_for_event(stage, "QueueLimitReached", kind, name)
             assert "queue 'q' has 0 left below its limit; it starts when workloads of the queue" in event["note"]
             assert (event["type"], event["action"]) == ("Normal", "Wait")
             assert event["reportingController"] == "volcano-global.io/controller"
-        event = await until_told(stage, "Admitted", "Job", "first")
+        event = await wait_for_event(stage, "Admitted", "Job", "first")
         assert event["note"] == "admitted to m1 by queue 'q'"
         stored = stage.history.now["resourcebindings"][stage.cast.namespace, "first-job"]
         assert event["related"]["uid"] == stored["metadata"]["uid"]
         await stage.cast.phase("first", "Completed")
-        await until_told(stage, "Admitted", "Job", "next")
+        await wait_for_event(stage, "Admitted", "Job", "next")
 
 
 async def test_what_only_somebody_can_put_right_is_a_warning(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.job("lost", "no-such-queue")
         await stage.cast.job("giant", "q", cpu=500)
-        lost = await until_told(stage, "QueueNotFound", "Job", "lost")
+        lost = await wait_for_event(stage, "QueueNotFound", "Job", "lost")
         assert (lost["type"], "create the queue" in lost["note"]) == ("Warning", True)
-        assert (await until_told(stage, "ExceedsQueueLimit", "Job", "giant"))["type"] == "Warning"
+        assert (await wait_for_event(stage, "ExceedsQueueLimit", "Job", "giant"))["type"] == "Warning"
 
 
 async def test_who_is_evicted_hears_why(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.job("stopped", "q")
         await stage.admitted("stopped")
         await stage.cast.phase("stopped", "Aborted")
-        event = await until_told(stage, "Aborted", "Job", "stopped", action="Evict")
+        event = await wait_for_event(stage, "Aborted", "Job", "stopped", action="Evict")
         assert event["note"].startswith("evicted: it was aborted")
 
 
 async def test_the_same_again_adds_to_the_series_also_after_a_restart(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.job("lost", "no-such-queue")
-        await until_told(stage, "QueueNotFound", "Job", "lost")
-        await until_told(stage, "QueueNotFound", "ResourceBinding", "lost-job")
+        await wait_for_event(stage, "QueueNotFound", "Job", "lost")
+        await wait_for_event(stage, "QueueNotFound", "ResourceBinding", "lost-job")
         await stage.controller.start()
         await stage.controller.says("workload pending")
         async with asyncio.timeout(LIMIT_SECONDS):
             # The job and its binding are told one after the other.
-            while "series" not in (await told(stage, "Job", "lost"))[0]:  # noqa: ASYNC110 -- events are polled
+            while "series" not in (await events_of(stage, "Job", "lost"))[0]:  # noqa: ASYNC110 -- events are polled
                 await asyncio.sleep(0.1)
-        (event,) = await told(stage, "Job", "lost")
+        (event,) = await events_of(stage, "Job", "lost")
         assert event["series"]["count"] == 2
 
 
 async def test_nobody_waits_for_what_is_told(plane, tmp_path):
     """The server takes no events: everyone is admitted all the same, and what was not told is counted."""
-    async with staged(plane, tmp_path, "--event-backlog", "5") as stage:
+    async with open_harness(plane, tmp_path, "--event-backlog", "5") as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="40")
-        stage.proxy.add(Answer(of_events, status=429, retry_after=1))
+        stage.proxy.add(ErrorReply(of_events, status=429, retry_after=1))
         await stage.controller.start()
         for number in range(30):
             await stage.cast.job(f"j{number}", "q")
@@ -94,10 +94,10 @@ async def test_nobody_waits_for_what_is_told(plane, tmp_path):
 
 
 async def test_without_the_right_to_tell_it_goes_on_and_says_so(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="4")
-        stage.proxy.add(Answer(of_events, status=403))
+        stage.proxy.add(ErrorReply(of_events, status=403))
         await stage.controller.start()
         await stage.cast.job("one", "q")
         await stage.done("one")
@@ -105,7 +105,7 @@ async def test_without_the_right_to_tell_it_goes_on_and_says_so(plane, tmp_path)
 
 
 async def test_who_wants_no_events_gets_none(plane, tmp_path):
-    async with staged(plane, tmp_path, "--events-per-second", "0") as stage:
+    async with open_harness(plane, tmp_path, "--events-per-second", "0") as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="4")
         await stage.controller.start()
@@ -116,7 +116,7 @@ async def test_who_wants_no_events_gets_none(plane, tmp_path):
         assert stage.proxy.count(lambda call: EVENTS.plural in call.path) == 0
 
 
-async def explained(stage: Stage, name: str, *flags: str) -> str:
+async def explained(stage: Harness, name: str, *flags: str) -> str:
     """Return what `volcano-global explain job` says."""
     asked = ("job", name, "-n", stage.cast.namespace, "--kubeconfig", str(stage.plane.kubeconfig("admin")), *flags)
     process = await asyncio.create_subprocess_exec(
@@ -130,13 +130,13 @@ async def explained(stage: Stage, name: str, *flags: str) -> str:
 async def test_explain_knows_what_was_told_also_what_only_the_controller_has_seen(plane, tmp_path):
     """A refusal by Karmada's own quota stands in no object but the event."""
     says = "FederatedResourceQuota(team/most) exceeded for resource cpu: requested sum 5, limit 4."
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="8")
-        stage.proxy.add(Answer(writes, status=403, message=says))
+        stage.proxy.add(ErrorReply(writes, status=403, message=says))
         await stage.controller.start()
         await stage.cast.job("over", "q")
-        await until_told(stage, "StartupBackoff", "Job", "over")
+        await wait_for_event(stage, "StartupBackoff", "Job", "over")
         told = json.loads(await explained(stage, "over", "-o", "json"))["told"]
         assert told[-1]["reason"] == "StartupBackoff"
         assert "Karmada rejected it: FederatedResourceQuota(team/most)" in told[-1]["note"]

@@ -3,9 +3,9 @@
 from typing import Any
 
 from controller.api.keys import JOBS
-from tests.answers.telling import until_told
-from tests.rig.faults import Answer, writes
-from tests.rig.stage import Stage, staged
+from tests.answers.events import wait_for_event
+from tests.rig.faults import ErrorReply, writes
+from tests.rig.harness import Harness, open_harness
 
 ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
 SCHEDULED = {
@@ -17,13 +17,13 @@ SCHEDULED = {
 }
 
 
-async def begun(stage: Stage, *, cpu: str = "8", **queue: Any) -> None:
+async def begun(stage: Harness, *, cpu: str = "8", **queue: Any) -> None:
     await stage.cast.queue("q", **queue)
     await stage.cast.cluster("m1", cpu=cpu)
     await stage.controller.start()
 
 
-def binding(stage: Stage, name: str) -> dict[str, Any]:
+def binding(stage: Harness, name: str) -> dict[str, Any]:
     return stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
 
 
@@ -35,7 +35,7 @@ def ordered(*groups: tuple[str, ...]) -> dict[str, Any]:
 
 async def test_c1_a_later_affinity_is_observed_before_its_cluster_is_named(plane, tmp_path):
     """Karmada's scheduler would begin with the first term, find nothing there, and take our choice away."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.cluster("m2", cpu="8")
         await stage.cast.summarize("m1", ready="False", cpu="8")
@@ -58,7 +58,7 @@ async def test_c1_a_later_affinity_is_observed_before_its_cluster_is_named(plane
 
 async def test_a_status_that_an_eviction_left_behind_is_put_right(plane, tmp_path):
     """Karmada goes on saying Running and Scheduled, whoever asks."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "2"})
         await stage.cast.job("gone", "q", cpu=2)
         await stage.admitted("gone")
@@ -83,7 +83,7 @@ async def test_a_status_that_an_eviction_left_behind_is_put_right(plane, tmp_pat
 
 async def test_what_karmada_places_after_its_eviction_is_cleared_again_and_takes_no_room_for_good(plane, tmp_path):
     """Its event filter leaks: what is in its queue already is placed up to five minutes later, paused or not."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "2"})
         await stage.cast.job("gone", "q", cpu=2)
         await stage.admitted("gone")
@@ -92,14 +92,14 @@ async def test_what_karmada_places_after_its_eviction_is_cleared_again_and_takes
         await stage.cast.merge(f"{stage.cast.path('gone')}/status", {"status": {"aggregatedStatus": []}})
         await stage.cast.merge(stage.cast.path("gone"), {"spec": {"clusters": [{"name": "m1"}]}})
         await stage.history.until(lambda _: not stage.sights()["gone"].clusters, "cleared again")
-        await until_told(stage, "PlacedWithoutAdmission", "Job", "gone")
+        await wait_for_event(stage, "PlacedWithoutAdmission", "Job", "gone")
         await stage.cast.job("next", "q", cpu=2)
         await stage.admitted("next")
         assert stage.sights()["gone"].paused
 
 
 async def test_the_next_leader_goes_on_putting_status_right(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.job("gone", "q")
         await stage.admitted("gone")
@@ -122,13 +122,13 @@ async def test_a_refusal_by_karmadas_own_quota_is_shown_as_such(plane, tmp_path)
         'admission webhook "resourcebinding.karmada.io" denied the request: FederatedResourceQuota(team/most) exceeded '
         "for resource cpu: requested sum 5, limit 4."
     )
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="8")
-        stage.proxy.add(Answer(lambda call: writes(call) and "over-job" in call.path, 1, status=403, message=says))
+        stage.proxy.add(ErrorReply(lambda call: writes(call) and "over-job" in call.path, 1, status=403, message=says))
         await stage.controller.start()
         await stage.cast.job("over", "q")
-        event = await until_told(stage, "StartupBackoff", "Job", "over")
+        event = await wait_for_event(stage, "StartupBackoff", "Job", "over")
         assert "Karmada rejected it: FederatedResourceQuota(team/most) exceeded" in event["note"]
         counted = 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="quota_exceeded"}'
         assert await stage.controller.metric(counted) == 1
@@ -141,20 +141,20 @@ async def test_a_refusal_by_karmadas_own_quota_is_shown_as_such(plane, tmp_path)
 async def test_d9_without_a_claim_nobody_is_admitted_or_charged_and_with_one_it_goes_on(plane, tmp_path):
     """Karmada's scheduler passes over what no policy claims, also when it was resumed."""
     claim = "propagationpolicy.karmada.io/permanent-id"
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "2"})
         await stage.cast.bind("orphan", await stage.cast.template("orphan", "q", cpu=2))
         await stage.admitted("orphan")
         given = binding(stage, "orphan")["metadata"]["labels"][claim]
         await stage.cast.job("waits", "q", cpu=2)
-        await until_told(stage, "QueueLimitReached", "Job", "waits")
+        await wait_for_event(stage, "QueueLimitReached", "Job", "waits")
         # The policy goes, and Karmada has not placed it: nothing of it will ever run.
         unclaimed = {"metadata": {"labels": {claim: None}}, "spec": {"clusters": None}}
         await stage.cast.merge(stage.cast.path("orphan"), unclaimed)
-        event = await until_told(stage, "NoMatchingPolicy", "Job", "orphan")
+        event = await wait_for_event(stage, "NoMatchingPolicy", "Job", "orphan")
         assert "create a policy that selects it" in event["note"]
         await stage.admitted("waits")
         await stage.cast.delete(stage.cast.path("waits"))
         await stage.cast.merge(stage.cast.path("orphan"), {"metadata": {"labels": {claim: given}}})
         await stage.cast.job("late", "q")
-        await until_told(stage, "QueueLimitReached", "Job", "late")
+        await wait_for_event(stage, "QueueLimitReached", "Job", "late")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from tests.answers import kinds
-from tests.answers.telling import until_told
-from tests.rig.faults import Answer
-from tests.rig.stage import Stage, staged
+from tests.answers import gated_kinds
+from tests.answers.events import wait_for_event
+from tests.rig.faults import ErrorReply
+from tests.rig.harness import Harness, open_harness
 
 DEPLOYMENT = ("apps/v1", "Deployment")
 BATCH_JOB = ("batch/v1", "Job")
@@ -21,23 +21,23 @@ def flags(file: Path) -> tuple[str | Path, ...]:
     return "--admission-configuration", file, "--poll-seconds", "0.05"
 
 
-async def begun(stage: Stage, *served: tuple[str, str], cpu: str = "4", **queue: Any) -> None:
+async def begun(stage: Harness, *served: tuple[str, str], cpu: str = "4", **queue: Any) -> None:
     await stage.cast.queue("q", **queue)
     await stage.cast.cluster("m1", cpu=cpu)
-    await kinds.enable(stage, "m1", *served)
+    await gated_kinds.enable(stage, "m1", *served)
     await stage.controller.start()
 
 
-def binding(stage: Stage, name: str, kind: str = "deployment") -> dict[str, Any]:
+def binding(stage: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
     return stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-{kind}"]
 
 
-def record(stage: Stage, name: str, kind: str = "deployment") -> dict[str, Any]:
+def record(stage: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
     annotations = binding(stage, name, kind)["metadata"].get("annotations", {})
     return json.loads(annotations.get(ADMISSION_ANNOTATION, "{}"))
 
 
-async def shown(stage: Stage, question: Callable[[], bool], what: str) -> None:
+async def shown(stage: Harness, question: Callable[[], bool], what: str) -> None:
     """Wait until the answer is yes; the error shows what the controller said."""
     try:
         await stage.history.until(lambda _: question(), what)
@@ -45,35 +45,35 @@ async def shown(stage: Stage, question: Callable[[], bool], what: str) -> None:
         raise AssertionError(f"{error}; it said:\n{stage.controller.part.output[-3000:]}") from error
 
 
-async def recorded(stage: Stage, name: str, kind: str = "deployment") -> dict[str, Any]:
+async def recorded(stage: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
     """Wait until our record is on a binding."""
     await shown(stage, lambda: bool(record(stage, name, kind)), f"a record on {name}")
     return record(stage, name, kind)
 
 
-def is_let_go(stage: Stage, name: str, kind: str = "deployment") -> bool:
+def is_let_go(stage: Harness, name: str, kind: str = "deployment") -> bool:
     return not binding(stage, name, kind)["spec"].get("suspension", {}).get("scheduling")
 
 
-async def let_go(stage: Stage, name: str, kind: str = "deployment") -> None:
+async def let_go(stage: Harness, name: str, kind: str = "deployment") -> None:
     await shown(stage, lambda: is_let_go(stage, name, kind), f"{name} resumed")
 
 
 async def test_a_kind_that_is_switched_on_while_we_run_waits_its_turn(plane, tmp_path):
     """Its pods are counted as they will be, limits where requests are missing, whatever Karmada has counted."""
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.HEAD)
-    async with staged(plane, tmp_path, *flags(file), plays=False) as stage:
+    file.write_text(gated_kinds.HEAD)
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
         await begun(stage, DEPLOYMENT, cpu="6")
-        await kinds.submit(stage, *DEPLOYMENT, "first", queue="q", replicas=2, cpu=2, under="limits")
-        await kinds.submit(stage, *DEPLOYMENT, "second", queue="q", replicas=2, cpu=2, under="limits")
+        await gated_kinds.submit(stage, *DEPLOYMENT, "first", queue="q", replicas=2, cpu=2, under="limits")
+        await gated_kinds.submit(stage, *DEPLOYMENT, "second", queue="q", replicas=2, cpu=2, under="limits")
         await stage.quiet(seconds=0.3)
         assert record(stage, "first") == record(stage, "second") == {}
-        file.write_text(kinds.configuration(DEPLOYMENT))
+        file.write_text(gated_kinds.configuration(DEPLOYMENT))
         await let_go(stage, "first")
         charge = record(stage, "first")["charge"]
         assert {name: charge[name] for name in ("cpu", "pods")} == {"cpu": "4", "pods": "2"}
-        await until_told(stage, "QueueLimitReached", "Deployment", "second")
+        await wait_for_event(stage, "QueueLimitReached", "Deployment", "second")
         assert not is_let_go(stage, "second")
         assert await stage.controller.metric('volcano_global_cache_synced{resource="deployments.apps"}') == 1
 
@@ -81,10 +81,10 @@ async def test_a_kind_that_is_switched_on_while_we_run_waits_its_turn(plane, tmp
 async def test_without_a_queue_it_is_let_through_at_once_and_charged_to_nobody(plane, tmp_path):
     """Q6."""
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(DEPLOYMENT))
-    async with staged(plane, tmp_path, *flags(file), plays=False) as stage:
+    file.write_text(gated_kinds.configuration(DEPLOYMENT))
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
         await begun(stage, DEPLOYMENT)
-        await kinds.submit(stage, *DEPLOYMENT, "free", replicas=50)
+        await gated_kinds.submit(stage, *DEPLOYMENT, "free", replicas=50)
         await let_go(stage, "free")
         assert record(stage, "free") == {}
 
@@ -92,15 +92,15 @@ async def test_without_a_queue_it_is_let_through_at_once_and_charged_to_nobody(p
 async def test_its_queue_is_fixed_when_it_is_first_seen(plane, tmp_path):
     """Q6: taking the label away does not release it, another label does not move it."""
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(DEPLOYMENT))
-    async with staged(plane, tmp_path, *flags(file), plays=False) as stage:
+    file.write_text(gated_kinds.configuration(DEPLOYMENT))
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
         await begun(stage, DEPLOYMENT, capability={"cpu": "1"})
-        await kinds.submit(stage, *DEPLOYMENT, "big", queue="q", replicas=3)
+        await gated_kinds.submit(stage, *DEPLOYMENT, "big", queue="q", replicas=3)
         assert (await recorded(stage, "big"))["queue"] == "q"
         assert not record(stage, "big")["charge"]
         for label in (None, "elsewhere"):
             labels = {"metadata": {"labels": {"scheduling.volcano.sh/queue-name": label}}}
-            await stage.cast.merge(f"{kinds.folder(stage, *DEPLOYMENT)}/big", labels)
+            await stage.cast.merge(f"{gated_kinds.folder(stage, *DEPLOYMENT)}/big", labels)
             await stage.quiet(seconds=0.3)
             assert not is_let_go(stage, "big")
         await stage.cast.merge("/apis/scheduling.volcano.sh/v1beta1/queues/q", {"spec": {"capability": {"cpu": "3"}}})
@@ -111,23 +111,23 @@ async def test_its_queue_is_fixed_when_it_is_first_seen(plane, tmp_path):
 async def test_the_room_of_a_batch_job_that_is_over_goes_to_the_next(plane, tmp_path):
     """Its binding bears the name that a Volcano Job's would bear."""
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(BATCH_JOB))
-    async with staged(plane, tmp_path, *flags(file), plays=False) as stage:
+    file.write_text(gated_kinds.configuration(BATCH_JOB))
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
         await begun(stage, BATCH_JOB, capability={"cpu": "2"})
         for name in ("first", "second"):
-            await kinds.submit(stage, *BATCH_JOB, name, queue="q", replicas=2)
+            await gated_kinds.submit(stage, *BATCH_JOB, name, queue="q", replicas=2)
         await let_go(stage, "first", "job")
         await recorded(stage, "second", "job")
         told = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 2}
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": told}]}
-        await stage.cast.merge(f"{kinds.path(stage, 'first', 'Job')}/status", {"status": status})
+        await stage.cast.merge(f"{gated_kinds.path(stage, 'first', 'Job')}/status", {"status": status})
         await let_go(stage, "second", "job")
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
 async def test_a_kind_that_karmada_has_not_counted_is_counted_from_its_pod_template(plane, tmp_path, kind):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(("apps/v1", kind)))
+    file.write_text(gated_kinds.configuration(("apps/v1", kind)))
     plane.admin.apply(
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/reads-replica-sets",
         {
@@ -149,21 +149,21 @@ async def test_a_kind_that_karmada_has_not_counted_is_counted_from_its_pod_templ
             ],
         },
     )
-    async with staged(plane, tmp_path, *flags(file), plays=False) as stage:
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
         await begun(stage, ("apps/v1", kind))
-        await kinds.submit(stage, "apps/v1", kind, "set", queue="q", replicas=3, counted={})
+        await gated_kinds.submit(stage, "apps/v1", kind, "set", queue="q", replicas=3, counted={})
         await let_go(stage, "set", kind.lower())
         assert record(stage, "set", kind.lower())["charge"]["cpu"] == "3"
 
 
 async def test_a_kind_that_is_switched_off_again_is_let_go(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(DEPLOYMENT))
-    async with staged(plane, tmp_path, *flags(file), plays=False) as stage:
+    file.write_text(gated_kinds.configuration(DEPLOYMENT))
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
         await begun(stage, DEPLOYMENT, capability={"cpu": "1"})
-        await kinds.submit(stage, *DEPLOYMENT, "held", queue="q", replicas=3)
+        await gated_kinds.submit(stage, *DEPLOYMENT, "held", queue="q", replicas=3)
         await recorded(stage, "held")
-        file.write_text(kinds.HEAD)
+        file.write_text(gated_kinds.HEAD)
         await let_go(stage, "held")
         await stage.controller.says("template watch stopped")
         await stage.cast.job("after", "q")
@@ -172,13 +172,13 @@ async def test_a_kind_that_is_switched_off_again_is_let_go(plane, tmp_path):
 
 async def test_a_kind_that_nobody_serves_or_we_may_not_read_keeps_nobody_waiting(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(("example.com/v1", "Gizmo"), DEPLOYMENT))
-    async with staged(plane, tmp_path, *flags(file), plays=False) as stage:
-        stage.proxy.add(Answer(lambda call: call.resource == "deployments", status=403))
+    file.write_text(gated_kinds.configuration(("example.com/v1", "Gizmo"), DEPLOYMENT))
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
+        stage.proxy.add(ErrorReply(lambda call: call.resource == "deployments", status=403))
         await begun(stage, DEPLOYMENT)
         await stage.cast.job("runs", "q")
         await stage.admitted("runs")
         await stage.controller.says("it is not served")
-        await kinds.submit(stage, *DEPLOYMENT, "held", queue="q")
-        event = await until_told(stage, "QueueNotFound", "Deployment", "held")
+        await gated_kinds.submit(stage, *DEPLOYMENT, "held", queue="q")
+        event = await wait_for_event(stage, "QueueNotFound", "Deployment", "held")
         assert "whether the controller may read objects of its kind" in event["note"]

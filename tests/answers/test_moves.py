@@ -4,22 +4,22 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from tests.answers.telling import until_told
-from tests.rig.stage import Stage, staged
+from tests.answers.events import wait_for_event
+from tests.rig.harness import Harness, open_harness
 
 
-def record(stage: Stage, name: str) -> dict[str, Any]:
+def record(stage: Harness, name: str) -> dict[str, Any]:
     stored = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
     found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return found
 
 
-async def change(stage: Stage, name: str, **spec: Any) -> None:
+async def change(stage: Harness, name: str, **spec: Any) -> None:
     await stage.cast.merge(stage.cast.path(name), {"spec": spec})
 
 
 async def test_r1_one_moved_where_it_fits_is_charged_and_recorded_there(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="2")
         await stage.cast.cluster("m2", cpu="9")
@@ -28,7 +28,7 @@ async def test_r1_one_moved_where_it_fits_is_charged_and_recorded_there(plane, t
         await stage.admitted("moves")
         assert stage.sights()["moves"].clusters == ("m1",)
         await change(stage, "moves", clusters=[{"name": "m2"}])
-        event = await until_told(stage, "Moved", "Job", "moves")
+        event = await wait_for_event(stage, "Moved", "Job", "moves")
         assert "its clusters were changed from m1 to m2" in event["note"]
         await stage.until(lambda seen: seen["moves"].record.get("clusters") == ["m2"], "recorded")
         kept = record(stage, "moves")
@@ -39,7 +39,7 @@ async def test_r1_one_moved_where_it_fits_is_charged_and_recorded_there(plane, t
 
 
 async def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="4")
         await stage.cast.cluster("m2", cpu="3")
@@ -51,7 +51,7 @@ async def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(p
         await stage.cast.job("moves", "q", cpu=4)
         await stage.admitted("moves")
         await change(stage, "moves", clusters=[{"name": "m2"}])
-        event = await until_told(stage, "ClusterChanged", "Job", "moves", action="Evict")
+        event = await wait_for_event(stage, "ClusterChanged", "Job", "moves", action="Evict")
         assert "it was moved to m2, where it does not fit" in event["note"]
         # Its place is m1, which is free.
         await stage.until(lambda seen: seen["moves"].admitted and seen["moves"].clusters == ("m1",), "back")
@@ -61,7 +61,7 @@ async def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(p
 
 
 async def test_r1_one_that_runs_is_never_evicted_for_a_move(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="4")
         await stage.cast.cluster("m2", cpu="1")
@@ -77,7 +77,7 @@ async def test_r1_one_that_runs_is_never_evicted_for_a_move(plane, tmp_path):
 
 
 async def test_an_accepted_growth_is_recorded(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="9")
         await stage.controller.start()
@@ -91,7 +91,7 @@ async def test_an_accepted_growth_is_recorded(plane, tmp_path):
 
 
 async def test_one_paused_by_hand_keeps_its_place_and_is_resumed_though_its_queue_is_closed(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q", capability={"cpu": "4"})
         await stage.cast.cluster("m1", cpu="9")
         await stage.controller.start()
@@ -99,14 +99,14 @@ async def test_one_paused_by_hand_keeps_its_place_and_is_resumed_though_its_queu
         await stage.admitted("held")
         await stage.cast.job("waits", "q", cpu=4)
         await change(stage, "held", suspension={"scheduling": True})
-        await until_told(stage, "ResuspendedAfterAdmission", "Job", "held")
+        await wait_for_event(stage, "ResuspendedAfterAdmission", "Job", "held")
         await stage.admitted("held")
         assert stage.sights()["waits"].paused
 
 
 async def test_one_paused_and_cleared_by_hand_waits_behind_who_gets_its_place(plane, tmp_path):
     """The leak of Karmada's event filter places it once more: that is no admission."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q", capability={"cpu": "4"})
         await stage.cast.cluster("m1", cpu="9")
         await stage.controller.start()
@@ -115,7 +115,7 @@ async def test_one_paused_and_cleared_by_hand_waits_behind_who_gets_its_place(pl
         await stage.cast.phase("held", "Running")
         await stage.cast.job("next", "q", cpu=4)
         await change(stage, "held", suspension={"scheduling": True}, clusters=None)
-        await until_told(stage, "EvictedByOthers", "Job", "held")
+        await wait_for_event(stage, "EvictedByOthers", "Job", "held")
         await stage.until(lambda seen: not seen["held"].record["charge"], "recorded as evicted")
         await change(stage, "held", clusters=[{"name": "m1"}])
         await stage.until(lambda seen: not seen["held"].clusters, "cleared again")

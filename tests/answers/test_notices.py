@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from tests.answers import kinds
-from tests.answers.telling import told, until_told
-from tests.rig.stage import Stage, staged
+from tests.answers import gated_kinds
+from tests.answers.events import events_of, wait_for_event
+from tests.rig.harness import Harness, open_harness
 
 ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
 
 
-async def begun(stage: Stage, *, cpu: str = "8", **queue: Any) -> None:
+async def begun(stage: Harness, *, cpu: str = "8", **queue: Any) -> None:
     await stage.cast.queue("q", **queue)
     await stage.cast.cluster("m1", cpu=cpu)
     await stage.controller.start()
@@ -20,22 +20,22 @@ async def begun(stage: Stage, *, cpu: str = "8", **queue: Any) -> None:
 
 def configured(tmp_path: Path, **more: Any) -> tuple[str | Path, ...]:
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(**more))
+    file.write_text(gated_kinds.configuration(**more))
     return "--admission-configuration", file
 
 
-async def slipped(stage: Stage, name: str) -> None:
+async def slipped(stage: Harness, name: str) -> None:
     """Let a binding be there that the webhook has not seen."""
     stage.slipped.add(name)
     await stage.cast.bind(name, await stage.cast.template(name, "q"), suspension=None)
 
 
 async def test_tc1_a_binding_that_came_past_the_webhook_is_told_and_left_alone(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await slipped(stage, "past")
         for kind, name in (("Job", "past"), ("ResourceBinding", "past-job")):
-            event = await until_told(stage, "NotSuspended", kind, name)
+            event = await wait_for_event(stage, "NotSuspended", kind, name)
             assert (event["type"], "past our webhook" in event["note"]) == ("Warning", True)
         await stage.controller.says('"remark":"NotSuspended"')
         found = await stage.controller.metric('volcano_global_remarkable_bindings{remark="NotSuspended"}')
@@ -46,13 +46,15 @@ async def test_tc1_a_binding_that_came_past_the_webhook_is_told_and_left_alone(p
 
 async def test_f18_where_the_operator_wants_it_what_came_past_waits_its_turn(plane, tmp_path):
     """With Ignore and a webhook that is away, bindings are stored as they come."""
-    async with staged(plane, tmp_path, *configured(tmp_path, repair={"ungatedBindings": True}), plays=False) as stage:
+    async with open_harness(
+        plane, tmp_path, *configured(tmp_path, repair={"ungatedBindings": True}), plays=False
+    ) as stage:
         await begun(stage, capability={"cpu": "1"})
         await stage.cast.job("runs", "q")
         await stage.admitted("runs")
         await slipped(stage, "past")
         await stage.until(lambda seen: "past" in seen and seen["past"].paused, "paused again")
-        await until_told(stage, "QueueLimitReached", "Job", "past")
+        await wait_for_event(stage, "QueueLimitReached", "Job", "past")
         stage.slipped.add("fast")
         uid = await stage.cast.template("fast", "q")
         await stage.cast.bind("fast", uid, suspension={"dispatching": False}, clusters=[{"name": "m1"}])
@@ -66,61 +68,61 @@ async def test_f18_where_the_operator_wants_it_what_came_past_waits_its_turn(pla
 
 async def test_a_binding_placed_by_somebody_while_it_waits_is_cleared_and_that_is_told(plane, tmp_path):
     """The leak of Karmada's event filter looks like this: a binding in its queue is placed although it is paused."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "1"})
         await stage.cast.job("big", "q", cpu=5)
         await stage.visible()
         await stage.cast.merge(stage.cast.path("big"), {"spec": {"clusters": [{"name": "m1"}]}})
         await stage.until(lambda seen: not seen["big"].clusters, "cleared")
-        event = await until_told(stage, "PlacedWithoutAdmission", "Job", "big")
+        event = await wait_for_event(stage, "PlacedWithoutAdmission", "Job", "big")
         assert event["note"] == "somebody has placed it without admission; its clusters are taken away"
 
 
 async def test_what_is_paused_after_its_admission_is_resumed_and_that_is_told(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.job("runs", "q")
         await stage.admitted("runs")
         await stage.cast.merge(stage.cast.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
-        await until_told(stage, "ResuspendedAfterAdmission", "Job", "runs")
+        await wait_for_event(stage, "ResuspendedAfterAdmission", "Job", "runs")
         await stage.admitted("runs")
 
 
 async def test_a_policy_that_copies_a_job_to_every_cluster_is_warned_of_with_the_constraint_that_is_missing(
     plane, tmp_path
 ):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.cluster("m2", cpu="8")
         await stage.cast.bind("everywhere", await stage.cast.template("everywhere", "q", cpu=2), placement={})
         await stage.cast.job("once", "q")
         await stage.admitted("everywhere", "once")
-        event = await until_told(stage, "PlacedOnAllClusters", "Job", "everywhere")
+        event = await wait_for_event(stage, "PlacedOnAllClusters", "Job", "everywhere")
         assert "spreadConstraints [{spreadByField: cluster, minGroups: 1, maxGroups: 1}]" in event["note"]
         stored = stage.history.now["resourcebindings"][stage.cast.namespace, "everywhere-job"]
         assert json.loads(stored["metadata"]["annotations"][ADMISSION_ANNOTATION])["charge"]["cpu"] == "4"
-        assert "PlacedOnAllClusters" not in [each["reason"] for each in await told(stage, "Job", "once")]
+        assert "PlacedOnAllClusters" not in [each["reason"] for each in await events_of(stage, "Job", "once")]
 
 
 async def test_a_workload_that_would_outlive_its_eviction_is_told_of(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         uid = await stage.cast.template("stays", "q")
         await stage.cast.bind("stays", uid, preserveResourcesOnDeletion=True)
         await stage.admitted("stays")
-        event = await until_told(stage, "ResourcesPreserved", "Job", "stays")
+        event = await wait_for_event(stage, "ResourcesPreserved", "Job", "stays")
         assert "preserveResourcesOnDeletion" in event["note"]
 
 
 async def test_tb3b_a_volcano_job_whose_name_a_batch_job_has_taken_does_not_run_and_hears_why(plane, tmp_path):
     """Karmada names both bindings alike; the one that was first has it, the other gets none."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         stage.slipped.add("same")
-        batch = await stage.cast.create(kinds.folder(stage, "batch/v1", "Job"), batch_job("same"))
-        await kinds.bind(stage, "batch/v1", "Job", "same", uid=batch["metadata"]["uid"], paused=False)
+        batch = await stage.cast.create(gated_kinds.folder(stage, "batch/v1", "Job"), batch_job("same"))
+        await gated_kinds.bind(stage, "batch/v1", "Job", "same", uid=batch["metadata"]["uid"], paused=False)
         await stage.cast.template("same", "q")
-        event = await until_told(stage, "NameTaken", "Job", "same")
+        event = await wait_for_event(stage, "NameTaken", "Job", "same")
         assert event["regarding"]["apiVersion"] == "batch.volcano.sh/v1alpha1"
         assert "stands for Job same of batch/v1" in event["note"]
         await stage.quiet(seconds=0.3)
@@ -128,11 +130,11 @@ async def test_tb3b_a_volcano_job_whose_name_a_batch_job_has_taken_does_not_run_
 
 async def test_tb3b_a_batch_job_that_comes_second_changes_nothing_for_the_volcano_job(plane, tmp_path):
     """Where somebody makes the binding stand for it, the Volcano Job has none, and nobody is charged for it."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "1"})
         await stage.cast.job("same", "q")
         await stage.admitted("same")
-        await stage.cast.create(kinds.folder(stage, "batch/v1", "Job"), batch_job("same"))
+        await stage.cast.create(gated_kinds.folder(stage, "batch/v1", "Job"), batch_job("same"))
         await stage.cast.job("next", "q")
         await stage.quiet(seconds=0.3)
         assert stage.sights()["same"].admitted
@@ -149,7 +151,7 @@ async def test_tb4_whatever_a_policy_is_changed_to_a_paused_job_stays_paused_and
     plane, tmp_path
 ):
     """The detector copies the policy's fields; it never touches the pause or the clusters."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "2"})
         await stage.cast.cluster("m2", cpu="8")
         await stage.cast.job("runs", "q")
@@ -167,21 +169,21 @@ async def test_tb4_whatever_a_policy_is_changed_to_a_paused_job_stays_paused_and
         # Karmada follows the new placement of what runs: it is charged where it is, as often as it is there.
         copied = {"placement": {"spreadConstraints": None}, "clusters": [{"name": "m1"}, {"name": "m2"}]}
         await stage.cast.merge(stage.cast.path("runs"), {"spec": copied})
-        await until_told(stage, "Resized", "Job", "runs")
+        await wait_for_event(stage, "Resized", "Job", "runs")
         await stage.cast.job("small", "q")
-        await until_told(stage, "QueueLimitReached", "Job", "small")
+        await wait_for_event(stage, "QueueLimitReached", "Job", "small")
         assert stage.sights()["small"].paused
 
 
 async def test_tb5_a_job_scaled_up_after_its_admission_is_charged_with_all_of_it(plane, tmp_path):
-    async with staged(plane, tmp_path, *configured(tmp_path, resize={"action": "Report"}), plays=False) as stage:
+    async with open_harness(plane, tmp_path, *configured(tmp_path, resize={"action": "Report"}), plays=False) as stage:
         await begun(stage, cpu="20", capability={"cpu": "4"})
         await stage.cast.job("grows", "q")
         await stage.admitted("grows")
         path = f"{stage.cast.folder('jobs')}/grows"
         task = stage.history.now["jobs"][stage.cast.namespace, "grows"]["spec"]["tasks"][0]
         await stage.cast.merge(path, {"spec": {"tasks": [{**task, "replicas": 10}]}})
-        await until_told(stage, "Resized", "Job", "grows")
+        await wait_for_event(stage, "Resized", "Job", "grows")
         await stage.cast.job("late", "q")
-        event = await until_told(stage, "QueueLimitReached", "Job", "late")
+        event = await wait_for_event(stage, "QueueLimitReached", "Job", "late")
         assert "has 0 left below its limit" in event["note"]

@@ -15,9 +15,9 @@ from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from controller.kube import NotFound
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
-from tests.answers.kinds import HEAD
-from tests.answers.telling import until_told
-from tests.rig.stage import Stage, staged
+from tests.answers.events import wait_for_event
+from tests.answers.gated_kinds import HEAD
+from tests.rig.harness import Harness, open_harness
 from tests.webhook_config.test_comparison import FILE
 
 ROLE = FILE.with_name("repair.yaml")
@@ -42,13 +42,13 @@ def registration(tmp_path: Path) -> list[dict[str, Any]]:
     return found
 
 
-async def register(stage: Stage, configurations: list[dict[str, Any]]) -> None:
+async def register(stage: Harness, configurations: list[dict[str, Any]]) -> None:
     for each, resource in zip(configurations, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), strict=True):
         await stage.cast.delete(resource.item_path("", "volcano-global"))
         await stage.cast.create(resource.path, each)
 
 
-async def registered(stage: Stage, right: float, *, kind: str = "Mutating") -> float:
+async def registered(stage: Harness, right: float, *, kind: str = "Mutating") -> float:
     """Wait until the metric says so; return how long that took, in seconds."""
     began = time.monotonic()
     name = f'volcano_global_webhook_registered{{configuration="{kind}WebhookConfiguration"}}'
@@ -82,7 +82,7 @@ async def test_what_is_altered_is_noticed_at_once_and_so_is_its_end(plane, tmp_p
     configurations = registration(tmp_path)
     file.write_text(yaml.safe_dump_all(configurations))
     flags = ("--webhook-registration", file) if with_file else ()
-    async with staged(plane, tmp_path, *flags, plays=False) as stage:
+    async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
         await register(stage, configurations)
         await stage.controller.start()
         await registered(stage, 1)
@@ -95,7 +95,7 @@ async def test_what_is_altered_is_noticed_at_once_and_so_is_its_end(plane, tmp_p
             await registered(stage, 1)
         await stage.cast.delete(MUTATING)
         await registered(stage, 0)
-        await until_told(
+        await wait_for_event(
             stage, "RegistrationWrong", "MutatingWebhookConfiguration", "volcano-global", namespace="default"
         )
         await stage.controller.says("it is not there")
@@ -107,7 +107,7 @@ async def test_what_was_altered_while_we_were_away_is_noticed_by_the_file(plane,
     file = tmp_path / "webhooks.yaml"
     configurations = registration(tmp_path)
     file.write_text(yaml.safe_dump_all(configurations))
-    async with staged(plane, tmp_path, "--webhook-registration", file, plays=False) as stage:
+    async with open_harness(plane, tmp_path, "--webhook-registration", file, plays=False) as stage:
         await register(stage, configurations)
         narrowed = first(configurations[0]["webhooks"], timeoutSeconds=1)
         await stage.cast.merge(MUTATING, narrowed)
@@ -130,7 +130,7 @@ def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Pa
 async def test_an_upgrade_that_changes_the_file_and_the_registration_is_not_undone(plane, tmp_path):
     configurations = registration(tmp_path)
     file, flags = repairing(plane, tmp_path)
-    async with staged(plane, tmp_path, *flags, plays=False) as stage:
+    async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
         await register(stage, configurations)
         await stage.controller.start()
         await registered(stage, 1)
@@ -149,7 +149,7 @@ async def test_an_upgrade_that_changes_the_file_and_the_registration_is_not_undo
         await registered(stage, 1)
 
 
-async def expressed(stage: Stage, condition: str) -> None:
+async def expressed(stage: Harness, condition: str) -> None:
     """Wait until the webhook for bindings is asked under this condition."""
     async with asyncio.timeout(NOTICED_SECONDS):
         while True:
@@ -161,7 +161,7 @@ async def expressed(stage: Stage, condition: str) -> None:
 
 async def test_what_is_gone_is_not_made_again_by_who_never_saw_whom_to_believe(plane, tmp_path):
     _, flags = repairing(plane, tmp_path)
-    async with staged(plane, tmp_path, *flags, plays=False) as stage:
+    async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
             await stage.cast.delete(resource.item_path("", "volcano-global"))
         await stage.controller.start()
@@ -173,7 +173,7 @@ async def test_what_is_gone_is_not_made_again_by_who_never_saw_whom_to_believe(p
 async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
     configurations = registration(tmp_path)
     _, flags = repairing(plane, tmp_path)
-    async with staged(plane, tmp_path, *flags, plays=False) as stage:
+    async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
         await register(stage, configurations)
         await stage.controller.start()
         await registered(stage, 1)

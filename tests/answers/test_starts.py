@@ -4,21 +4,21 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION, HYPERJOBS, PROPAGATION_POLICIES
-from tests.answers import kinds
-from tests.answers.telling import until_told
+from tests.answers import gated_kinds
+from tests.answers.events import wait_for_event
 from tests.hyperjob.objects import document, replicated, task
-from tests.rig.stage import Stage, staged
+from tests.rig.harness import Harness, open_harness
 
 TIMEOUT = 3
 
 
-def record(stage: Stage, name: str) -> dict[str, Any]:
+def record(stage: Harness, name: str) -> dict[str, Any]:
     stored = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
     found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return found
 
 
-def pauses(stage: Stage, name: str) -> int:
+def pauses(stage: Harness, name: str) -> int:
     """Return how often a binding that was on a cluster was paused there."""
     key = stage.cast.namespace, f"{name}-job"
     states = [each.after["spec"] for each in stage.history.changes if each.key == key and each.after]
@@ -27,8 +27,8 @@ def pauses(stage: Stage, name: str) -> int:
 
 async def test_r1_what_does_not_start_is_requeued_and_then_tried_elsewhere(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
-    async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
+    file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="2")
         await stage.cast.cluster("m2", cpu="9")
@@ -41,7 +41,7 @@ async def test_r1_what_does_not_start_is_requeued_and_then_tried_elsewhere(plane
         assert stage.sights()["stuck"].clusters == ("m1",), "the tightest fit"
         await stage.history.until(lambda _: pauses(stage, "stuck") == 1, "requeued")
         await stage.admitted("stuck")
-        await until_told(stage, "StartupTimeout", "Job", "stuck", action="Evict")
+        await wait_for_event(stage, "StartupTimeout", "Job", "stuck", action="Evict")
         assert record(stage, "stuck")["attempts"] == 1
         # Its works are gone, and what they told with them.
         await stage.cast.merge(f"{stage.cast.path('stuck')}/status", {"status": {"aggregatedStatus": []}})
@@ -52,14 +52,14 @@ async def test_r1_what_does_not_start_is_requeued_and_then_tried_elsewhere(plane
         assert "Repaused" not in stage.controller.part.output
 
 
-async def settle_record(stage: Stage, name: str, **changes: Any) -> None:
+async def settle_record(stage: Harness, name: str, **changes: Any) -> None:
     """Let the record of a binding say something else."""
     uid = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]["metadata"]["uid"]
     text = json.dumps({"uid": uid, **record(stage, name), **changes})
     await stage.cast.merge(stage.cast.path(name), {"metadata": {"annotations": {ADMISSION_ANNOTATION: text}}})
 
 
-async def leave(stage: Stage, *names: str) -> None:
+async def leave(stage: Harness, *names: str) -> None:
     """Let the works be gone, and what they told with them."""
     for name in names:
         await stage.cast.merge(f"{stage.cast.path(name)}/status", {"status": {"aggregatedStatus": []}})
@@ -67,9 +67,9 @@ async def leave(stage: Stage, *names: str) -> None:
 
 async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_out(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
+    file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     flags = ("--admission-configuration", file)
-    async with staged(plane, tmp_path, *flags, controllers=2, plays=False) as stage:
+    async with open_harness(plane, tmp_path, *flags, controllers=2, plays=False) as stage:
         first, second = stage.controllers
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="2")
@@ -102,7 +102,7 @@ async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_ou
         await stage.quiet(seconds=TIMEOUT)
 
 
-async def hyperjob(stage: Stage, name: str, *parts: str, minimum: int) -> None:
+async def hyperjob(stage: Harness, name: str, *parts: str, minimum: int) -> None:
     """Submit a HyperJob of so many Jobs, of which so many must run together, and bind them as Karmada would."""
     jobs = [replicated(each, task(gpu=0, replicas=1), spec={"queue": "q"}) for each in parts]
     manifest = document(*jobs, minAvailable=minimum) | {"metadata": {"name": name}}
@@ -113,14 +113,14 @@ async def hyperjob(stage: Stage, name: str, *parts: str, minimum: int) -> None:
         await stage.cast.bind(key[1], stage.history.now["jobs"][key]["metadata"]["uid"])
 
 
-def messages(stage: Stage) -> list[str]:
+def messages(stage: Harness) -> list[str]:
     return [each.get("status", {}).get("message", "") for each in stage.history.now["hyperjobs"].values()]
 
 
 async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_without_it(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
-    async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
+    file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="5")
         await stage.controller.start()
@@ -140,7 +140,7 @@ async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_wi
             "whole-stuck-0",
             "enough-stuck-0",
         }
-        why = (await until_told(stage, "StartupTimeout", "Job", "whole-runs-0", action="Evict"))["note"]
+        why = (await wait_for_event(stage, "StartupTimeout", "Job", "whole-runs-0", action="Evict"))["note"]
         assert "a part that its HyperJob needs did not start in time" in why
         await stage.cast.cluster("m2", cpu="5")
         await leave(stage, *back)

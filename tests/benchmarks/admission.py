@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from controller.kube import Api
-from localup.binaries import provide
+from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from localup.stack import Stack
@@ -56,7 +56,7 @@ class Pace:
 @contextmanager
 def ground() -> Iterator[ControlPlane]:
     """Start a store and a control plane of our own."""
-    with Etcd(provide()) as etcd, ControlPlane(etcd) as plane:
+    with Etcd(ensure_binaries()) as etcd, ControlPlane(etcd) as plane:
         yield plane
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube import Api, ServerError
-from localup.binaries import provide
+from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from localup.stack import Stack
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.seed import Batch, create, offer_cluster, seed_queues, withdraw_cluster
 from tests.benchmarks.store_seed import caught_up, store_batch
+from tests.rig.binding_state import parse_binding
 from tests.rig.history import Change, followed, present
-from tests.rig.sight import sight
 
 QUEUES = 100
 ROOM = 50
@@ -41,7 +41,7 @@ class Start:
 def measure(*, quick: bool) -> list[Figure]:
     """Run the family and return its figures."""
     small, large = (200, 2_000) if quick else (20_000, 100_000)
-    with Etcd(provide()) as etcd, ControlPlane(etcd, controllers=False) as plane:
+    with Etcd(ensure_binaries()) as etcd, ControlPlane(etcd, controllers=False) as plane:
         return asyncio.run(_measure(plane, small, large))
 
 
@@ -100,7 +100,7 @@ async def _start(plane: ControlPlane) -> Start:
 
 
 def _admits(change: Change) -> bool:
-    return change.kind == RESOURCE_BINDINGS.plural and change.after is not None and sight(change.after).admitted
+    return change.kind == RESOURCE_BINDINGS.plural and change.after is not None and parse_binding(change.after).admitted
 
 
 def _resident(pid: int) -> int:

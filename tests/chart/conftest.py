@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from localup.helm import provide_helm
+from localup.helm import ensure_helm
 from tests.chart.helm import Helm, Rendered
 
 
@@ -16,9 +16,9 @@ def helm(pytestconfig, tmp_path_factory) -> Helm:
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     home = tmp_path_factory.mktemp("helm")
     if capture is None:
-        return Helm(provide_helm(), home)
+        return Helm(ensure_helm(), home)
     with capture.global_and_fixture_disabled():
-        return Helm(provide_helm(), home)
+        return Helm(ensure_helm(), home)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 from localup.api import Api, ApiError
 from localup.apply import apply_files
 from localup.controlplane import ControlPlane
-from localup.namespaces import open_namespace
+from localup.namespaces import create_namespace
 from localup.stack import Stack
 
 WORLD = Path(__file__).parent / "smoke.yaml"
@@ -37,7 +37,7 @@ class Smoke:
         self.api: Api = plane.admin
 
     def run(self) -> None:
-        open_namespace(self.api, NAMESPACE)
+        create_namespace(self.api, NAMESPACE)
         apply_files(self.api, WORLD)
         evicted = self._evicted_cluster_binding()
         self.stack.start()

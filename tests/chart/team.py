@@ -3,7 +3,7 @@
 import json
 
 from localup.api import ApiError
-from localup.namespaces import open_namespace
+from localup.namespaces import create_namespace
 from tests.chart.site import Site
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/team/jobs"
@@ -14,7 +14,7 @@ CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
 
 def create_objects(site: Site) -> None:
     """Make a team, a queue and a member cluster."""
-    open_namespace(site.api, "team")
+    create_namespace(site.api, "team")
     site.api.create(
         QUEUES,
         {

@@ -8,7 +8,7 @@ import pytest
 from localup.apply import apply_files, read_manifests
 from localup.controlplane import ControlPlane
 from localup.processes import ProcessError
-from localup.stack import REGISTRATION, Options, Stack
+from localup.stack import WEBHOOK_CONFIGURATIONS, ProcessOptions, Stack
 from tests.chart.permissions import OURS, Permission, granted, grants, refused, used, without
 from tests.chart.site import AUDIT
 from tests.chart.smoke import RefusedError, Smoke
@@ -55,8 +55,8 @@ def run_smoke(plane: ControlPlane, folder: Path, without_right: Permission | Non
             raise RefusedError(str(without_right))
         assert not found, sorted(map(str, found))
 
-    stack = Stack(plane, options={"controller": Options(flags=flags)})
-    registration.write_text(REGISTRATION.read_text().replace("https://webhook.invalid", stack.webhook_url))
+    stack = Stack(plane, options={"controller": ProcessOptions(flags=flags)})
+    registration.write_text(WEBHOOK_CONFIGURATIONS.read_text().replace("https://webhook.invalid", stack.webhook_url))
     try:
         Smoke(plane, stack, check).run()
     finally:

@@ -7,12 +7,12 @@ import pytest
 
 from controller.kube import Api
 from localup.controlplane import ControlPlane
-from localup.namespaces import open_namespace
-from localup.part import Options
+from localup.managed_process import ProcessOptions
+from localup.namespaces import create_namespace
 from localup.processes import tail
-from localup.realkarmada.programs import named_by_environment
+from localup.realkarmada.programs import programs_from_environment
 from localup.stack import Stack
-from tests.e2e.arena import Arena, opened
+from tests.e2e.environment import Environment, open_environment
 
 
 @pytest.fixture(scope="module")
@@ -21,23 +21,23 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
     plane = fresh_control_plane()
     # A controller that was killed writes again after the time of a write.
     options = {
-        "karmada": Options(flags=["--status-period", "200ms"]),
-        "controller": Options(flags=["--write-seconds", "0.5"]),
+        "karmada": ProcessOptions(flags=["--status-period", "200ms"]),
+        "controller": ProcessOptions(flags=["--write-seconds", "0.5"]),
     }
-    with Stack(plane, options=options, karmada=named_by_environment() or True) as running:
+    with Stack(plane, options=options, karmada=programs_from_environment() or True) as running:
         yield running
 
 
 @pytest.fixture
-async def arena(stack: Stack) -> AsyncIterator[Arena]:
+async def arena(stack: Stack) -> AsyncIterator[Environment]:
     """Yield a world without clusters, queues and jobs; nothing of it outlives the test.
 
     The logs' last lines are printed, which pytest shows of a test that fails.
     """
     stack.check()
     name = f"arena-{uuid.uuid4().hex[:8]}"
-    open_namespace(stack.plane.admin, name)
-    async with Api.connect(stack.plane.kubeconfig("admin")) as api, opened(api, name) as made:
+    create_namespace(stack.plane.admin, name)
+    async with Api.connect(stack.plane.kubeconfig("admin")) as api, open_environment(api, name) as made:
         yield made
         for part in ("controller", "karmada"):
             print(f"--- {part}", tail(stack.log(part), lines=40), sep="\n")  # noqa: T201 -- for the report of a failure

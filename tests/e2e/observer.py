@@ -19,7 +19,7 @@ FINISHED = frozenset({"Completed", "Failed", "Terminated"})
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class BindingSnapshot:
     """One binding as it was at one resourceVersion; *job* is the template's name."""
 
     version: int
@@ -56,19 +56,19 @@ class Observer:
     """Every moment of every binding in one namespace, told by its informer."""
 
     namespace: str
-    moments: list[Moment] = field(default_factory=list)
-    now: dict[str, Moment] = field(default_factory=dict)
+    moments: list[BindingSnapshot] = field(default_factory=list)
+    now: dict[str, BindingSnapshot] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def informer(self, api: Api) -> Informer:
         path = RESOURCE_BINDINGS.item_path(self.namespace, "").rstrip("/")
         return Informer(api, path, decode=read, sink=self)
 
-    def replace(self, moments: Sequence[Moment], **_: object) -> None:
+    def replace(self, moments: Sequence[BindingSnapshot], **_: object) -> None:
         for moment in moments:
             self.upsert(moment)
 
-    def upsert(self, moment: Moment) -> None:
+    def upsert(self, moment: BindingSnapshot) -> None:
         self.moments.append(moment)
         self.now[moment.job] = moment
         self._changed.set()
@@ -76,7 +76,7 @@ class Observer:
     def forget(self, _: str, __: str) -> None:
         """Leave one that cannot be read as it was."""
 
-    def remove(self, moment: Moment) -> None:
+    def remove(self, moment: BindingSnapshot) -> None:
         self.now.pop(moment.job, None)
         self.moments.append(replace(moment, deleted=True))
         self._changed.set()
@@ -93,7 +93,7 @@ class Observer:
 
     def summary(self) -> dict[str, str]:
         """Return in a word where everyone stands."""
-        return {name: _word(moment) for name, moment in sorted(self.now.items())}
+        return {name: _format_snapshot(moment) for name, moment in sorted(self.now.items())}
 
     def admitted(self) -> list[str]:
         """Return the jobs that are admitted now, finished ones included, by name."""
@@ -111,10 +111,10 @@ class Observer:
                 seen.setdefault(moment.job)
         return list(seen)
 
-    def walk(self) -> "list[dict[str, Moment]]":
+    def walk(self) -> "list[dict[str, BindingSnapshot]]":
         """Return who was where after each moment, from the first on."""
-        states: list[dict[str, Moment]] = []
-        now: dict[str, Moment] = {}
+        states: list[dict[str, BindingSnapshot]] = []
+        now: dict[str, BindingSnapshot] = {}
         for moment in self.moments:
             now = {**now, moment.job: moment}
             if moment.deleted:
@@ -123,13 +123,13 @@ class Observer:
         return states
 
 
-def read(raw: bytes) -> Moment:
+def read(raw: bytes) -> BindingSnapshot:
     """Read one binding."""
     obj = msgspec.json.decode(raw)
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status", {})
     suspension = spec.get("suspension", {})
     record = meta.get("annotations", {}).get(ADMISSION_ANNOTATION)
-    return Moment(
+    return BindingSnapshot(
         version=int(meta["resourceVersion"]),
         uid=meta["uid"],
         job=spec["resource"]["name"],
@@ -144,7 +144,7 @@ def read(raw: bytes) -> Moment:
     )
 
 
-def _word(moment: Moment) -> str:
+def _format_snapshot(moment: BindingSnapshot) -> str:
     if moment.is_finished:
         return "finished"
     return f"admitted to {','.join(moment.clusters)}" if moment.is_admitted else "paused"

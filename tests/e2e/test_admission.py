@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.arena import job
+from tests.e2e.environment import job
 from tests.waiting import LIMIT_SECONDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

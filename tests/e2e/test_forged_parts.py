@@ -10,7 +10,7 @@ from controller.kube import Api, NotFound
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from localup.stack import Stack
-from tests.e2e.arena import Arena, job
+from tests.e2e.environment import Environment, job
 from tests.e2e.hyperjobs import read, submit
 from tests.hyperjob.objects import document, replicated, task
 from tests.policies.test_quota_policies import _refuses
@@ -35,10 +35,10 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
 
 
 @pytest.fixture
-async def tenant(arena: Arena, stack: Stack) -> AsyncIterator[Arena]:
+async def tenant(arena: Environment, stack: Stack) -> AsyncIterator[Environment]:
     """Yield the arena as the tenant sees it; its objects are deleted before the arena is cleared."""
     async with Api.connect(stack.plane.kubeconfig("tenant")) as api:
-        made = Arena(api, arena.namespace, arena.observer)
+        made = Environment(api, arena.namespace, arena.observer)
         yield made
         for path in reversed(made._made):
             try:
@@ -55,7 +55,7 @@ def _forged(name: str, claim: dict[str, Any], owner: dict[str, Any] | None = Non
     return made
 
 
-async def _hyperjob(tenant: Arena, *, cpu: str) -> tuple[dict[str, Any], dict[str, Any]]:
+async def _hyperjob(tenant: Environment, *, cpu: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Create a HyperJob of one part; return the owner reference and the claim of that part."""
     await submit(tenant, document(replicated("t", task(replicas=1, gpu=0, cpu=cpu))), runtime="60s")
     await tenant.observer.until(lambda seen: "llm-t-0" in seen.now, "binding of the part")
@@ -66,7 +66,7 @@ async def _hyperjob(tenant: Arena, *, cpu: str) -> tuple[dict[str, Any], dict[st
     return owner, json.loads(part["metadata"]["annotations"][GROUP])
 
 
-async def test_job_that_its_controlling_hyperjob_does_not_list_waits(arena: Arena, tenant: Arena):
+async def test_job_that_its_controlling_hyperjob_does_not_list_waits(arena: Environment, tenant: Environment):
     await arena.cluster("c1", cpu="8")
     await arena.queue("ml")
     await arena.policy()
@@ -79,7 +79,7 @@ async def test_job_that_its_controlling_hyperjob_does_not_list_waits(arena: Aren
     assert arena.observer.now["llm-t-0"].is_admitted
 
 
-async def test_forged_since_moves_a_job_neither_forward_nor_back(arena: Arena, tenant: Arena):
+async def test_forged_since_moves_a_job_neither_forward_nor_back(arena: Environment, tenant: Environment):
     """Where two were created in the same second, their names decide as their creation does."""
     await arena.queue("ml")
     await arena.policy()

@@ -15,7 +15,7 @@ import yaml
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import JOBS, Resource
 from tests.cache.objects import SHARED
-from tests.e2e.arena import Arena
+from tests.e2e.environment import Environment
 from tests.e2e.hyperjobs import auto, grow, names, submit, until, works
 from tests.hyperjob.objects import document, replicated, task
 
@@ -122,7 +122,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_nothing_of_it_is_in_a_member_until_all_of_it_fits(arena: Arena, name: str):
+async def test_nothing_of_it_is_in_a_member_until_all_of_it_fits(arena: Environment, name: str):
     case = CASES[name]
     for cluster, capacity in case.clusters.items():
         await arena.cluster(cluster, **capacity)
@@ -142,11 +142,11 @@ async def test_nothing_of_it_is_in_a_member_until_all_of_it_fits(arena: Arena, n
     assert len({*plans(arena).values()}) == 1, "all parts in one plan"
 
 
-async def arena_cluster(arena: Arena, name: str, **capacity: str) -> None:
+async def arena_cluster(arena: Environment, name: str, **capacity: str) -> None:
     await arena.cluster(name, **capacity)
 
 
-async def waiting(arena: Arena, name: str, case: Case) -> dict[str, Any]:
+async def waiting(arena: Environment, name: str, case: Case) -> dict[str, Any]:
     """Wait until it says why it waits, and see that it goes on saying so."""
     status: dict[str, Any] = {}
     for _ in range(300):
@@ -160,7 +160,7 @@ async def waiting(arena: Arena, name: str, case: Case) -> dict[str, Any]:
     return again
 
 
-def plans(arena: Arena) -> dict[str, str]:
+def plans(arena: Environment) -> dict[str, str]:
     """Return the plan in which each part was first admitted."""
     found: dict[str, str] = {}
     for moment in arena.observer.moments:
@@ -169,7 +169,7 @@ def plans(arena: Arena) -> dict[str, str]:
     return found
 
 
-async def test_as_many_parts_as_it_needs_start_together_and_the_rest_follows(arena: Arena):
+async def test_as_many_parts_as_it_needs_start_together_and_the_rest_follows(arena: Environment):
     for name in ("a", "b"):
         await arena.cluster(name, cpu="1000", gpu="8")
     await arena.queue("ml")

@@ -9,16 +9,16 @@ import yaml
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES
 from controller.kube import NotFound
 from tests.cache.objects import SHARED, needs_shared
-from tests.e2e.arena import Arena
+from tests.e2e.environment import Environment
 from tests.e2e.hyperjobs import auto, gone, names, read, submit, until, works
 from tests.hyperjob.objects import document, replicated, task
-from tests.rig.families import Families
 from tests.rig.history import followed, present
+from tests.rig.hyperjob_invariant import HyperJobChecker
 
 
 @needs_shared
 @pytest.mark.smoke
-async def test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes(arena: Arena):
+async def test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes(arena: Environment):
     await arena.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
     await arena.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
     await arena.queue("global-ai")
@@ -31,7 +31,7 @@ async def test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes(ar
     assert [part["runningOn"] for part in status["split"]["parts"]] == ["cluster-a", "cluster-b"]
 
 
-async def test_upstreams_256_gpus_run_on_two_clusters_of_128(arena: Arena):
+async def test_upstreams_256_gpus_run_on_two_clusters_of_128(arena: Environment):
     for name in ("one", "two"):
         await arena.cluster(name, cpu="1000", gpu="128")
     await arena.queue("ml")
@@ -40,7 +40,7 @@ async def test_upstreams_256_gpus_run_on_two_clusters_of_128(arena: Arena):
     assert (status["splitCount"], status["clusters"]) == (2, "one,two")
 
 
-async def test_256_gpus_over_128_64_48_and_100_free_run_in_three_parts(arena: Arena):
+async def test_256_gpus_over_128_64_48_and_100_free_run_in_three_parts(arena: Environment):
     for name, free in (("a", 128), ("b", 64), ("c", 48), ("d", 100)):
         await arena.cluster(name, cpu="1000", gpu=str(free))
     await arena.queue("ml")
@@ -51,7 +51,7 @@ async def test_256_gpus_over_128_64_48_and_100_free_run_in_three_parts(arena: Ar
     await until(arena, "llm", "Completed")
 
 
-async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears(arena: Arena):
+async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears(arena: Environment):
     await arena.cluster("a", cpu="1000", gpu="8")
     await arena.queue("ml")
     await submit(arena, auto(16))
@@ -64,7 +64,7 @@ async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears
     assert status["clusters"] == "a,b"
 
 
-async def test_what_is_full_now_starts_when_others_have_finished(arena: Arena):
+async def test_what_is_full_now_starts_when_others_have_finished(arena: Environment):
     await arena.cluster("a", cpu="1000", gpu="8")
     await arena.queue("ml")
     await arena.policy()
@@ -78,7 +78,7 @@ async def test_what_is_full_now_starts_when_others_have_finished(arena: Arena):
     await until(arena, "llm", "Completed")
 
 
-async def test_deleting_it_leaves_nothing_on_any_cluster(arena: Arena):
+async def test_deleting_it_leaves_nothing_on_any_cluster(arena: Environment):
     await arena.cluster("a", cpu="1000", gpu="4")
     await arena.cluster("b", cpu="1000", gpu="4")
     await arena.queue("ml")
@@ -95,7 +95,7 @@ async def test_deleting_it_leaves_nothing_on_any_cluster(arena: Arena):
     raise AssertionError(f"a member still has {await works(arena)}")
 
 
-async def test_suspend_stops_and_resume_starts_again(arena: Arena):
+async def test_suspend_stops_and_resume_starts_again(arena: Environment):
     await arena.cluster("a", cpu="1000", gpu="8")
     await arena.queue("ml")
     await submit(arena, auto(8), runtime="600s")
@@ -109,7 +109,7 @@ async def test_suspend_stops_and_resume_starts_again(arena: Arena):
     await until(arena, "llm", "Running")
 
 
-async def test_a_finished_one_is_deleted_after_its_ttl(arena: Arena):
+async def test_a_finished_one_is_deleted_after_its_ttl(arena: Environment):
     await arena.cluster("a", cpu="1000", gpu="8")
     await arena.queue("ml")
     await submit(arena, auto(8, ttlSecondsAfterFinished=1))
@@ -123,7 +123,7 @@ async def test_a_finished_one_is_deleted_after_its_ttl(arena: Arena):
 
 
 @pytest.mark.parametrize("tries", [0, 1], ids=["given-up", "tried-again"])
-async def test_a_failed_part_ends_it_or_is_tried_again(arena: Arena, tries: int):
+async def test_a_failed_part_ends_it_or_is_tried_again(arena: Environment, tries: int):
     await arena.cluster("a", cpu="1000", gpu="8")
     await arena.queue("ml")
     found = auto(8, failurePolicy={"maxRetries": tries})
@@ -133,11 +133,11 @@ async def test_a_failed_part_ends_it_or_is_tried_again(arena: Arena, tries: int)
     assert status["split"]["parts"][0].get("retries", 0) == tries
 
 
-async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack, arena: Arena):
+async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack, arena: Environment):
     await arena.cluster("a", cpu="1000", gpu="8")
     await arena.cluster("b", cpu="1000", gpu="8")
     await arena.queue("ml")
-    store, families = stack.plane.etcd.url, Families()
+    store, families = stack.plane.etcd.url, HyperJobChecker()
     async with followed(store, stack.plane.prefix, since=await present(store)) as history:
         await submit(arena, auto(16), runtime="2s")
         for _ in range(3):
@@ -151,7 +151,7 @@ async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack,
     assert len(families.jobs) == 2
 
 
-async def test_copies_go_to_the_clusters_they_prefer_and_elsewhere_when_those_are_full(arena: Arena):
+async def test_copies_go_to_the_clusters_they_prefer_and_elsewhere_when_those_are_full(arena: Environment):
     for name in ("a", "b", "c"):
         await arena.cluster(name, cpu="1000", gpu="64")
     await arena.queue("ml")

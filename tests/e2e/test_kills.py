@@ -5,14 +5,14 @@ import random
 from collections.abc import Sequence
 
 from localup.stack import Stack
-from tests.e2e.arena import Arena
+from tests.e2e.environment import Environment
 
 SEED = 20_261_121
 KILLS = 20
 CAPACITY = 6
 
 
-async def submit(arena: Arena, dice: random.Random, names: Sequence[str]) -> dict[str, int]:
+async def submit(arena: Environment, dice: random.Random, names: Sequence[str]) -> dict[str, int]:
     """Submit jobs of random size and run time; return their CPUs by name."""
     cpus = {name: dice.choice([1, 1, 2, 3]) for name in names}
     for name, cpu in cpus.items():
@@ -20,7 +20,7 @@ async def submit(arena: Arena, dice: random.Random, names: Sequence[str]) -> dic
     return cpus
 
 
-async def test_twenty_kills_lose_nothing_and_admit_nothing_twice(stack: Stack, arena: Arena):
+async def test_twenty_kills_lose_nothing_and_admit_nothing_twice(stack: Stack, arena: Environment):
     dice, cpus = random.Random(SEED), {}
     await arena.cluster("c1", cpu=str(CAPACITY))
     await arena.queue("shot-at", capability={"cpu": str(CAPACITY - 1)})

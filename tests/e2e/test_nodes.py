@@ -13,13 +13,13 @@ import pytest
 from controller.api.keys import EVENTS
 from controller.kube import Api
 from localup.controlplane import ControlPlane
-from localup.namespaces import open_namespace
-from localup.part import Options
+from localup.managed_process import ProcessOptions
+from localup.namespaces import create_namespace
 from localup.processes import tail
-from localup.realkarmada.programs import named_by_environment
+from localup.realkarmada.programs import programs_from_environment
 from localup.stack import Stack
-from tests.answers import kinds
-from tests.e2e.arena import Arena, opened
+from tests.answers import gated_kinds
+from tests.e2e.environment import Environment, open_environment
 from tests.e2e.observer import Observer
 from tests.waiting import LIMIT_SECONDS
 
@@ -32,18 +32,18 @@ def plane(fresh_control_plane) -> ControlPlane:
 
 
 @asynccontextmanager
-async def state(plane: ControlPlane, folder: Path, **configuration: Any) -> AsyncIterator[Arena]:
+async def state(plane: ControlPlane, folder: Path, **configuration: Any) -> AsyncIterator[Environment]:
     """Open an arena with everything at work and a cluster of 4 nodes with 8 GPUs each."""
     file = folder / "admission.yaml"
-    file.write_text(kinds.configuration(**configuration))
+    file.write_text(gated_kinds.configuration(**configuration))
     options = {
-        "karmada": Options(flags=["--status-period", "200ms"]),
-        "controller": Options(flags=["--write-seconds", "0.5", "--admission-configuration", file]),
+        "karmada": ProcessOptions(flags=["--status-period", "200ms"]),
+        "controller": ProcessOptions(flags=["--write-seconds", "0.5", "--admission-configuration", file]),
     }
     name = f"nodes-{uuid.uuid4().hex[:8]}"
-    open_namespace(plane.admin, name)
-    with Stack(plane, options=options, karmada=named_by_environment() or True) as stack:
-        async with Api.connect(plane.kubeconfig("admin")) as api, opened(api, name) as arena:
+    create_namespace(plane.admin, name)
+    with Stack(plane, options=options, karmada=programs_from_environment() or True) as stack:
+        async with Api.connect(plane.kubeconfig("admin")) as api, open_environment(api, name) as arena:
             try:
                 await arena.cluster("c1", cpu="64", gpu="8", nodes=4)
                 await arena.queue(name)
@@ -58,7 +58,7 @@ def phases(seen: Observer, name: str) -> tuple[str, ...]:
     return seen.now[name].phases if name in seen.now else ()
 
 
-async def until_told(arena: Arena, reason: str, name: str) -> str:
+async def until_told(arena: Environment, reason: str, name: str) -> str:
     """Wait for an event of that reason on a job, and return what it says."""
     folder = EVENTS.item_path(arena.namespace, "").rstrip("/")
     async with asyncio.timeout(LIMIT_SECONDS):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.rig import cast
-from tests.rig.faults import Answer, Delay
-from tests.rig.stage import staged
+from tests.rig import fake_karmada
+from tests.rig.faults import Delay, ErrorReply
+from tests.rig.harness import open_harness
 
 ROOT = Path(__file__).parents[2]
 OBJECTS, LEADERS, ANSWERS = (f"tests/faults/test_{name}.py" for name in ("objects", "leaders", "answers"))
@@ -108,7 +108,7 @@ def test_the_defect_is_a_scenario(title):
 
 
 async def test_a_cluster_without_a_summary_breaks_nothing_and_takes_nothing(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("never-ready")
         await stage.cast.cluster("works", cpu="1")
@@ -119,12 +119,12 @@ async def test_a_cluster_without_a_summary_breaks_nothing_and_takes_nothing(plan
 
 
 async def test_all_tasks_of_a_job_are_charged(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await stage.cast.queue("q", capability={"cpu": "3"})
         await stage.cast.cluster("m1", cpu="9")
         await stage.controller.start()
         for name in ("first", "second"):
-            manifest = cast.job(name, "q")
+            manifest = fake_karmada.job(name, "q")
             leader = manifest["spec"]["tasks"][0]
             manifest["spec"]["tasks"] = [{**leader, "name": "leader"}, {**leader, "name": "worker"}]
             manifest["spec"]["minAvailable"] = 2
@@ -133,13 +133,13 @@ async def test_all_tasks_of_a_job_are_charged(plane, tmp_path):
 
 
 async def test_what_grows_after_its_admission_is_counted_at_its_size(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q", capability={"cpu": "4"})
         await stage.cast.cluster("m1", cpu="9")
         await stage.cast.job("grows", "q", cpu=1)
         await stage.controller.start()
         await stage.admitted("grows")
-        grown = cast.job("grows", "q", cpu=1, replicas=4)["spec"]
+        grown = fake_karmada.job("grows", "q", cpu=1, replicas=4)["spec"]
         await stage.cast.merge(f"{stage.cast.folder('jobs')}/grows", {"spec": {"tasks": grown["tasks"]}})
         await stage.cast.job("next", "q", cpu=1)
         await stage.visible()
@@ -148,10 +148,10 @@ async def test_what_grows_after_its_admission_is_counted_at_its_size(plane, tmp_
 
 
 async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="1")
-        stage.proxy.add(Answer(lambda call: call.method == "GET" and not call.is_lease, times=8, status=500))
+        stage.proxy.add(ErrorReply(lambda call: call.method == "GET" and not call.is_lease, times=8, status=500))
         await stage.cast.job("unknown", "q", priority="no-such-class")
         await stage.controller.start()
         await stage.done("unknown")
@@ -160,7 +160,7 @@ async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane
 @pytest.mark.smoke
 async def test_the_first_cycle_after_a_restart_sees_all_that_is_admitted(plane, tmp_path):
     """Fifty run; their pages come slowly, and those of all else at once."""
-    async with staged(plane, tmp_path, "--page-size", "10", plays=False) as stage:
+    async with open_harness(plane, tmp_path, "--page-size", "10", plays=False) as stage:
         await stage.cast.queue("q", capability={"cpu": "50"})
         await stage.cast.cluster("m1", cpu="90")
         for number in range(50):

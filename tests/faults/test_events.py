@@ -5,21 +5,21 @@ from typing import get_args
 
 import pytest
 
-from tests.rig.faults import Spoil, Spoiling
+from tests.rig.faults import Disturbance, DisturbEvent
+from tests.rig.harness import open_harness
 from tests.rig.scenarios import SCENARIOS, Scenario
-from tests.rig.stage import staged
 
 SEED = 20_261_121
 STORIES = {each.name: each for each in SCENARIOS if each.name in {"chain", "gangs", "again", "ebb"}}
 WATCHED = ("resourcebindings", "jobs", "queues", "clusters")
-CASES = [(story, kind, how) for story in STORIES for kind in WATCHED for how in get_args(Spoiling)]
+CASES = [(story, kind, how) for story in STORIES for kind in WATCHED for how in get_args(Disturbance)]
 #: No story has more events of one kind than this; one that ends with its events ends the enumeration.
 MOST = 60
 
 
-async def spoiled(plane, tmp_path, scenario: Scenario, fault: Spoil) -> bool:
+async def spoiled(plane, tmp_path, scenario: Scenario, fault: DisturbEvent) -> bool:
     """Play *scenario* with *fault*; say whether it struck."""
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         stage.proxy.add(fault)
         await stage.controller.start()
         await scenario.before(stage)
@@ -29,13 +29,13 @@ async def spoiled(plane, tmp_path, scenario: Scenario, fault: Spoil) -> bool:
 
 @pytest.mark.parametrize(("story", "kind", "how"), random.Random(SEED).sample(CASES, 3))
 async def test_one_spoiled_event_of_the_sample_changes_nothing(plane, tmp_path, story, kind, how):
-    assert await spoiled(plane, tmp_path, STORIES[story], Spoil(kind, 2 if kind != "queues" else 1, how))
+    assert await spoiled(plane, tmp_path, STORIES[story], DisturbEvent(kind, 2 if kind != "queues" else 1, how))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("story", "kind", "how"), CASES)
 async def test_whichever_event_is_spoiled_the_end_is_the_same(plane, tmp_path, story, kind, how):
     for n in range(1, MOST):
-        if not await spoiled(plane, tmp_path, STORIES[story], Spoil(kind, n, how)):
+        if not await spoiled(plane, tmp_path, STORIES[story], DisturbEvent(kind, n, how)):
             return
     pytest.fail("a story has more events than it should")

@@ -15,11 +15,11 @@ import pytest
 
 from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
 from tests.hyperjob.objects import document, replicated, task
-from tests.rig.families import Families
+from tests.rig.background import run_in_background
+from tests.rig.binding_state import parse_binding
 from tests.rig.faults import Kill, When
-from tests.rig.meanwhile import meanwhile
-from tests.rig.sight import sight
-from tests.rig.stage import Stage, staged
+from tests.rig.harness import Harness, open_harness
+from tests.rig.hyperjob_invariant import HyperJobChecker
 
 SEED = 20_261_121
 WRITES = 12
@@ -27,7 +27,7 @@ WRITES = 12
 POINTS = [(number, when) for number in range(1, WRITES + 1) for when in get_args(When)]
 
 
-async def detect(stage: Stage) -> None:
+async def detect(stage: Harness) -> None:
     """Bind each Job that has no binding yet, and carry what its member tells back to it, until cancelled."""
     bound: set[str] = set()
     told: dict[str, str] = {}
@@ -58,9 +58,9 @@ def _phase(binding) -> str:
 
 
 @asynccontextmanager
-async def family(plane, folder) -> AsyncIterator[Stage]:
+async def family(plane, folder) -> AsyncIterator[Harness]:
     """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged."""
-    async with staged(plane, folder) as stage:
+    async with open_harness(plane, folder) as stage:
         await stage.cast.queue("ml")
         for name in ("m1", "m2"):
             await stage.cast.cluster(name, cpu="4", **{"nvidia.com/gpu": "4"})
@@ -68,7 +68,7 @@ async def family(plane, folder) -> AsyncIterator[Stage]:
         found["metadata"] = {"name": "llm"}
         await stage.cast.create(HYPERJOBS.item_path(stage.cast.namespace, "").rstrip("/"), found)
         try:
-            async with meanwhile(detect(stage)):
+            async with run_in_background(detect(stage)):
                 yield stage
                 await judged(stage)
         finally:
@@ -76,20 +76,20 @@ async def family(plane, folder) -> AsyncIterator[Stage]:
                 await stage.cast.api.delete(resource.item_path(stage.cast.namespace, "").rstrip("/"))
 
 
-def phase(stage: Stage) -> str:
+def phase(stage: Harness) -> str:
     found = stage.history.now.get("hyperjobs", {}).get((stage.cast.namespace, "llm"), {})
     return found.get("status", {}).get("phase", "")
 
 
-async def over(stage: Stage) -> None:
+async def over(stage: Harness) -> None:
     """Wait until the HyperJob is over and nothing more is written."""
     await stage.history.until(lambda _: phase(stage) == "Completed", "the HyperJob over")
     await stage.quiet(seconds=0.3)
 
 
-async def judged(stage: Stage) -> None:
+async def judged(stage: Harness) -> None:
     """See that there was one Job for each part, and one plan for both."""
-    families = Families()
+    families = HyperJobChecker()
     changes = list(stage.history.changes)
     assert [each for change in changes for each in families.enter(change)] == []
     assert list(families.unlike_their_split()) == []
@@ -98,13 +98,13 @@ async def judged(stage: Stage) -> None:
     assert len(plans(stage) - {""}) == 1
 
 
-def plans(stage: Stage) -> set[str]:
+def plans(stage: Harness) -> set[str]:
     """Return the plans by which parts were admitted together."""
-    admitted = [sight(each.after) for each in stage.history.of("resourcebindings") if each.after is not None]
+    admitted = [parse_binding(each.after) for each in stage.history.of("resourcebindings") if each.after is not None]
     return {each.record["plan"] for each in admitted if each.admitted}
 
 
-def _is_new(stage: Stage, change, name) -> bool:
+def _is_new(stage: Harness, change, name) -> bool:
     return change.kind == "jobs" and change.key == (stage.cast.namespace, name) and change.before is None
 
 

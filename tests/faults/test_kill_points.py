@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 
 from tests.rig.faults import Kill, When
+from tests.rig.harness import open_harness
 from tests.rig.scenarios import SCENARIOS, Scenario
-from tests.rig.stage import staged
 from tests.waiting import LIMIT_SECONDS
 
 SEED = 20_261_121
@@ -29,7 +29,7 @@ def named(points: list[tuple[Scenario, int, When]]) -> list:
     ],
 )
 async def test_without_faults_the_story_takes_as_many_writes_as_it_says(plane, tmp_path, scenario):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await scenario.before(stage)
         await stage.controller.start()
         await scenario.play(stage)
@@ -38,7 +38,7 @@ async def test_without_faults_the_story_takes_as_many_writes_as_it_says(plane, t
 
 
 async def shot(plane, tmp_path, scenario: Scenario, n: int, when: When) -> None:
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await scenario.before(stage)
         controller = stage.controller
         kill = Kill(n, when, controller.kill)

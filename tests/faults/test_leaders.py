@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.rig.faults import Answer, LoseReply, LoseRequest, leases, writes
+from tests.rig.faults import DropReply, DropRequest, ErrorReply, leases, writes
+from tests.rig.harness import ControllerInstance, Harness, open_harness
 from tests.rig.proxy import Call, Fault
-from tests.rig.stage import Player, Stage, staged
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/karmada-system/leases/volcano-global-controller"
 
@@ -51,26 +51,26 @@ class Overtake(Fault):
             self.arrived.set()
 
 
-async def prepared(stage: Stage, *names: str) -> None:
+async def prepared(stage: Harness, *names: str) -> None:
     await stage.cast.queue("q", capability={"cpu": "1"})
     await stage.cast.cluster("m1", cpu="9")
     for name in names:
         await stage.cast.job(name, "q")
 
 
-async def leading(player: Player) -> None:
+async def leading(player: ControllerInstance) -> None:
     """Wait until *player* leads."""
     await player.says('"event":"leadership acquired"')
 
 
-async def holder(stage: Stage) -> str:
+async def holder(stage: Harness) -> str:
     """Return who holds the lease; nobody when it was released."""
     return json.loads(await stage.cast.api.get(LEASE))["spec"]["holderIdentity"]
 
 
 @pytest.mark.smoke
 async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye(plane, tmp_path):
-    async with staged(plane, tmp_path, controllers=2) as stage:
+    async with open_harness(plane, tmp_path, controllers=2) as stage:
         first, second = stage.controllers
         await prepared(stage)
         await first.start()
@@ -91,7 +91,7 @@ async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_s
 
 
 async def test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await prepared(stage)
         await stage.controller.start()
         await leading(stage.controller)
@@ -106,13 +106,13 @@ async def test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between(p
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(Answer(good_byes, 1, status=500), id="refused"),
-        pytest.param(LoseRequest(good_byes, 1), id="lost"),
-        pytest.param(LoseReply(good_byes, 1), id="unanswered"),
+        pytest.param(ErrorReply(good_byes, 1, status=500), id="refused"),
+        pytest.param(DropRequest(good_byes, 1), id="lost"),
+        pytest.param(DropReply(good_byes, 1), id="unanswered"),
     ],
 )
 async def test_a_good_bye_that_fails_is_said_again(plane, tmp_path, fault):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await prepared(stage)
         await stage.controller.start()
         await leading(stage.controller)
@@ -123,11 +123,11 @@ async def test_a_good_bye_that_fails_is_said_again(plane, tmp_path, fault):
 
 
 async def test_who_does_not_know_what_became_of_a_write_waits_with_its_good_bye_until_it_is_over(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await prepared(stage)
         await stage.controller.start()
         await leading(stage.controller)
-        stage.proxy.add(LoseReply(writes, 1))
+        stage.proxy.add(DropReply(writes, 1))
         await stage.cast.job("j0", "q")
         await stage.controller.says("patch outcome unknown")
         await stage.controller.stop()
@@ -136,9 +136,9 @@ async def test_who_does_not_know_what_became_of_a_write_waits_with_its_good_bye_
 
 async def test_a_lease_is_used_also_if_its_taking_was_not_answered(plane, tmp_path):
     """It is ours, as the next look tells, and nobody else will ever decide."""
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await prepared(stage, "j0")
-        lost = LoseReply(lease_writes, 1)
+        lost = DropReply(lease_writes, 1)
         stage.proxy.add(lost)
         await stage.controller.start()
         await stage.done("j0")
@@ -147,7 +147,7 @@ async def test_a_lease_is_used_also_if_its_taking_was_not_answered(plane, tmp_pa
 
 @pytest.mark.long
 async def test_a_leader_that_dies_is_followed_when_its_lease_has_run_out(plane, tmp_path):
-    async with staged(plane, tmp_path, controllers=2) as stage:
+    async with open_harness(plane, tmp_path, controllers=2) as stage:
         first, second = stage.controllers
         await prepared(stage, "j0")
         await first.start()
@@ -162,7 +162,7 @@ async def test_a_leader_that_dies_is_followed_when_its_lease_has_run_out(plane, 
 
 async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_path):
     """It is frozen with decisions before it that nobody else made, while the world goes on."""
-    async with staged(plane, tmp_path, controllers=2) as stage:
+    async with open_harness(plane, tmp_path, controllers=2) as stage:
         first, second = stage.controllers
         await prepared(stage, "j0")
         await first.start()
@@ -183,13 +183,13 @@ async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_
 
 @pytest.mark.long
 async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works(plane, tmp_path):
-    async with staged(plane, tmp_path, controllers=2) as stage:
+    async with open_harness(plane, tmp_path, controllers=2) as stage:
         first, second = stage.controllers
         await prepared(stage, "j0")
         await first.start()
         await second.start()
         await stage.done("j0")
-        first.proxy.add(LoseRequest(leases))
+        first.proxy.add(DropRequest(leases))
         await first.says("leadership lost")
         before = first.proxy.writes
         await stage.cast.job("j1", "q")
@@ -206,7 +206,7 @@ async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_wor
 @pytest.mark.parametrize("seconds", [-600, 600])
 async def test_times_of_day_in_a_lease_mean_nothing(plane, tmp_path, seconds):
     """Whoever holds it has a clock that is minutes away from ours."""
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await prepared(stage, "j0")
         minute = 30 + seconds // 60
         renewed = f"2026-11-21T01:{minute:02}:00.000000Z"
@@ -224,7 +224,7 @@ async def test_times_of_day_in_a_lease_mean_nothing(plane, tmp_path, seconds):
 
 @pytest.mark.long
 async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plane, tmp_path):
-    async with staged(plane, tmp_path, controllers=2) as stage:
+    async with open_harness(plane, tmp_path, controllers=2) as stage:
         names = [f"j{number}" for number in range(8)]
         await prepared(stage, *names)
         for player in stage.controllers:
@@ -243,9 +243,9 @@ async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plan
 
 
 async def test_a_lease_without_rights_leaves_everything_to_others_and_says_so(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await prepared(stage, "j0")
-        stage.proxy.add(LoseRequest(leases))
+        stage.proxy.add(DropRequest(leases))
         await stage.controller.start()
         await stage.controller.says("lease request failed")
         await stage.quiet(seconds=1)

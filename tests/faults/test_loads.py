@@ -13,9 +13,9 @@ from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from tests.benchmarks.seed import Batch, offer_cluster, seed_queues
 from tests.benchmarks.store_seed import caught_up, forget_batch, store_batch
-from tests.rig.faults import Delay, Narrow, writes
+from tests.rig.faults import Delay, LimitBandwidth, writes
+from tests.rig.harness import Harness, open_harness
 from tests.rig.proxy import Call
-from tests.rig.stage import Stage, staged
 
 ROOM = 5
 MIB = 2**20
@@ -33,19 +33,19 @@ def admitted(seen) -> int:
     return sum(each.admitted for each in seen.values())
 
 
-def resident(stage: Stage) -> int:
+def resident(stage: Harness) -> int:
     """Return how many bytes the controller has in memory."""
     lines = Path(f"/proc/{stage.controller.part.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
-def processor_seconds(stage: Stage) -> float:
+def processor_seconds(stage: Harness) -> float:
     """Return how much processor time the controller has had."""
     fields = Path(f"/proc/{stage.controller.part.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-async def waiting(stage: Stage, count: int, *, seconds: float = 120) -> None:
+async def waiting(stage: Harness, count: int, *, seconds: float = 120) -> None:
     """Wait until the controller knows of so many who wait, each with a reason (I8)."""
     told = -1.0
     try:
@@ -62,7 +62,7 @@ async def waiting(stage: Stage, count: int, *, seconds: float = 120) -> None:
 @pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.long)])
 async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count):
     """F23: all of them come within seconds, and go within seconds; the next one is admitted as if nothing had been."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         batch = Batch(stage.cast.namespace, count, 10)
         await seed_queues(stage.cast.api, batch.queues)
         await offer_cluster(stage.cast.api, ROOM)
@@ -85,7 +85,7 @@ async def test_a_hundred_thousand_wait_within_a_gibibyte_and_cost_nothing_while_
     """F23: 1,000 queues, 100 clusters; the store is filled beneath the server."""
     count = 100_000
     slowly = ("--page-seconds", "60", "--silence-seconds", "60", "--fresh-seconds", "90")
-    async with staged(plane, tmp_path, *slowly, plays=False) as stage:
+    async with open_harness(plane, tmp_path, *slowly, plays=False) as stage:
         batch = Batch(stage.cast.namespace, count, 1_000)
         await seed_queues(stage.cast.api, batch.queues)
         for number in range(100):
@@ -105,7 +105,7 @@ async def test_a_hundred_thousand_wait_within_a_gibibyte_and_cost_nothing_while_
         await waiting(stage, 0, seconds=900)
 
 
-async def _ready(stage: Stage) -> None:
+async def _ready(stage: Harness) -> None:
     is_ready = False
     async with asyncio.timeout(900):
         while not is_ready:
@@ -117,13 +117,13 @@ async def _ready(stage: Stage) -> None:
 
 async def test_over_a_narrow_line_nothing_is_decided_before_all_of_it_has_come(plane, tmp_path):
     """F24: bytes come slowly; the lists take as long as they must, and decisions wait for them."""
-    async with staged(plane, tmp_path, "--page-size", "50", plays=False) as stage:
+    async with open_harness(plane, tmp_path, "--page-size", "50", plays=False) as stage:
         batch = Batch(stage.cast.namespace, 400, 10)
         await seed_queues(stage.cast.api, batch.queues)
         await offer_cluster(stage.cast.api, ROOM)
         await store_batch(plane.etcd.url, plane.prefix, batch)
         await caught_up(stage.cast.api)
-        line = Narrow(500_000)
+        line = LimitBandwidth(500_000)
         stage.proxy.add(line)
         begun = time.monotonic()
         await stage.controller.begin()
@@ -146,7 +146,7 @@ async def test_writes_keep_to_the_limits_of_the_operator(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(f"{GOOD}writes: {{inFlight: 3, perSecond: 10}}\n")
     names = [f"j{number}" for number in range(25)]
-    async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="90")
         for name in names:

@@ -7,21 +7,21 @@ from collections.abc import Mapping
 import pytest
 
 from controller.api.keys import JOBS, PRIORITY_CLASSES, QUEUES
-from tests.rig import cast
-from tests.rig.sight import RECORD, Sight
-from tests.rig.stage import Stage, staged
+from tests.rig import fake_karmada
+from tests.rig.binding_state import RECORD, BindingState
+from tests.rig.harness import Harness, open_harness
 from tests.waiting import LIMIT_SECONDS
 
 QUEUE = QUEUES.path + "/{}"
 
 
-async def begun(stage: Stage, *, cpu: str = "4", **queue) -> None:
+async def begun(stage: Harness, *, cpu: str = "4", **queue) -> None:
     await stage.cast.queue("q", **queue)
     await stage.cast.cluster("m1", cpu=cpu)
     await stage.controller.start()
 
 
-async def bound_again(stage: Stage, name: str, template: str) -> None:
+async def bound_again(stage: Harness, name: str, template: str) -> None:
     """Delete a binding and make another of its name, at once."""
     await stage.cast.delete(stage.cast.path(name))
     await stage.cast.bind(name, template)
@@ -30,7 +30,7 @@ async def bound_again(stage: Stage, name: str, template: str) -> None:
 @pytest.mark.parametrize("times", [20, pytest.param(1000, marks=pytest.mark.long)])
 async def test_a_binding_that_comes_again_under_its_name_is_judged_anew(plane, tmp_path, times):
     """F10: while it waits, is decided upon, is written, runs: another uid is another binding."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "2"})
         template = await stage.cast.template("comes", "q", cpu=2)
         await stage.cast.bind("comes", template)
@@ -46,7 +46,7 @@ async def test_a_binding_that_comes_again_under_its_name_is_judged_anew(plane, t
 
 async def test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_may_run(plane, tmp_path):
     """F11."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "2"})
         await stage.cast.job("runs", "q", cpu=2)
         await stage.admitted("runs")
@@ -68,7 +68,7 @@ async def test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_
 
 async def test_a_binding_whose_template_is_gone_stays_counted_and_one_that_waits_says_so(plane, tmp_path):
     """F12."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("default")
         await begun(stage, capability={"cpu": "2"})
         await stage.cast.job("runs", "q", cpu=2)
@@ -90,7 +90,7 @@ async def test_a_binding_whose_template_is_gone_stays_counted_and_one_that_waits
 async def test_queues_that_go_close_break_or_shrink_keep_what_they_admitted_and_admit_no_more(plane, tmp_path):
     """F13."""
     names = ("gone", "closed", "cut", "orphan", "loop-a", "loop-b")
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         for name in (*names, "well", "top"):
             await stage.cast.queue(name, **({"parent": "top"} if name == "orphan" else {}))
         await stage.cast.cluster("m1", cpu="20")
@@ -121,7 +121,7 @@ async def test_queues_that_go_close_break_or_shrink_keep_what_they_admitted_and_
 @pytest.mark.long
 async def test_a_priority_class_that_is_deleted_hides_nobody_who_was_admitted(plane, tmp_path):
     """F14."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.priority_class("rig-high", 1000)
         await begun(stage, capability={"cpu": "2"})
         await stage.cast.job("runs", "q", cpu=2, priority="rig-high")
@@ -139,7 +139,7 @@ async def test_a_priority_class_that_is_deleted_hides_nobody_who_was_admitted(pl
 
 async def test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody(plane, tmp_path):
     """F16 and F15."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.job("runs", "q", cpu=4)
         await stage.admitted("runs")
@@ -153,7 +153,7 @@ async def test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody
 
 async def test_the_room_of_what_has_finished_is_free_once_and_taken_again_by_what_runs_on(plane, tmp_path):
     """F17."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "2"})
         for name in ("first", "second", "third"):
             await stage.cast.job(name, "q", cpu=2)
@@ -175,7 +175,7 @@ async def test_the_room_of_what_has_finished_is_free_once_and_taken_again_by_wha
 async def test_what_comes_free_goes_to_who_is_first_in_the_order(plane, tmp_path):
     """I6: by the queue's priority, the job's priority, and age; only the judge looks at it."""
     names = ("a-young", "b-old", "c-high", "d-elsewhere")
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.priority_class("rig-high", 1000)
         await stage.cast.queue("important", priority=5)
         await begun(stage, cpu="2")
@@ -195,7 +195,7 @@ async def test_what_comes_free_goes_to_who_is_first_in_the_order(plane, tmp_path
             await stage.cast.phase(now, "Completed")
 
 
-def taken(seen: Mapping[str, Sight]) -> int:
+def taken(seen: Mapping[str, BindingState]) -> int:
     return sum(each.admitted for name, each in seen.items() if name != "runs")
 
 
@@ -229,7 +229,7 @@ POLICY = {
 UNSTAMPED = b'{"metadata": {"labels": {"stamped": null}, "annotations": {"seen": "yes"}}}'
 
 
-async def stamping(stage: Stage, name: str, *, wanted: bool) -> None:
+async def stamping(stage: Harness, name: str, *, wanted: bool) -> None:
     """Wait until the policy is in force, or is no more: the server takes its time."""
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
@@ -243,7 +243,7 @@ async def stamping(stage: Stage, name: str, *, wanted: bool) -> None:
 async def test_somebody_who_stamps_every_write_does_not_disturb_it(plane, tmp_path):
     """F22: another policy changes what we write; ``dispatching`` stays, and nothing is written again for it."""
     base = "/apis/admissionregistration.k8s.io/v1"
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         stage.stamps.add(("metadata", "labels", "stamped"))
         uid = await stage.cast.template("stamped", "q", cpu=3)
         await stage.cast.bind("stamped", uid, suspension={"scheduling": True, "dispatching": True})
@@ -268,7 +268,7 @@ async def test_somebody_who_stamps_every_write_does_not_disturb_it(plane, tmp_pa
 async def test_names_and_amounts_that_nobody_thinks_of_lose_nothing(plane, tmp_path):
     """F27: each is admitted, or waits and has a reason."""
     long = "x" * 63
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         for name in ("null", long, f"{long}.{long}.{long}.{'y' * 61}"):
             await stage.cast.queue(name)
         await stage.cast.queue("default")
@@ -277,10 +277,10 @@ async def test_names_and_amounts_that_nobody_thinks_of_lose_nothing(plane, tmp_p
         for number, queue in enumerate(("null", long, f"{long}.{long}.{long}.{'y' * 61}", "")):
             await stage.cast.job(f"j{number}", queue)
         await stage.cast.job("z" * 249, "null")
-        slashed = cast.job("slashed", "null")
+        slashed = fake_karmada.job("slashed", "null")
         requests = slashed["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]
         requests["example.com/dpu"] = "2"
-        for name, manifest in (("slashed", slashed), ("слово", cast.job("tasked", "null"))):
+        for name, manifest in (("slashed", slashed), ("слово", fake_karmada.job("tasked", "null"))):
             manifest["spec"]["tasks"][0]["name"] = name
             manifest["metadata"]["annotations"] = {"word": "слово 文字 \u202e"}
             await stage.cast.submit(manifest)
@@ -294,7 +294,7 @@ async def test_names_and_amounts_that_nobody_thinks_of_lose_nothing(plane, tmp_p
 
 async def test_a_record_that_somebody_tampered_with_is_not_believed(plane, tmp_path):
     """A copy of another binding's record, and rubbish, admit nobody."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, cpu="3", capability={"cpu": "2"})
         await stage.cast.job("runs", "q", cpu=2)
         await stage.admitted("runs")
@@ -315,7 +315,7 @@ async def test_a_record_that_somebody_tampered_with_is_not_believed(plane, tmp_p
 
 async def test_a_job_that_was_aborted_is_taken_back_and_its_room_goes_to_the_next(plane, tmp_path):
     """D8."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await begun(stage, capability={"cpu": "2"})
         for name in ("first", "second"):
             await stage.cast.job(name, "q", cpu=2)

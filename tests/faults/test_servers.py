@@ -9,8 +9,8 @@ import pytest
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from localup.server import Server
-from tests.rig.faults import Delay, Hold, LoseReply, everything, writes
-from tests.rig.stage import Stage, staged
+from tests.rig.faults import Delay, DropReply, Hold, everything, writes
+from tests.rig.harness import Harness, open_harness
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def plane(binaries) -> Iterator[ControlPlane]:
         yield running
 
 
-async def full(stage: Stage, count: int) -> list[str]:
+async def full(stage: Harness, count: int) -> list[str]:
     """Let there be room for one of *count* jobs."""
     await stage.cast.queue("q", capability={"cpu": "1"})
     await stage.cast.cluster("m1", cpu="9")
@@ -39,11 +39,11 @@ async def full(stage: Stage, count: int) -> list[str]:
     ],
 )
 async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         names = await full(stage, 4)
         fault = {
             "before-it-is-sent": Hold(writes, 1),
-            "before-it-is-answered": LoseReply(writes, 1),
+            "before-it-is-answered": DropReply(writes, 1),
             "without-any-write": Hold(lambda call: False),
         }[when]
         stage.proxy.add(fault)
@@ -60,7 +60,7 @@ async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
 
 
 async def test_a_store_that_is_shot_loses_nothing(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         names = await full(stage, 5)
         await stage.controller.start()
         await stage.done("j0")
@@ -72,7 +72,7 @@ async def test_a_store_that_is_shot_loses_nothing(plane, tmp_path):
 
 @pytest.mark.long
 async def test_a_store_that_hangs_is_waited_for(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         names = await full(stage, 5)
         await stage.controller.start()
         await stage.done("j0")
@@ -84,7 +84,7 @@ async def test_a_store_that_hangs_is_waited_for(plane, tmp_path):
 
 async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
     """What was admitted since the copy was made is paused again, what had waited may be gone: all is judged anew."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q", capability={"cpu": "2"})
         await stage.cast.cluster("m1", cpu="9")
         await stage.cast.job("old", "q", cpu=2, endless=True)
@@ -116,7 +116,7 @@ async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
 @pytest.mark.long
 async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_decided_on_its_past(plane, tmp_path):
     """The controller is bound to one server, which stops telling; what happens is told by the other."""
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         names = await full(stage, 3)
         second = Server("kube-apiserver", plane.folder / "second.log")
 
@@ -138,7 +138,7 @@ async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_dec
 
 @pytest.mark.long
 async def test_a_slow_api_server_slows_it_down_and_no_more(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         names = await full(stage, 6)
         stage.proxy.add(Delay(everything, seconds=0.2))
         await stage.controller.start()

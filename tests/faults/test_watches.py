@@ -8,31 +8,31 @@ from controller.api.keys import CLUSTERS, PRIORITY_CLASSES, QUEUES
 from controller.cache.informer import WatchOptions
 from controller.cache.informer_factory import build_informers
 from controller.cache.store import Store
-from tests.rig.faults import Answer, Lose, LoseRequest, Stream, expired, watches
-from tests.rig.stage import staged
+from tests.rig.faults import DropEvent, DropRequest, ErrorReply, ScriptedWatch, expired, watches
+from tests.rig.harness import open_harness
 
 BINDINGS = "resourcebindings"
 BOOKMARK = json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}}).encode() + b"\n"
 FAULTS = {
-    "http-410": lambda: Answer(watches, 6, 410),
-    "http-429": lambda: Answer(watches, 6, 429, retry_after=1),
-    "http-500": lambda: Answer(watches, 6, 500),
-    "http-400": lambda: Answer(watches, 6, 400),
-    "no-connection": lambda: LoseRequest(watches, 12),
-    "410-in-the-stream": lambda: Stream(BINDINGS, expired()),
-    "half-a-line": lambda: Stream(BINDINGS, b'{"type":"MODIFIED","object":{"metadata"'),
-    "no-json": lambda: Stream(BINDINGS, b"<html>gateway</html>\n"),
-    "ends-at-once": lambda: Stream(BINDINGS, b"", "end", times=5),
-    "bookmark-of-the-past": lambda: Stream(BINDINGS, BOOKMARK),
-    "silence": lambda: Stream(BINDINGS, b"", "hang"),
-    "a-line-without-end": lambda: Stream(BINDINGS, b"x" * (17 * 2**20)),
+    "http-410": lambda: ErrorReply(watches, 6, 410),
+    "http-429": lambda: ErrorReply(watches, 6, 429, retry_after=1),
+    "http-500": lambda: ErrorReply(watches, 6, 500),
+    "http-400": lambda: ErrorReply(watches, 6, 400),
+    "no-connection": lambda: DropRequest(watches, 12),
+    "410-in-the-stream": lambda: ScriptedWatch(BINDINGS, expired()),
+    "half-a-line": lambda: ScriptedWatch(BINDINGS, b'{"type":"MODIFIED","object":{"metadata"'),
+    "no-json": lambda: ScriptedWatch(BINDINGS, b"<html>gateway</html>\n"),
+    "ends-at-once": lambda: ScriptedWatch(BINDINGS, b"", "end", times=5),
+    "bookmark-of-the-past": lambda: ScriptedWatch(BINDINGS, BOOKMARK),
+    "silence": lambda: ScriptedWatch(BINDINGS, b"", "hang"),
+    "a-line-without-end": lambda: ScriptedWatch(BINDINGS, b"x" * (17 * 2**20)),
 }
 SAMPLE = ("half-a-line",)
 
 
 async def survived(plane, tmp_path, fault) -> None:
     """The first watch of the bindings comes to grief while a job comes and ends."""
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="1")
         stage.proxy.add(fault)
@@ -58,10 +58,10 @@ async def test_a_broken_watch_is_got_over(plane, tmp_path, name):
 
 
 async def test_a_binding_whose_coming_was_lost_in_silence_is_found(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="1")
-        lost = Lose(BINDINGS, "ADDED")
+        lost = DropEvent(BINDINGS, "ADDED")
         stage.proxy.add(lost)
         await stage.controller.start()
         await stage.cast.job("j", "q")
@@ -72,14 +72,14 @@ async def test_a_binding_whose_coming_was_lost_in_silence_is_found(plane, tmp_pa
 
 @pytest.mark.long
 async def test_the_room_of_one_whose_going_was_lost_in_silence_is_found(plane, tmp_path):
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="1")
         await stage.controller.start()
         await stage.cast.job("goes", "q")
         await stage.admitted("goes")
         await stage.cast.job("waits", "q")
-        lost = Lose(BINDINGS, "DELETED")
+        lost = DropEvent(BINDINGS, "DELETED")
         stage.proxy.add(lost)
         stage.proxy.cut()
         await stage.cast.delete(stage.cast.path("goes"))
@@ -88,7 +88,7 @@ async def test_the_room_of_one_whose_going_was_lost_in_silence_is_found(plane, t
 
 async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path):
     """Every kind that decisions rest on: nothing is said while nothing was missed, and what was when it was."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="1")
         await stage.cast.priority_class("rig-high", 1000)
@@ -118,11 +118,11 @@ async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path)
 
 @pytest.mark.long
 async def test_a_server_that_is_starting_is_not_stormed(plane, tmp_path):
-    async with staged(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="1")
         await stage.cast.job("j", "q")
-        stage.proxy.add(Answer(lambda call: not call.is_lease, 30, 429, retry_after=1))
+        stage.proxy.add(ErrorReply(lambda call: not call.is_lease, 30, 429, retry_after=1))
         await stage.controller.start()
         await stage.done("j")
         assert stage.proxy.count(lambda call: call.method == "GET" and not call.is_lease) < 120
@@ -131,13 +131,13 @@ async def test_a_server_that_is_starting_is_not_stormed(plane, tmp_path):
 @pytest.mark.long
 async def test_no_decision_is_made_before_everything_was_applied(plane, tmp_path):
     """Everything is listed but the classes that order the jobs: nobody is admitted, and it is not ready."""
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with open_harness(plane, tmp_path, plays=False) as stage:
         await stage.cast.priority_class("rig-high", 1000)
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="1")
         await stage.cast.job("a-low", "q")
         await stage.cast.job("z-high", "q", priority="rig-high")
-        held = Answer(lambda call: call.resource == "priorityclasses" and not call.is_watch)
+        held = ErrorReply(lambda call: call.resource == "priorityclasses" and not call.is_watch)
         stage.proxy.add(held)
         await stage.controller.begin()
         await stage.controller.says("page failed")

@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.api.keys import ADMISSION_ANNOTATION, JOBS, RESOURCE_BINDINGS
 from controller.engine.resources import base_units, scale
 from controller.kube import Api
-from localup.karmada.loads import load_of
 from localup.karmada.names import TEMPLATE_GENERATION
+from localup.karmada.workloads import parse_workload
 from tests.hostile.ground import CLAIM, QUEUES
-from tests.rig.sizes import amount
+from tests.rig.requests import amount
 
 WORKS = "/apis/work.karmada.io/v1alpha1/works"
 VALUES = Path(__file__).parents[2] / "charts" / "volcano-global" / "values.yaml"
@@ -154,7 +154,7 @@ def _manifests(work: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
 def _requests(manifest: dict[str, Any]) -> Amounts:
     """Return what all pods of a job ask for, with the pods themselves and the devices that claims are mapped to."""
     summed: Counter[str] = Counter()
-    for task, read in zip(manifest["spec"]["tasks"], load_of(manifest, run_time=1).tasks, strict=True):
+    for task, read in zip(manifest["spec"]["tasks"], parse_workload(manifest, run_time=1).tasks, strict=True):
         summed.update({name: Fraction(value, base_units(name)) for name, value in scale(read.pod, read.count).items()})
         claims = task["template"]["spec"].get("resourceClaims") or ()
         summed["nvidia.com/gpu"] += read.count * sum(each.get("resourceClaimTemplateName") == CLAIM for each in claims)

@@ -14,8 +14,8 @@ import msgspec
 from controller.api.keys import JOBS, RESOURCE_BINDINGS
 from controller.cache.informer import Informer
 from controller.kube import Api, ApiError
-from tests.e2e.arena import job
-from tests.e2e.observer import Moment, read
+from tests.e2e.environment import job
+from tests.e2e.observer import BindingSnapshot, read
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
 
 JOBS_PER_SECOND = 2
@@ -101,11 +101,11 @@ class Bystander:
                 with suppress(ApiError):
                     await self._api.delete(JOBS.item_path(self._namespace, name))
 
-    def replace(self, moments: Sequence[Moment], **_: object) -> None:
+    def replace(self, moments: Sequence[BindingSnapshot], **_: object) -> None:
         for moment in moments:
             self.upsert(moment)
 
-    def upsert(self, moment: Moment) -> None:
+    def upsert(self, moment: BindingSnapshot) -> None:
         seen, latencies = self.waiting.get(moment.job, (None, None))
         if seen is not None and latencies is not None:
             if moment.is_admitted:
@@ -120,7 +120,7 @@ class Bystander:
     def forget(self, _: str, __: str) -> None:
         """Leave an object that cannot be read as it was."""
 
-    def remove(self, _: Moment) -> None:
+    def remove(self, _: BindingSnapshot) -> None:
         """Leave deleted jobs that were not admitted among the waiting ones."""
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from controller.kube import Api
 from localup.controlplane import ControlPlane
-from localup.namespaces import open_namespace
-from localup.part import Options
+from localup.managed_process import ProcessOptions
+from localup.namespaces import create_namespace
 from localup.processes import tail
 from localup.stack import Stack
-from tests.e2e.arena import Arena
+from tests.e2e.environment import Environment
 from tests.e2e.observer import Observer
 from tests.hostile.bystanders import JOBS_PER_SECOND, Bystander, Latencies, ask
 from tests.hostile.traffic import CLOSING_SECONDS, Request, Sender
@@ -108,10 +108,10 @@ def start(plane: ControlPlane) -> Iterator[Stack]:
     path.write_text(json.dumps(_CONFIGURATION))
     flags = ["--admission-configuration", path]
     options = {
-        "webhook": Options(flags=flags),
-        "controller": Options(flags=flags),
+        "webhook": ProcessOptions(flags=flags),
+        "controller": ProcessOptions(flags=flags),
         # Hostile jobs last, so that there are some whose charges can be compared; harmless ones say how long they run.
-        "karmada": Options(flags=["--status-period", "1s", "--run-time", RUN_TIME]),
+        "karmada": ProcessOptions(flags=["--status-period", "1s", "--run-time", RUN_TIME]),
     }
     with Stack(plane, options=options) as stack:
         yield stack
@@ -122,11 +122,11 @@ async def opened(stack: Stack) -> AsyncIterator[Ground]:
     """Make namespaces, queues and clusters, and follow the jobs of the other tenants."""
     plane = stack.plane
     for namespace in (*WILD, *PLAIN, *CALM):
-        open_namespace(plane.admin, namespace)
+        create_namespace(plane.admin, namespace)
     async with Api.connect(plane.kubeconfig("admin")) as api:
         for namespace in (*WILD, *PLAIN, *CALM):
-            await Arena(api, namespace, Observer(namespace)).policy()
-        arena = Arena(api, CALM[0], Observer(CALM[0]))
+            await Environment(api, namespace, Observer(namespace)).policy()
+        arena = Environment(api, CALM[0], Observer(CALM[0]))
         for name, spec in QUEUES.items():
             await arena.queue(name, **spec)
         await arena.priority_class("calm-high", 1000)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from tests.e2e.arena import job as sound_job
+from tests.e2e.environment import job as sound_job
 from tests.hostile import objects
 
 PER_SECOND = 20

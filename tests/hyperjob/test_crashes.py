@@ -19,8 +19,8 @@ from controller.kube import NotFound
 from localup.controlplane import ControlPlane
 from tests.hyperjob.harness import NOW, CrashError, Harness
 from tests.hyperjob.objects import document, gpus, replicated, task
-from tests.rig.families import Families
 from tests.rig.history import followed, present
+from tests.rig.hyperjob_invariant import HyperJobChecker
 
 AUTO = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
 
@@ -163,7 +163,7 @@ async def test_f28_a_crash_at_any_write_is_repaired(
 @asynccontextmanager
 async def judged(plane: ControlPlane, *, is_whole: bool) -> AsyncIterator[None]:
     """Read the store's history meanwhile, and see that I5 held at each revision."""
-    families = Families()
+    families = HyperJobChecker()
     async with followed(plane.etcd.url, plane.prefix, since=await present(plane.etcd.url)) as history:
         yield
         await history.reached(await present(plane.etcd.url))

@@ -1,8 +1,8 @@
 import json
 
 from controller.api.keys import PART_ANNOTATION
-from tests.rig.families import Families
 from tests.rig.history import Change
+from tests.rig.hyperjob_invariant import HyperJobChecker
 
 OWNER = {"kind": "HyperJob", "uid": "u", "controller": True}
 
@@ -28,7 +28,7 @@ def change(kind, name, after, *, before=None):
 
 
 def entered(*changes):
-    families = Families()
+    families = HyperJobChecker()
     return families, [each for change in changes for each in families.enter(change)]
 
 

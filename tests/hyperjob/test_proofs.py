@@ -93,7 +93,7 @@ PROVED = {
     # For users and operators.
     "the examples": ("tests/hyperjob/test_examples.py", "test_an_example_can_be_split_and_asks_for_what_it_says"),
     "one of each spelling in the demo": (
-        "tests/localup/demo/test_cast.py",
+        "tests/localup/demo/test_scenario.py",
         "test_there_are_hyperjobs_of_both_spellings_and_all_can_be_split",
     ),
     "explain tells the split and why": (

@@ -6,11 +6,11 @@ import subprocess
 import sys
 import tomllib
 
-from localup.bill import ROOT, bill, read_pins
+from localup.sbom import ROOT, build_sbom, parse_requirements
 
 TEXT = (ROOT / "requirements.txt").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SBOM = bill(PROJECT, TEXT)
+SBOM = build_sbom(PROJECT, TEXT)
 
 
 def test_each_locked_requirement_is_listed_once():
@@ -43,18 +43,18 @@ def test_every_component_has_a_listed_dependent():
 
 
 def test_sbom_is_reproducible():
-    assert bill(PROJECT, TEXT) == SBOM
-    assert bill(PROJECT, TEXT.replace("==", "==9.", 1))["serialNumber"] != SBOM["serialNumber"]
+    assert build_sbom(PROJECT, TEXT) == SBOM
+    assert build_sbom(PROJECT, TEXT.replace("==", "==9.", 1))["serialNumber"] != SBOM["serialNumber"]
 
 
 def test_marker_and_several_dependents_are_parsed():
     text = (
         "a==1 ; python_full_version < '3.12' \\\n    --hash=sha256:" + "0" * 64 + "\n    # via\n    #   b\n    #   c\n"
     )
-    (pin,) = read_pins(text)
+    (pin,) = parse_requirements(text)
     assert (pin.marker, pin.wanted_by) == ("python_full_version < '3.12'", ["b", "c"])
 
 
 def test_command_prints_the_sbom():
-    ended = subprocess.run([sys.executable, "-m", "localup.bill"], cwd=ROOT, capture_output=True, text=True, check=True)
+    ended = subprocess.run([sys.executable, "-m", "localup.sbom"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == SBOM

@@ -15,7 +15,7 @@ import yaml
 from install.__main__ import main
 from localup.api import ApiError
 from localup.controlplane import ControlPlane
-from localup.namespaces import open_namespace
+from localup.namespaces import create_namespace
 from tests.chart.site import OURS
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
@@ -52,8 +52,8 @@ def plane(fresh_control_plane) -> ControlPlane:
     for path in OURS:
         with contextlib.suppress(ApiError):
             plane.admin.delete(path)
-    open_namespace(plane.admin, HOST)
-    open_namespace(plane.admin, "left")
+    create_namespace(plane.admin, HOST)
+    create_namespace(plane.admin, "left")
     return plane
 
 

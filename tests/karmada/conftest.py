@@ -11,13 +11,13 @@ import pytest
 
 from localup.apply import wait_until
 from localup.controlplane import CRDS, ControlPlane
-from localup.namespaces import close_namespace, open_namespace
-from localup.part import Options
+from localup.managed_process import ProcessOptions
+from localup.namespaces import create_namespace, delete_namespace
 from localup.processes import tail
-from localup.realkarmada.programs import named_by_environment
+from localup.realkarmada.programs import programs_from_environment
 from localup.stack import Stack
-from tests.karmada.desk import Desk
-from tests.localup.karmada.desk import CLUSTERS, create_cluster, is_ready
+from tests.karmada.harness import Harness
+from tests.localup.karmada.harness import CLUSTERS, create_cluster, is_ready
 
 SIZES = {
     "member1": {"cpu": "8", "memory": "32Gi", "pods": "110"},
@@ -25,20 +25,20 @@ SIZES = {
 }
 KINDS = ("volcano-job", "deployment", "batch-job", "priority-class")
 OPTIONS = {
-    "karmada": Options(
+    "karmada": ProcessOptions(
         flags=["--status-period", "200ms", "--set", "taint-eviction=on", *(f"--template={kind}" for kind in KINDS)]
     )
 }
 #: Taints are acted upon, and bindings queued by priority as it is by itself since v1.19.
 REAL_OPTIONS = {
-    "karmada-controller-manager": Options(
+    "karmada-controller-manager": ProcessOptions(
         flags=[
             "--feature-gates=Failover=true",
             "--enable-no-execute-taint-eviction=true",
             "--resource-eviction-rate=10",
         ]
     ),
-    "karmada-scheduler": Options(flags=["--feature-gates=PriorityBasedScheduling=true"]),
+    "karmada-scheduler": ProcessOptions(flags=["--feature-gates=PriorityBasedScheduling=true"]),
 }
 
 
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def programs():
     """Return the real programs, or nothing where the stand-in is to be tested."""
-    return named_by_environment()
+    return programs_from_environment()
 
 
 @pytest.fixture(scope="session")
@@ -75,10 +75,10 @@ def desk(stack):
     """Yield what a test works with, in a namespace of its own; the log's last lines are shown where it fails."""
     stack.check()
     name = f"team-{uuid.uuid4().hex[:8]}"
-    open_namespace(stack.plane.admin, name)
-    desk = Desk(stack.plane.admin, name)
+    create_namespace(stack.plane.admin, name)
+    desk = Harness(stack.plane.admin, name)
     yield desk
     desk.clear()
-    close_namespace(stack.plane.admin, name)
+    delete_namespace(stack.plane.admin, name)
     print("--- karmada", tail(stack.karmada.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
     stack.check()

@@ -1,7 +1,7 @@
 """From the template to the binding and on to the works, and what survives on the way."""
 
-from tests.karmada.desk import DEPLOYMENTS, LONG, cluster_policy
-from tests.localup.karmada.desk import job
+from tests.karmada.harness import DEPLOYMENTS, LONG, cluster_policy
+from tests.localup.karmada.harness import job
 
 CRBS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 CLUSTER_POLICIES = "/apis/policy.karmada.io/v1alpha1/clusterpropagationpolicies"

@@ -1,6 +1,6 @@
 """What stops a job that runs, what does not, and what is left behind."""
 
-from tests.karmada.desk import LONG
+from tests.karmada.harness import LONG
 
 GRACEFUL = {"fromCluster": "member1", "purgeMode": "Gracefully", "reason": "Preempted", "producer": "test"}
 

@@ -9,14 +9,14 @@ import pytest
 
 from controller.api.keys import QUEUES
 from localup.apply import wait_until
-from localup.namespaces import close_namespace, open_namespace
-from localup.part import Options
+from localup.managed_process import ProcessOptions
+from localup.namespaces import create_namespace, delete_namespace
 from localup.processes import tail
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS, SIZES
-from tests.karmada.desk import LONG, Desk
-from tests.karmada.observing import Judge
-from tests.localup.karmada.desk import CLUSTERS, create_cluster, is_ready
+from tests.karmada.harness import LONG, Harness
+from tests.karmada.invariant_observer import InvariantObserver
+from tests.localup.karmada.harness import CLUSTERS, create_cluster, is_ready
 
 HELD = "tests.volcano-global.io/held"
 SHORT = {"volcano-global.io/runtime": "1s"}
@@ -26,9 +26,9 @@ SHORT = {"volcano-global.io/runtime": "1s"}
 def whole(fresh_control_plane, programs):
     """Yield everything at work, and the observer of all of it."""
     plane = fresh_control_plane(audit=True)
-    ours = {"controller": Options(flags=["--write-seconds", "0.5"])}
+    ours = {"controller": ProcessOptions(flags=["--write-seconds", "0.5"])}
     with (
-        Judge(plane) as judge,
+        InvariantObserver(plane) as judge,
         Stack(plane, karmada=programs or True, options={**(REAL_OPTIONS if programs else OPTIONS), **ours}) as stack,
     ):
         for name, allocatable in SIZES.items():
@@ -37,7 +37,7 @@ def whole(fresh_control_plane, programs):
         yield stack, judge
 
 
-class Submitter(Desk):
+class Submitter(Harness):
     """One namespace and one queue, in which our controller decides."""
 
     queue = ""
@@ -70,7 +70,7 @@ def desk(whole):
     stack, judge = whole
     stack.check()
     name = f"team-{uuid.uuid4().hex[:8]}"
-    open_namespace(stack.plane.admin, name)
+    create_namespace(stack.plane.admin, name)
     desk = Submitter(stack.plane.admin, name)
     desk.queue = name
     head = {"apiVersion": QUEUES.api_version, "kind": "Queue"}
@@ -79,7 +79,7 @@ def desk(whole):
     desk.propagate()
     yield desk
     desk.clear()
-    close_namespace(stack.plane.admin, name)
+    delete_namespace(stack.plane.admin, name)
     for part in (stack.controller, stack.karmada):
         print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
     stack.check()

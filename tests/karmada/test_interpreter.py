@@ -11,13 +11,13 @@ import pytest
 
 from localup.apply import apply, apply_files, wait_until
 from localup.controlplane import CRDS, ControlPlane
-from localup.namespaces import close_namespace, open_namespace
-from localup.part import Options
+from localup.managed_process import ProcessOptions
+from localup.namespaces import create_namespace, delete_namespace
 from localup.processes import tail
 from localup.stack import CHART, Stack
 from tests.karmada.conftest import SIZES
-from tests.karmada.desk import LONG, Desk
-from tests.localup.karmada.desk import CLUSTERS, create_cluster, is_ready
+from tests.karmada.harness import LONG, Harness
+from tests.localup.karmada.harness import CLUSTERS, create_cluster, is_ready
 
 OURS = CHART / "interpreter.yaml"
 PATH = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"
@@ -27,7 +27,7 @@ QUEUE = {
     "metadata": {"name": "q"},
     "spec": {"weight": 1},
 }
-GATE = Options(flags=["--feature-gates=MultiplePodTemplatesScheduling=true"])
+GATE = ProcessOptions(flags=["--feature-gates=MultiplePodTemplatesScheduling=true"])
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +54,12 @@ def desk(gated):
     admin = gated.plane.admin
     gated.check()
     name = f"team-{uuid.uuid4().hex[:8]}"
-    open_namespace(admin, name)
-    desk = Desk(admin, name)
+    create_namespace(admin, name)
+    desk = Harness(admin, name)
     desk.propagate()
     yield desk
     desk.clear()
-    close_namespace(admin, name)
+    delete_namespace(admin, name)
     print("--- karmada", tail(gated.karmada.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
     gated.check()
 

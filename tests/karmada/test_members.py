@@ -1,6 +1,6 @@
 """What a Cluster says of its member, and what its going and coming does."""
 
-from tests.localup.karmada.desk import is_ready
+from tests.localup.karmada.harness import is_ready
 
 TAINT = "cluster.karmada.io/not-ready"
 

@@ -1,6 +1,6 @@
 """Default resource models: what a stock Karmada writes into every Cluster, and what it counts by them."""
 
-from tests.karmada.desk import LONG, Desk
+from tests.karmada.harness import LONG, Harness
 
 LOWER_ENDS = {
     "cpu": ["0", "1", "2", "4", "8", "16", "32", "64", "128"],
@@ -8,7 +8,7 @@ LOWER_ENDS = {
 }
 
 
-def test_a_new_cluster_has_nine_grades_of_cpu_and_memory(desk: Desk):
+def test_a_new_cluster_has_nine_grades_of_cpu_and_memory(desk: Harness):
     models = desk.cluster("member2")["spec"]["resourceModels"]
     assert [model["grade"] for model in models] == list(range(9))
     for name, lower_ends in LOWER_ENDS.items():
@@ -16,7 +16,7 @@ def test_a_new_cluster_has_nine_grades_of_cpu_and_memory(desk: Desk):
         assert [each["min"] for each in ranges] == lower_ends
 
 
-def test_nodes_are_counted_by_the_lower_grade_of_what_is_free(desk: Desk):
+def test_nodes_are_counted_by_the_lower_grade_of_what_is_free(desk: Harness):
     def counted() -> dict[int, int]:
         found = desk.cluster("member2")["status"]["resourceSummary"].get("allocatableModelings", ())
         return {model["grade"]: model["count"] for model in found if model["count"]}
@@ -25,7 +25,7 @@ def test_nodes_are_counted_by_the_lower_grade_of_what_is_free(desk: Desk):
     desk.wait(lambda: counted() == {4: 1}, "one node, in the lower grade of its two resources")
 
 
-def test_a_gang_without_a_place_on_nodes_waits_and_each_node_is_counted(desk: Desk):
+def test_a_gang_without_a_place_on_nodes_waits_and_each_node_is_counted(desk: Harness):
     desk.join(name := f"nodes-{desk.namespace}", cpu="32")
     desk.describe(name, nodes='[{"count": 4, "allocatable": {"cpu": "8", "memory": "32Gi"}}]')
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from controller.api.keys import EVENTS, QUEUES
-from localup.namespaces import close_namespace, open_namespace
-from localup.part import Options
+from localup.managed_process import ProcessOptions
+from localup.namespaces import create_namespace, delete_namespace
 from localup.processes import tail
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS
-from tests.karmada.desk import LONG, Desk
-from tests.localup.karmada.desk import CLUSTERS
+from tests.karmada.harness import LONG, Harness
+from tests.localup.karmada.harness import CLUSTERS
 
 SHORT = {"volcano-global.io/runtime": "1s"}
 GRACE, GRACE_REAL = ("--set", "graceful-eviction-timeout=5s"), ("--graceful-eviction-timeout=5s",)
@@ -22,21 +22,24 @@ NEAR, FAR = {"cpu": "4"}, {"cpu": "3"}
 @pytest.fixture(scope="module")
 def whole(fresh_control_plane, programs) -> Iterator[Stack]:
     """Yield everything at work."""
-    options = {**(REAL_OPTIONS if programs else OPTIONS), "controller": Options(flags=["--write-seconds", "0.5"])}
+    options = {
+        **(REAL_OPTIONS if programs else OPTIONS),
+        "controller": ProcessOptions(flags=["--write-seconds", "0.5"]),
+    }
     # A paused binding is not scheduled, so that Karmada waits for the whole grace before it ends the move.
     name, grace = ("karmada-controller-manager", GRACE_REAL) if programs else ("karmada", GRACE)
-    options[name] = Options(flags=[*options[name].flags, *grace])
+    options[name] = ProcessOptions(flags=[*options[name].flags, *grace])
     with Stack(fresh_control_plane(), karmada=programs or True, options=options) as stack:
         yield stack
 
 
 @pytest.fixture
-def desk(whole: Stack) -> Iterator[Desk]:
+def desk(whole: Stack) -> Iterator[Harness]:
     """Yield a namespace and two clusters, of which the job that is moved fits one only."""
     whole.check()
     name = f"moves-{uuid.uuid4().hex[:8]}"
-    open_namespace(whole.plane.admin, name)
-    desk = Desk(whole.plane.admin, name)
+    create_namespace(whole.plane.admin, name)
+    desk = Harness(whole.plane.admin, name)
     head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
     desk.make(QUEUES.path, {**head, "spec": {"weight": 1}})
     for cluster, capacity in (("near", NEAR), ("far", FAR)):
@@ -48,49 +51,49 @@ def desk(whole: Stack) -> Iterator[Desk]:
     desk.clear()
     for cluster in ("near", "far"):
         desk.wait(lambda at=cluster: desk.look(f"{CLUSTERS}/{at}") is None, "it is gone")
-    close_namespace(whole.plane.admin, name)
+    delete_namespace(whole.plane.admin, name)
     for part in (whole.controller, whole.karmada):
         print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
     whole.check()
 
 
-def cpus(desk: Desk, cluster: str) -> str | None:
+def cpus(desk: Harness, cluster: str) -> str | None:
     """Return the allocatable CPUs of a cluster's summary."""
     summary = desk.cluster(cluster).get("status", {}).get("resourceSummary", {})
     found: str | None = summary.get("allocatable", {}).get("cpu")
     return found
 
 
-def ask(desk: Desk, name: str, *, cpu: str, annotations=LONG) -> None:
+def ask(desk: Harness, name: str, *, cpu: str, annotations=LONG) -> None:
     desk.submit(name, replicas=1, cpu=cpu, annotations=annotations, queue=desk.namespace)
 
 
-def events(desk: Desk, name: str) -> dict[str, str]:
+def events(desk: Harness, name: str) -> dict[str, str]:
     """Return the notes of a job's events by reason."""
     found = desk.api.get(EVENTS.item_path(desk.namespace, "").rstrip("/"))["items"]
     return {each["reason"]: each["note"] for each in found if each["regarding"].get("name") == name}
 
 
-def is_gone(desk: Desk, name: str) -> bool:
+def is_gone(desk: Harness, name: str) -> bool:
     """Say whether a job is paused, on no cluster, and without a work on any that is left."""
     works = [work for each in ("near", "far") if desk.look(f"{CLUSTERS}/{each}") for work in desk.works_of(name, each)]
     return bool(desk.binding(name)["spec"]["suspension"]["scheduling"]) and not (desk.targets(name) or works)
 
 
-def unjoin(desk: Desk) -> None:
+def unjoin(desk: Harness) -> None:
     desk.leave("near")
 
 
-def taint(desk: Desk) -> None:
+def taint(desk: Harness) -> None:
     desk.taint("near", {"key": "repair", "value": "yes", "effect": "NoExecute"})
 
 
-def edit_policy(desk: Desk) -> None:
+def edit_policy(desk: Harness) -> None:
     desk.change_policy(placement={"clusterAffinity": {"clusterNames": ["far"]}})
 
 
 @pytest.mark.parametrize("move", [unjoin, taint, edit_policy])
-def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(desk: Desk, move):
+def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(desk: Harness, move):
     ask(desk, "stays", cpu="2")
     desk.wait_for_phase("Running", "stays")
     ask(desk, "moves", cpu="3")

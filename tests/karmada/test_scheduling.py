@@ -2,8 +2,8 @@
 
 import time
 
-from tests.karmada.desk import DEPLOYMENTS, LONG
-from tests.localup.karmada.desk import job
+from tests.karmada.harness import DEPLOYMENTS, LONG
+from tests.localup.karmada.harness import job
 
 DIVIDED = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}
 

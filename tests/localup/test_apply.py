@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from localup.apply import NotInTimeError, apply, read_manifests, wait_until
+from localup.apply import WaitTimeoutError, apply, read_manifests, wait_until
 
 
 def test_waiting_returns_the_first_answer_that_is_one():
@@ -11,7 +11,7 @@ def test_waiting_returns_the_first_answer_that_is_one():
 
 
 def test_what_does_not_happen_is_named():
-    with pytest.raises(NotInTimeError, match=r"the policy bites: not within 0\.1 s"):
+    with pytest.raises(WaitTimeoutError, match=r"the policy bites: not within 0\.1 s"):
         wait_until(lambda: False, "the policy bites", seconds=0.1)
 
 
@@ -22,13 +22,13 @@ def test_what_progresses_is_waited_for_beyond_its_limit():
 
 
 def test_what_makes_no_progress_is_given_up_at_its_limit():
-    with pytest.raises(NotInTimeError, match=r"a start: no progress for 0\.1 s"):
+    with pytest.raises(WaitTimeoutError, match=r"a start: no progress for 0\.1 s"):
         wait_until(lambda: False, "a start", seconds=0.1, progress=lambda: 7)
 
 
 def test_what_progresses_for_ever_is_given_up_in_the_end():
     waits = iter(range(10**6))
-    with pytest.raises(NotInTimeError, match=r"a start: not within 1 s"):
+    with pytest.raises(WaitTimeoutError, match=r"a start: not within 1 s"):
         wait_until(lambda: False, "a start", seconds=0.1, progress=lambda: next(waits))
 
 

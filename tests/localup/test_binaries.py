@@ -37,21 +37,21 @@ def ground(tmp_path, monkeypatch):
 
 
 def test_the_same_pins_and_go_have_the_same_key():
-    assert binaries.key("go1.26.1") == binaries.key("go1.26.1")
+    assert binaries.build_key("go1.26.1") == binaries.build_key("go1.26.1")
 
 
 def test_another_go_has_another_key():
-    assert binaries.key("go1.26.1") != binaries.key("go1.26.2")
+    assert binaries.build_key("go1.26.1") != binaries.build_key("go1.26.2")
 
 
 @pytest.mark.parametrize("file", ["go.mod", "go.sum"])
 def test_another_pin_has_another_key(file, tmp_path, monkeypatch):
-    before = binaries.key("go1.26.1")
+    before = binaries.build_key("go1.26.1")
     for name in ("go.mod", "go.sum"):
         (tmp_path / name).write_text((MODULE / name).read_text())
     (tmp_path / file).write_text((MODULE / file).read_text() + "\n")
     monkeypatch.setattr(binaries, "MODULE", tmp_path)
-    assert binaries.key("go1.26.1") != before
+    assert binaries.build_key("go1.26.1") != before
 
 
 def test_every_staging_module_is_mapped_to_the_release_of_kubernetes():
@@ -99,7 +99,7 @@ def test_an_old_go_is_replaced_by_the_pinned_one(ground, version):
 
 def test_a_build_keeps_the_programs_and_nothing_else(ground):
     fake_go(ground)
-    built = binaries.provide(say=print)
+    built = binaries.ensure_binaries(say=print)
     assert built.apiserver.read_text() == "program\n"
     assert sorted(path.name for path in (ground / "cache").iterdir()) == ["bin", "build.lock"]
     assert sorted(path.name for path in built.folder.iterdir()) == ["etcd", "kube-apiserver", "kube-controller-manager"]
@@ -107,15 +107,15 @@ def test_a_build_keeps_the_programs_and_nothing_else(ground):
 
 def test_what_is_built_is_not_built_again(ground):
     fake_go(ground)
-    built = binaries.provide(say=print)
+    built = binaries.ensure_binaries(say=print)
     fake_go(ground, build="exit 1")
-    assert binaries.provide(say=print) == built
+    assert binaries.ensure_binaries(say=print) == built
 
 
 def test_a_failed_build_says_what_failed_and_what_the_compiler_said(ground):
     fake_go(ground, build='echo "no space left on device" >&2; exit 1')
     with pytest.raises(StepError, match=r"(?s)building etcd failed.*no space left on device.*try again"):
-        binaries.provide(say=print)
+        binaries.ensure_binaries(say=print)
     assert not (ground / "cache" / "bin").exists()
 
 
@@ -123,7 +123,7 @@ def test_a_full_disk_is_said_before_the_build(ground, monkeypatch):
     fake_go(ground)
     monkeypatch.setattr(binaries, "_NEEDED_BYTES", 2**60)
     with pytest.raises(StepError, match=r"GiB are free.*VOLCANO_GLOBAL_CACHE"):
-        binaries.provide(say=print)
+        binaries.ensure_binaries(say=print)
 
 
 def test_an_interrupted_build_leaves_no_compiler_and_no_files(ground):

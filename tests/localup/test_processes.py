@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from localup.processes import ProcessError, Service, end, spawn, tail
+from localup.processes import ChildProcess, ProcessError, spawn, tail, terminate
 
 
 def lives(pid):
@@ -42,7 +42,7 @@ def test_a_child_is_killed_with_us(tmp_path):
 
 
 def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path):
-    service = Service("sleep", tmp_path / "log")
+    service = ChildProcess("sleep", tmp_path / "log")
     thread = threading.Thread(target=service.start, args=(["sleep", "1000"],))
     thread.start()
     thread.join()
@@ -54,7 +54,7 @@ def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path):
 def test_a_child_has_a_session_of_its_own(tmp_path):
     process = spawn(["sleep", "1000"], log=tmp_path / "log")
     assert os.getsid(process.pid) == process.pid
-    end(process, grace_seconds=1)
+    terminate(process, grace_seconds=1)
 
 
 def test_the_whole_session_ends(tmp_path):
@@ -62,7 +62,7 @@ def test_the_whole_session_ends(tmp_path):
     process = spawn(["sh", "-c", "sleep 1000 & echo $!; wait"], log=log)
     while not log.exists() or not log.read_text():
         time.sleep(0.01)
-    end(process, grace_seconds=1)
+    terminate(process, grace_seconds=1)
     assert gone_soon(int(log.read_text()))
 
 
@@ -71,7 +71,7 @@ def test_who_does_not_listen_is_killed_after_the_grace(tmp_path):
     process = spawn([sys.executable, "-c", DEAF], log=log)
     while not log.exists() or not log.read_text():
         time.sleep(0.01)
-    end(process, grace_seconds=0.1)
+    terminate(process, grace_seconds=0.1)
     assert process.returncode == -signal.SIGKILL
 
 
@@ -84,7 +84,7 @@ time.sleep(1000)
 
 
 def test_a_service_that_ended_by_itself_shows_its_last_lines(tmp_path):
-    service = Service("etcd", tmp_path / "log")
+    service = ChildProcess("etcd", tmp_path / "log")
     service.start(["sh", "-c", "echo the disk is gone; exit 3"])
     gone_soon(service.pid)
     with pytest.raises(ProcessError, match=r"(?s)etcd ended by itself \(exit code 3\).*the disk is gone"):

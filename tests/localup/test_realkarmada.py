@@ -5,13 +5,13 @@ import yaml
 
 from controller.engine.resources import MILLI, PODS
 from localup.controlplane import CRDS
-from localup.karmada.loads import Load, Task
 from localup.karmada.member import Phase, Run
-from localup.members.furniture import FOREIGN, foreign_pod, node_status
+from localup.karmada.workloads import Task, Workload
+from localup.members.fake_node import EXTERNAL_USAGE_POD, external_usage_pod, node_status
 from localup.members.pods import belongs_to, pods_of
 from localup.progress import StepError
-from localup.realkarmada import crew
-from localup.realkarmada.programs import VARIABLE, Programs, named_by_environment
+from localup.realkarmada import karmada_processes
+from localup.realkarmada.programs import KARMADA_BIN, Programs, programs_from_environment
 
 NAMES = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
 
@@ -52,14 +52,14 @@ def test_what_a_folder_lacks_or_may_not_be_run_is_named(folder):
 
 
 def test_the_environment_names_a_folder_where_no_option_does(folder, monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert named_by_environment() is None
-    monkeypatch.setenv(VARIABLE, str(folder))
-    assert named_by_environment() == Programs.found_in(folder)
+    monkeypatch.delenv(KARMADA_BIN, raising=False)
+    assert programs_from_environment() is None
+    monkeypatch.setenv(KARMADA_BIN, str(folder))
+    assert programs_from_environment() == Programs.found_in(folder)
 
 
 def test_the_short_definitions_for_it_are_none_of_those_that_are_there_anyway():
-    more = [each["metadata"]["name"] for each in yaml.safe_load_all(crew._DEFINITIONS.read_text())]
+    more = [each["metadata"]["name"] for each in yaml.safe_load_all(karmada_processes._DEFINITIONS.read_text())]
     there = {yaml.safe_load(file.read_text())["metadata"]["name"] for file in CRDS.glob("*.yaml")}
     assert len(more) == len(set(more))
     assert there.isdisjoint(more)
@@ -74,7 +74,7 @@ def job():
 
 
 def run(phase, *, bound):
-    return Run(Load((Task({"cpu": 1000}, 3, 2),)), phase, 0, (bound,))
+    return Run(Workload((Task({"cpu": 1000}, 3, 2),)), phase, 0, (bound,))
 
 
 def test_a_job_that_runs_has_its_pods_and_those_without_room_have_no_node():
@@ -93,7 +93,7 @@ def test_the_node_is_as_large_as_the_member_and_a_pod_holds_what_others_use():
     amounts = {"cpu": 8000, "nvidia.com/gpu": 4 * MILLI, PODS: 110 * MILLI}
     patch = {each["path"]: each["value"] for each in node_status(amounts)}
     assert patch["/status/allocatable"] == {"cpu": "8", "nvidia.com/gpu": "4", "pods": "110"}
-    pod = foreign_pod({"cpu": 1500, PODS: 3 * MILLI})
-    assert (pod["metadata"]["name"], pod["spec"]["nodeName"]) == (FOREIGN.name, "node")
+    pod = external_usage_pod({"cpu": 1500, PODS: 3 * MILLI})
+    assert (pod["metadata"]["name"], pod["spec"]["nodeName"]) == (EXTERNAL_USAGE_POD.name, "node")
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1500m"}
-    assert foreign_pod({}) is None
+    assert external_usage_pod({}) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localup.runfolder import RunFolder, sweep
+from localup.runfolder import RunFolder, remove_stale_folders
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_only_we_can_read_it():
 
 def test_a_folder_in_use_is_left_alone():
     folder = opened()
-    sweep()
+    remove_stale_folders()
     assert folder.path.exists()
     folder.close()
 

@@ -5,8 +5,8 @@ import pytest
 
 from localup.api import ApiError
 from localup.apply import wait_until
-from localup.namespaces import open_namespace
-from localup.part import Options, Part, run
+from localup.managed_process import ManagedProcess, ProcessOptions, run_to_completion
+from localup.namespaces import create_namespace
 from localup.processes import ProcessError
 from localup.stack import Stack
 
@@ -18,7 +18,7 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 @pytest.fixture(scope="module")
 def plane(fresh_control_plane):
     plane = fresh_control_plane()
-    open_namespace(plane.admin, "team")
+    create_namespace(plane.admin, "team")
     return plane
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_left_when_it_has_stopped(empty):
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(empty):
-    stack = Stack(empty, controller=False, options={"webhook": Options(flags=("--port", "soon"))})
+    stack = Stack(empty, controller=False, options={"webhook": ProcessOptions(flags=("--port", "soon"))})
     with pytest.raises(ProcessError, match=r"(?s)webhook ended by itself .*--port"):
         stack.start()
     assert not any(part.pid for part in stack.parts)
@@ -115,11 +115,11 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(empty):
 
 def test_options_of_an_unknown_part_are_refused(plane):
     with pytest.raises(KeyError, match="no part scheduler; there are controller, karmada, webhook"):
-        Stack(plane, options={"scheduler": Options()})
+        Stack(plane, options={"scheduler": ProcessOptions()})
 
 
 def test_a_part_has_the_environment_it_is_given(tmp_path):
-    part = Part(
+    part = ManagedProcess(
         "probe",
         tmp_path / "log",
         command=lambda: ("-c", "import os, time; print(os.environ['CRASH_AT']); time.sleep(60)"),
@@ -132,4 +132,4 @@ def test_a_part_has_the_environment_it_is_given(tmp_path):
 
 def test_a_program_that_fails_is_named_with_its_last_lines(tmp_path):
     with pytest.raises(ProcessError, match=r"(?s)certs failed \(exit code 3\).*no folder"):
-        run("certs", tmp_path / "log", ["-c", "import sys; print('no folder'); sys.exit(3)"])
+        run_to_completion("certs", tmp_path / "log", ["-c", "import sys; print('no folder'); sys.exit(3)"])

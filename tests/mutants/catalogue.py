@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _KILLS = "tests/faults/test_kill_points.py::test_without_faults_the_story_takes_as_many_writes_as_it_says"
 _OBJECTS = "tests/faults/test_objects.py::"
 _ORDER = f"{_OBJECTS}test_what_comes_free_goes_to_who_is_first_in_the_order"
-_ANSWERS = "tests/faults/test_answers.py::"
+_ANSWERS = "tests/faults/test_api_responses.py::"
 _LEADERS = "tests/faults/test_leaders.py::"
 _WATCHES = "tests/faults/test_watches.py::test_a_broken_watch_is_got_over"
 _SERVERS = "tests/faults/test_servers.py::"
@@ -369,6 +369,6 @@ MUTANTS = (
         "controller/observability.py",
         "        with contextlib.suppress(OSError, ValueError):\n",
         "        with contextlib.suppress(ValueError):\n",
-        "tests/faults/test_surroundings.py::test_with_next_to_nothing_it_still_does_its_work[no-disk-for-logs]",
+        "tests/faults/test_process_environment.py::test_with_next_to_nothing_it_still_does_its_work[no-disk-for-logs]",
     ),
 )

@@ -12,7 +12,7 @@ import pytest
 from localup.api import Api, ApiError
 from localup.apply import apply_files, wait_until
 from localup.controlplane import ControlPlane
-from localup.namespaces import open_namespace
+from localup.namespaces import create_namespace
 
 POLICIES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "policies.yaml"
 TEAM = "team"
@@ -81,7 +81,7 @@ class Stored:
 @pytest.fixture(scope="module")
 def plane(fresh_control_plane) -> ControlPlane:
     plane = fresh_control_plane()
-    open_namespace(plane.admin, TEAM)
+    create_namespace(plane.admin, TEAM)
     apply_files(plane.admin, POLICIES, Path(__file__).parent / "rights.yaml")
     with plane.client("karmada") as karmada, plane.client("tenant") as tenant:
         wait_until(lambda: _is_denied(tenant, "volcano-global-bindings", _dry_create), "policy on bindings")

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.rig.proxy import Call, CutError, Fault, Lines
 
-Chosen = Callable[[Call], bool]
+CallFilter = Callable[[Call], bool]
 When = Literal["before", "after-unacknowledged", "after"]
 
 
@@ -34,16 +34,16 @@ def everything(_: Call) -> bool:
     return True
 
 
-def watch_of(resource: str) -> Chosen:
+def watch_of(resource: str) -> CallFilter:
     """Choose the watches of one kind."""
     return lambda call: call.is_watch and call.resource == resource
 
 
 @dataclass
-class Some(Fault):
+class CountedFault(Fault):
     """A fault of the chosen calls, so many times."""
 
-    chosen: Chosen
+    chosen: CallFilter
     times: float = float("inf")
 
     def strikes(self, call: Call) -> bool:
@@ -55,7 +55,7 @@ class Some(Fault):
 
 
 @dataclass
-class Answer(Some):
+class ErrorReply(CountedFault):
     """The server's words, put into its mouth."""
 
     status: int = 500
@@ -71,7 +71,7 @@ class Answer(Some):
 
 
 @dataclass
-class LoseRequest(Some):
+class DropRequest(CountedFault):
     """It never gets there."""
 
     async def before(self, call: Call) -> None:
@@ -80,7 +80,7 @@ class LoseRequest(Some):
 
 
 @dataclass
-class LoseReply(Some):
+class DropReply(CountedFault):
     """It is done, and nobody is told."""
 
     async def after(self, call: Call) -> None:
@@ -89,7 +89,7 @@ class LoseReply(Some):
 
 
 @dataclass
-class Hold(Some):
+class Hold(CountedFault):
     """It waits at the door until it is let in."""
 
     opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -102,7 +102,7 @@ class Hold(Some):
 
 
 @dataclass
-class Delay(Some):
+class Delay(CountedFault):
     """It takes its time."""
 
     seconds: float = 0.2
@@ -113,7 +113,7 @@ class Delay(Some):
 
 
 @dataclass
-class Narrow(Fault):
+class LimitBandwidth(Fault):
     """All answers together come no faster than *rate* bytes a second."""
 
     rate: float
@@ -160,16 +160,16 @@ class Kill(Fault):
         self._strike(call, "after")
 
 
-Spoiling = Literal["drop", "duplicate", "delay", "reorder"]
+Disturbance = Literal["drop", "duplicate", "delay", "reorder"]
 
 
 @dataclass
-class Spoil(Fault):
+class DisturbEvent(Fault):
     """One event of the watches of one kind comes to grief: the *n*-th, counted over all of them."""
 
     resource: str
     n: int
-    how: Spoiling
+    how: Disturbance
     seconds: float = 0.3
     seen: int = 0
 
@@ -206,7 +206,7 @@ class Spoil(Fault):
 
 
 @dataclass
-class Lose(Fault):
+class DropEvent(Fault):
     """The first event of a kind and a change never comes, and nobody is told so."""
 
     resource: str
@@ -223,7 +223,7 @@ class Lose(Fault):
 
 
 @dataclass
-class Stream(Fault):
+class ScriptedWatch(Fault):
     """A watch of one kind says what it is told to say, and ends as it is told to, once each time it is armed."""
 
     resource: str

@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.rig.meanwhile import meanwhile
+from tests.rig.background import run_in_background
 from tests.waiting import LIMIT_SECONDS
 
 Key = tuple[str, str]
@@ -111,7 +111,7 @@ class History:
 async def followed(url: str, prefix: str, *, since: int = 0) -> AsyncIterator[History]:
     """Follow the store while the block runs."""
     history = History(url, prefix, revision=since)
-    async with meanwhile(history.follow()):
+    async with run_in_background(history.follow()):
         yield history
 
 

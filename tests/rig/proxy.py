@@ -189,7 +189,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def standing(target: str, *, ca: str, certificate: Path, key: Path) -> AsyncIterator[Proxy]:
+async def open_proxy(target: str, *, ca: str, certificate: Path, key: Path) -> AsyncIterator[Proxy]:
     """Open a proxy on a free port while the block runs."""
     proxy = Proxy(target, ssl.create_default_context(cadata=ca))
     app = web.Application(client_max_size=2**24)
@@ -214,7 +214,7 @@ async def standing(target: str, *, ca: str, certificate: Path, key: Path) -> Asy
             await asyncio.sleep(_ENDING_SECONDS)
 
 
-def through(proxy: Proxy, kubeconfig: Path, *, ca: str, folder: Path) -> Path:
+def proxied_kubeconfig(proxy: Proxy, kubeconfig: Path, *, ca: str, folder: Path) -> Path:
     """Return a copy of *kubeconfig* that leads to *proxy* and trusts it."""
     content = yaml.safe_load(kubeconfig.read_text())
     trusted = folder / f"proxy-{proxy.port}.ca"

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from tests.rig.sight import Sight
-from tests.rig.stage import Stage
+from tests.rig.binding_state import BindingState
+from tests.rig.harness import Harness
 
-Act = Callable[[Stage], Awaitable[None]]
-End = Callable[[Mapping[str, Sight]], bool]
+Step = Callable[[Harness], Awaitable[None]]
+End = Callable[[Mapping[str, BindingState]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,46 +21,46 @@ class Scenario:
     """A story and its end."""
 
     name: str
-    before: Act
-    then: Act
+    before: Step
+    then: Step
     end: End
     writes: int
     """How many writes it takes without faults."""
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: Harness) -> None:
         """Play the second act to its end, and ask what is asked of every run."""
         await self.then(stage)
         await self.finish(stage)
 
-    async def finish(self, stage: Stage) -> None:
+    async def finish(self, stage: Harness) -> None:
         """Wait for the end (I4), and see that everyone has a reason (I8) and nothing more is written (I7)."""
         await stage.until(self.end, f"the end of {self.name}")
         await stage.visible()
         await stage.quiet(seconds=0.3)
 
 
-def over(*names: str, waiting: int = 0) -> End:
+def expect_finished(*names: str, waiting: int = 0) -> End:
     """Say that these are over, and so many others wait."""
 
-    def end(seen: Mapping[str, Sight]) -> bool:
+    def end(seen: Mapping[str, BindingState]) -> bool:
         idle = sum(1 for each in seen.values() if each.paused and not each.clusters)
         return all(name in seen and seen[name].over for name in names) and idle == waiting
 
     return end
 
 
-async def nothing(_: Stage) -> None:
+async def no_change(_: Harness) -> None:
     """Let it be."""
 
 
-async def _chain(stage: Stage) -> None:
+async def _chained_jobs(stage: Harness) -> None:
     await stage.cast.queue("chain")
     await stage.cast.cluster("m1", cpu="2")
     for number in range(4):
         await stage.cast.job(f"link-{number}", "chain", cpu=2)
 
 
-async def _shared(stage: Stage) -> None:
+async def _shared(stage: Harness) -> None:
     await stage.cast.queue("light", weight=1)
     await stage.cast.queue("heavy", weight=3)
     for number in range(4):
@@ -68,16 +68,16 @@ async def _shared(stage: Stage) -> None:
             await stage.cast.job(f"{queue}-{number}", queue, endless=True)
 
 
-async def _shared_room(stage: Stage) -> None:
+async def _shared_capacity(stage: Harness) -> None:
     await stage.cast.cluster("m1", cpu="4")
 
 
-def _shared_end(seen: Mapping[str, Sight]) -> bool:
+def _shared_end(seen: Mapping[str, BindingState]) -> bool:
     runs = [name.rpartition("-")[0] for name, each in seen.items() if each.admitted]
     return (runs.count("light"), runs.count("heavy")) == (1, 3)
 
 
-async def _gangs(stage: Stage) -> None:
+async def _gangs(stage: Harness) -> None:
     await stage.cast.queue("gangs", capability={"cpu": "6"})
     await stage.cast.cluster("m1", cpu="7")
     await stage.cast.cluster("m2", cpu="7")
@@ -86,7 +86,7 @@ async def _gangs(stage: Stage) -> None:
     await stage.cast.job("too-big", "gangs", replicas=7)
 
 
-async def _mended(stage: Stage) -> None:
+async def _repaired(stage: Harness) -> None:
     """Somebody has preset clusters on one; and what runs will be paused by somebody."""
     await stage.cast.queue("mended")
     await stage.cast.cluster("m1", cpu="3")
@@ -95,24 +95,24 @@ async def _mended(stage: Stage) -> None:
     await stage.cast.job("runs", "mended", endless=True)
 
 
-async def _pause(stage: Stage) -> None:
+async def _pause(stage: Harness) -> None:
     await stage.admitted("runs")
     await stage.cast.merge(stage.cast.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
 
 
-def _mended_end(seen: Mapping[str, Sight]) -> bool:
+def _repaired_end(seen: Mapping[str, BindingState]) -> bool:
     preset, runs = seen["preset"], seen["runs"]
     return runs.admitted and preset.paused and not preset.clusters
 
 
-async def _again(stage: Stage) -> None:
+async def _recreated(stage: Harness) -> None:
     await stage.cast.queue("again")
     await stage.cast.cluster("m1", cpu="2")
     await stage.cast.job("stays", "again", endless=True)
     await stage.cast.job("comes-back", "again", endless=True)
 
 
-async def _bind_again(stage: Stage) -> None:
+async def _recreate_binding(stage: Harness) -> None:
     """The binding goes and comes, as another one of its name."""
     await stage.admitted("stays")
     uid = stage.history.now["jobs"][stage.cast.namespace, "comes-back"]["metadata"]["uid"]
@@ -120,11 +120,11 @@ async def _bind_again(stage: Stage) -> None:
     await stage.cast.bind("comes-back", uid)
 
 
-def _again_end(seen: Mapping[str, Sight]) -> bool:
+def _recreated_end(seen: Mapping[str, BindingState]) -> bool:
     return seen["stays"].admitted and "comes-back" in seen and seen["comes-back"].admitted
 
 
-async def _ebb(stage: Stage) -> None:
+async def _fill_cluster(stage: Harness) -> None:
     await stage.cast.queue("open")
     await stage.cast.queue("closes")
     await stage.cast.cluster("m1", cpu="4")
@@ -132,7 +132,7 @@ async def _ebb(stage: Stage) -> None:
         await stage.cast.job(f"first-{number}", "open", cpu=2, endless=True)
 
 
-async def _flow(stage: Stage) -> None:
+async def _change_capacity(stage: Harness) -> None:
     """The room shrinks under what runs, a queue closes, and room comes back."""
     await stage.admitted("first-0", "first-1")
     await stage.cast.summarize("m1", cpu="2")
@@ -146,10 +146,10 @@ async def _flow(stage: Stage) -> None:
 
 
 SCENARIOS = (
-    Scenario("chain", _chain, nothing, over(*(f"link-{number}" for number in range(4))), 4),
-    Scenario("shared", _shared, _shared_room, _shared_end, 4),
-    Scenario("gangs", _gangs, nothing, over(*(f"gang-{number}" for number in range(4)), waiting=1), 4),
-    Scenario("mended", _mended, _pause, _mended_end, 3),
-    Scenario("again", _again, _bind_again, _again_end, 3),
-    Scenario("ebb", _ebb, _flow, over("late", waiting=1), 3),
+    Scenario("chain", _chained_jobs, no_change, expect_finished(*(f"link-{number}" for number in range(4))), 4),
+    Scenario("shared", _shared, _shared_capacity, _shared_end, 4),
+    Scenario("gangs", _gangs, no_change, expect_finished(*(f"gang-{number}" for number in range(4)), waiting=1), 4),
+    Scenario("mended", _repaired, _pause, _repaired_end, 3),
+    Scenario("again", _recreated, _recreate_binding, _recreated_end, 3),
+    Scenario("ebb", _fill_cluster, _change_capacity, expect_finished("late", waiting=1), 3),
 )

@@ -16,7 +16,7 @@ from certs.directory import DirectoryStore
 from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
 from localup.api import Api
 from localup.controlplane import ControlPlane
-from localup.namespaces import open_namespace
+from localup.namespaces import create_namespace
 from webhook.app import App
 from webhook.configuration import Configuration
 from webhook.queue_cache import QueueCache
@@ -54,7 +54,7 @@ class Running:
 def plane(etcd) -> Iterator[ControlPlane]:
     """Yield a control plane with a namespace `ml`; each module that asks for it installs a webhook of its own."""
     with ControlPlane(etcd, prefix="/registry-webhook") as running:
-        open_namespace(running.admin, "ml")
+        create_namespace(running.admin, "ml")
         yield running
 
 

@@ -6,29 +6,29 @@ from typing import Any
 
 import pytest
 
-from localup.demo.cast import Role, volcano_job
-from localup.demo.sighting import Sighting
-from tests.localup.demo.performance import Start, starting
+from localup.demo.binding_status import BindingStatus
+from localup.demo.scenario import DemoJob, volcano_job
+from tests.localup.demo.demo_process import Start, demo_starter
 
 
 @pytest.fixture
 def demo(binaries, tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts the demo with a folder for temporary files of its own."""
-    with starting(tmp_path) as start:
+    with demo_starter(tmp_path) as start:
         yield start
 
 
 @pytest.fixture
-def role() -> Role:
+def role() -> DemoJob:
     """Return a job of two pods with 2 CPUs each."""
-    return Role(volcano_job("team-a/train", "team-a", pods=2, cpu=2, memory="4Gi", runtime="4s"))
+    return DemoJob(volcano_job("team-a/train", "team-a", pods=2, cpu=2, memory="4Gi", runtime="4s"))
 
 
 @pytest.fixture
-def sighting() -> Callable[..., Sighting]:
+def sighting() -> Callable[..., BindingStatus]:
     """Return a function that makes a sighting of that job, paused unless told otherwise."""
 
-    def make(**changes: Any) -> Sighting:
+    def make(**changes: Any) -> BindingStatus:
         plain: dict[str, Any] = {
             "version": 1,
             "job": "team-a/train",
@@ -39,12 +39,12 @@ def sighting() -> Callable[..., Sighting]:
             "phase": "",
             "pods": 0,
         }
-        return Sighting(**(plain | changes))
+        return BindingStatus(**(plain | changes))
 
     return make
 
 
 @pytest.fixture
-def admitted(sighting) -> Callable[..., Sighting]:
+def admitted(sighting) -> Callable[..., BindingStatus]:
     """Return a function that makes a sighting of that job, admitted to member1."""
     return lambda **changes: sighting(**({"paused": False, "recorded": True, "clusters": ("member1",)} | changes))

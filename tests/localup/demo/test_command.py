@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localup.apply import wait_until
-from tests.localup.demo.performance import read_until
+from tests.localup.demo.demo_process import read_until
 from tests.waiting import LIMIT_SECONDS
 
 

@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from localup.demo import table
-from localup.demo.cast import volcano_job
-from localup.demo.narrator import Narrator
-from localup.demo.story import Complaint, Line, Stage, Story
-from localup.demo.usage import Standing, Usage
+from localup.demo.console import DemoConsole
+from localup.demo.scenario import volcano_job
+from localup.demo.timeline import JobStage, PendingReason, Timeline, TimelineEntry
+from localup.demo.usage import QueueUsage, UsageHistory
 
 
 def printed(shown, *, width=80):
@@ -20,11 +20,11 @@ def printed(shown, *, width=80):
 
 def spoken(*, terminal, width=80):
     out = io.StringIO()
-    return out, Narrator(Console(file=out, force_terminal=terminal, width=width, highlight=False, _environ={}))
+    return out, DemoConsole(Console(file=out, force_terminal=terminal, width=width, highlight=False, _environ={}))
 
 
-LINE = Line(
-    12.34, "team-a/train-01", Stage.WAITING, "InsufficientCapacity: " + "no candidate cluster has room now " * 3
+LINE = TimelineEntry(
+    12.34, "team-a/train-01", JobStage.WAITING, "InsufficientCapacity: " + "no candidate cluster has room now " * 3
 )
 
 
@@ -39,33 +39,33 @@ LINE = Line(
     ],
 )
 def test_amounts_are_units_rounded_down_to_tenths(held, text):
-    assert table.units(held) == text
+    assert table.format_amount(held) == text
 
 
 def test_use_stands_beside_entitlement():
-    row = Standing("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, {"cpu": 48000}, admitted=3, waiting=4)
-    text = printed(table.standings(7.6, [row]))
+    row = QueueUsage("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, {"cpu": 48000}, admitted=3, waiting=4)
+    text = printed(table.queue_table(7.6, [row]))
     assert "queues at 7.6 s" in text
     assert text.splitlines()[-1].split() == ["team-a", "12", "9.6", "48", "-", "-", "-", "3", "4"]
 
 
 def test_every_table_keeps_within_80_columns(role, sighting):
-    story, usage = Story(), Usage()
+    story, usage = Timeline(), UsageHistory()
     story.submitted(role, 0)
     story.saw(sighting(), 1.0)
-    story.heard(Complaint(role.name, "PriorityClassNotAllowed", ""), 2.0)
-    usage.note(0, [Standing("team-a", {"cpu": 123456000, "nvidia.com/gpu": 123456000})])
-    for shown in (table.jobs(story.ways.values()), table.peaks(usage, ["team-a"])):
+    story.heard(PendingReason(role.name, "PriorityClassNotAllowed", ""), 2.0)
+    usage.note(0, [QueueUsage("team-a", {"cpu": 123456000, "nvidia.com/gpu": 123456000})])
+    for shown in (table.job_table(story.ways.values()), table.peak_table(usage, ["team-a"])):
         assert "…" not in printed(shown)
         assert max(map(len, printed(shown).splitlines())) <= 80
 
 
 def test_a_job_that_waits_is_shown_with_its_reason(role, sighting):
-    story = Story()
+    story = Timeline()
     story.submitted(role, 0)
     story.saw(sighting(), 1.0)
-    story.heard(Complaint(role.name, "QueueClosed", ""), 2.0)
-    last = printed(table.jobs(story.ways.values())).splitlines()[-1]
+    story.heard(PendingReason(role.name, "QueueClosed", ""), 2.0)
+    last = printed(table.job_table(story.ways.values())).splitlines()[-1]
     assert last.split() == ["team-a/train", "team-a", "-", "-", "-", "waits:", "QueueClosed"]
 
 
@@ -91,15 +91,15 @@ def test_a_sentence_in_a_pipe_is_not_wrapped():
 
 
 def a_board(role, sighting, *, lines):
-    story = Story()
+    story = Timeline()
     for number in range(9):
         name = f"team-a/train-{number}"
         story.submitted(replace(role, manifest=volcano_job(name, "team-a", pods=1, runtime="1s")), 0)
         story.saw(sighting(job=name), 1.0)
-    story.heard(Complaint("team-a/train-0", "InsufficientCapacity", "no candidate cluster has room now " * 3), 1.0)
+    story.heard(PendingReason("team-a/train-0", "InsufficientCapacity", "no candidate cluster has room now " * 3), 1.0)
     amounts = {"cpu": 1328000, "nvidia.com/gpu": 352000}
-    queues = table.standings(7.6, [Standing("global-ai", amounts, amounts, amounts, admitted=12, waiting=12)])
-    return table.board(queues, story.ways.values(), (), lines=lines)
+    queues = table.queue_table(7.6, [QueueUsage("global-ai", amounts, amounts, amounts, admitted=12, waiting=12)])
+    return table.live_view(queues, story.ways.values(), (), lines=lines)
 
 
 def test_the_board_is_as_high_as_the_terminal_and_no_wider(role, sighting):

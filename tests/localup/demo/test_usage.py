@@ -2,16 +2,16 @@ from fractions import Fraction
 
 import pytest
 
-from localup.demo.usage import Peak, Standing, Usage
+from localup.demo.usage import Peak, QueueUsage, UsageHistory
 
 
 def standing(queue, cpus, *, waiting=0, entitled=0):
-    return Standing(queue, {"cpu": cpus * 1000}, {"cpu": Fraction(entitled * 1000)}, waiting=waiting)
+    return QueueUsage(queue, {"cpu": cpus * 1000}, {"cpu": Fraction(entitled * 1000)}, waiting=waiting)
 
 
 @pytest.fixture
 def usage():
-    return Usage()
+    return UsageHistory()
 
 
 def test_the_peak_is_told_with_the_entitlement_of_its_moment(usage):

@@ -3,8 +3,8 @@ import itertools
 import pytest
 
 from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS
-from localup.demo.books import Limits
-from localup.demo.cast import Role, volcano_job
+from localup.demo.invariants import Limits
+from localup.demo.scenario import DemoJob, volcano_job
 from localup.demo.view import WORKS, View
 from localup.watch import Event
 from tests.clusters import with_models
@@ -35,7 +35,7 @@ def cluster(name, cpus):
 
 
 def job(name, team):
-    role = Role(volcano_job(f"{team}/{name}", team, pods=10, cpu=1, runtime="1s"))
+    role = DemoJob(volcano_job(f"{team}/{name}", team, pods=10, cpu=1, runtime="1s"))
     return role, event(JOBS.path, role.manifest)
 
 

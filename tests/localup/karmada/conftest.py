@@ -8,9 +8,9 @@ import pytest
 
 from localup.api import Api
 from localup.apply import wait_until
-from localup.namespaces import close_namespace, open_namespace
-from localup.processes import Service
-from tests.localup.karmada.desk import CLUSTERS, Desk, create_cluster, is_ready
+from localup.namespaces import create_namespace, delete_namespace
+from localup.processes import ChildProcess
+from tests.localup.karmada.harness import CLUSTERS, Harness, create_cluster, is_ready
 
 SIZES = {
     "member1": {"cpu": "8", "memory": "32Gi"},
@@ -24,7 +24,7 @@ class StandIn:
     """The stand-in's process, which can be stopped and started again."""
 
     api: Api
-    service: Service
+    service: ChildProcess
     command: list
 
     def start(self):
@@ -37,7 +37,7 @@ def stand_in(fresh_control_plane):
     plane = fresh_control_plane()
     command = [sys.executable, "-m", "localup.karmada", "--kubeconfig", plane.kubeconfig("karmada")]
     options = ["--run-time", "1s", "--status-period", "200ms"]
-    running = StandIn(plane.admin, Service("stand-in", plane.folder / "stand-in.log"), [*command, *options])
+    running = StandIn(plane.admin, ChildProcess("stand-in", plane.folder / "stand-in.log"), [*command, *options])
     running.start()
     for name, allocatable in SIZES.items():
         create_cluster(plane.admin, name, allocatable)
@@ -51,6 +51,6 @@ def stand_in(fresh_control_plane):
 def desk(stand_in):
     """Yield what a test works with, in a namespace of its own."""
     name = f"team-{uuid.uuid4().hex[:8]}"
-    open_namespace(stand_in.api, name)
-    yield Desk(stand_in.api, name)
-    close_namespace(stand_in.api, name)
+    create_namespace(stand_in.api, name)
+    yield Harness(stand_in.api, name)
+    delete_namespace(stand_in.api, name)

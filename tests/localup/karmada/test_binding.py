@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from localup.karmada import names
-from localup.karmada.binding import applied, binding_for, owner_of
-from localup.karmada.objects import difference
+from localup.karmada.binding import binding_for, owner_of, updated_binding
+from localup.karmada.objects import merge_patch
 
 OBJECTS = Path(__file__).parents[4] / "shared" / "objects"
 REAL = sorted(OBJECTS.glob("rb-*.yaml"))
@@ -125,7 +125,7 @@ def test_another_pass_keeps_what_others_wrote():
         "spec": made["spec"] | {"clusters": [{"name": "member1"}], "suspension": {"scheduling": True}},
     }
     again = binding_for(TEMPLATES["single-job"], policy(), permanent_id="another")
-    assert applied(existing, again) == existing
+    assert updated_binding(existing, again) == existing
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ def test_suspension_is_merged_field_by_field(existing, wanted, merged):
     made = binding_for(TEMPLATES["single-job"], policy(), permanent_id="b1")
     before = made | {"spec": made["spec"] | ({"suspension": existing} if existing else {})}
     later = policy(**({"suspension": wanted} if wanted else {}))
-    after = applied(before, binding_for(TEMPLATES["single-job"], later, permanent_id="b1"))
+    after = updated_binding(before, binding_for(TEMPLATES["single-job"], later, permanent_id="b1"))
     assert after["spec"].get("suspension") == merged
 
 
 def test_another_pass_follows_the_policy():
     made = binding_for(TEMPLATES["single-job"], policy(), permanent_id="b1")
     moved = binding_for(TEMPLATES["single-job"], policy(clusters=["member2"]), permanent_id="b1")
-    assert difference(made, applied(made, moved)) == {
+    assert merge_patch(made, updated_binding(made, moved)) == {
         "spec": {"placement": {"clusterAffinity": {"clusterNames": ["member2"]}}}
     }
 

@@ -3,14 +3,14 @@
 import pytest
 
 from controller.engine.resources import PODS, total
-from localup.karmada.loads import Load, Task, load_of
 from localup.karmada.member import Member, Phase, Run
 from localup.karmada.objects import Key
+from localup.karmada.workloads import Task, Workload, parse_workload
 
 
 def load(*, count=2, together=None, cpu=1000, lasts=10.0, fails=False):
     task = Task({"cpu": cpu, PODS: 1000}, count, count if together is None else together)
-    return Load((task,), lasts, fails)
+    return Workload((task,), lasts, fails)
 
 
 def member(*, cpu=4000, pods=10):
@@ -135,14 +135,14 @@ def tasks(*sizes):
 )
 def test_a_gang_is_counted_as_volcano_counts_it(spec, together):
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "a"}, "spec": spec}
-    assert [task.together for task in load_of(manifest, run_time=1).tasks] == together
+    assert [task.together for task in parse_workload(manifest, run_time=1).tasks] == together
 
 
 def test_a_job_says_how_long_it_runs_and_how_it_ends():
     told = {"volcano-global.io/runtime": "1m30s", "volcano-global.io/outcome": "Failed"}
     metadata = {"name": "a", "annotations": told}
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
-    assert (load_of(manifest, run_time=1).lasts, load_of(manifest, run_time=1).fails) == (90, True)
+    assert (parse_workload(manifest, run_time=1).lasts, parse_workload(manifest, run_time=1).fails) == (90, True)
 
 
 @pytest.mark.parametrize("text", ["", "x", "90", "-1h", '{"uid":"u"}', "1970-01-01T00:00:00Z"])
@@ -150,7 +150,7 @@ def test_a_run_time_that_is_no_duration_is_ignored(text):
     """Any tenant may write the annotation; a real cluster runs the job all the same."""
     metadata = {"name": "a", "annotations": {"volcano-global.io/runtime": text}}
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
-    assert load_of(manifest, run_time=7).lasts == 7
+    assert parse_workload(manifest, run_time=7).lasts == 7
 
 
 def test_a_job_whose_pods_appear_late_waits_although_it_fits():
@@ -171,7 +171,7 @@ def nodes_member(*gpus):
 
 def gang(*sizes, lasts=10.0):
     """Return a load of one pod for each number of GPUs, all of which start together."""
-    return Load(tuple(Task({"gpu": gpus * 1000, PODS: 1000}, 1, 1) for gpus in sizes), lasts)
+    return Workload(tuple(Task({"gpu": gpus * 1000, PODS: 1000}, 1, 1) for gpus in sizes), lasts)
 
 
 def used(cluster):
@@ -202,7 +202,7 @@ def test_pods_stay_on_their_nodes_and_free_ones_are_taken_first_fit():
 
 def test_what_follows_the_gang_takes_nodes_too():
     cluster = nodes_member(8, 8)
-    cluster.submit(key("a"), Load((Task({"gpu": 5000}, 3, 1),)), 0)
+    cluster.submit(key("a"), Workload((Task({"gpu": 5000}, 3, 1),)), 0)
     cluster.advance(0)
     assert (cluster.runs[key("a")].running, cluster.runs[key("a")].waiting) == (2, 1)
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from localup.karmada.names import APPLIED_PLACEMENT
-from localup.karmada.placement import Reason, place, written_as_applied
+from localup.karmada.placement import Reason, format_applied_placement, place
 
 REAL = sorted((Path(__file__).parents[4] / "shared" / "objects").glob("rb-gate*.yaml"))
 
@@ -184,7 +184,7 @@ def test_too_little_room_is_unschedulable():
 @pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
 def test_the_placement_is_noted_as_a_real_karmada_notes_it(file):
     real = yaml.safe_load(file.read_text())
-    assert written_as_applied(real["spec"]["placement"]) == real["metadata"]["annotations"][APPLIED_PLACEMENT]
+    assert format_applied_placement(real["spec"]["placement"]) == real["metadata"]["annotations"][APPLIED_PLACEMENT]
 
 
 @pytest.mark.skipif(not REAL, reason="no real bindings beside the project")

@@ -3,7 +3,7 @@
 import pytest
 
 from localup.karmada import names
-from localup.karmada.policies import Claim, claimed, concerns, is_claimed, policy_of, unclaimed
+from localup.karmada.policies import Claim, is_claimed, policy_of, selects_or_claims, with_claim, without_claim
 
 
 def template(*, labels=None, annotations=None):
@@ -55,23 +55,25 @@ def test_the_best_policy_is_chosen(policies, chosen):
 
 def test_a_claimed_template_stays_with_its_policy():
     first = policy("first")
-    assert policy_of(claimed(template(), Claim.of(first)), [policy("later", BY_NAME, priority=9), first]) is first
+    assert policy_of(with_claim(template(), Claim.of(first)), [policy("later", BY_NAME, priority=9), first]) is first
 
 
 def test_a_policy_that_does_not_select_any_more_loses_its_template():
     gone, other = policy("gone", {"name": "x"}), policy("other")
-    held = claimed(template(), Claim.of(gone))
-    assert concerns(gone, held)
+    held = with_claim(template(), Claim.of(gone))
+    assert selects_or_claims(gone, held)
     assert policy_of(held, [gone, other]) is other
 
 
 def test_a_claim_takes_the_place_of_another():
-    held = claimed(claimed(template(labels={"team": "a"}), Claim.of(cluster_policy("all"))), Claim.of(policy("own")))
+    held = with_claim(
+        with_claim(template(labels={"team": "a"}), Claim.of(cluster_policy("all"))), Claim.of(policy("own"))
+    )
     assert held["metadata"]["labels"] == {"team": "a", names.POLICY_ID: "id-of-own"}
     assert held["metadata"]["annotations"] == {names.POLICY_NAME: "own", names.POLICY_NAMESPACE: "team-a"}
 
 
 def test_a_released_template_has_no_claim_left():
-    held = claimed(template(labels={"team": "a"}), Claim.of(policy("own")))
+    held = with_claim(template(labels={"team": "a"}), Claim.of(policy("own")))
     assert is_claimed(held)
-    assert unclaimed(held)["metadata"] == {"name": "train", "namespace": "team-a", "labels": {"team": "a"}}
+    assert without_claim(held)["metadata"] == {"name": "train", "namespace": "team-a", "labels": {"team": "a"}}

@@ -6,7 +6,7 @@ import pytest
 
 from localup.api import ApiError
 from localup.apply import wait_until
-from tests.localup.karmada.desk import CLUSTERS, create_cluster, job
+from tests.localup.karmada.harness import CLUSTERS, create_cluster, job
 
 RULES = "/apis/admissionregistration.k8s.io/v1"
 LONG = {"volcano-global.io/runtime": "1h"}

@@ -4,7 +4,7 @@ import asyncio
 
 from controller.kube import Conflict
 from localup.karmada.kinds import BINDING
-from localup.karmada.objects import difference, same_specification
+from localup.karmada.objects import merge_patch, same_specification
 from localup.karmada.store import Store
 from localup.karmada.workqueue import WorkQueue
 
@@ -62,8 +62,8 @@ def test_a_new_list_removes_what_it_lacks():
 def test_a_difference_is_what_a_merge_patch_needs():
     old = {"spec": {"clusters": [1], "kept": 1, "gone": 2}, "status": {}}
     new = {"spec": {"clusters": [2], "kept": 1}, "status": {}, "more": 3}
-    assert difference(old, new) == {"spec": {"clusters": [2], "gone": None}, "more": 3}
-    assert difference(old, old) == {}
+    assert merge_patch(old, new) == {"spec": {"clusters": [2], "gone": None}, "more": 3}
+    assert merge_patch(old, old) == {}
 
 
 def test_a_status_is_no_specification():

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localup.karmada.loads import Load, Task
 from localup.karmada.member import Member
 from localup.karmada.modeling import default_models
 from localup.karmada.objects import Key
-from localup.karmada.summary import Description, DescriptionError, summarized
+from localup.karmada.summary import DescriptionError, MemberDescription, with_summary
+from localup.karmada.workloads import Task, Workload
 
 REAL = Path(__file__).parents[4] / "shared" / "objects" / "cluster-real1.yaml"
 NOON = 1_800_000_000.0
@@ -21,10 +21,10 @@ def cluster(**annotations):
 
 
 def summary(shown, member):
-    description = Description.of(shown)
+    description = MemberDescription.of(shown)
     member.allocatable, member.foreign = description.allocatable, description.foreign
     member.node_sizes = description.nodes
-    return summarized(shown, description, member, now=NOON)["status"]
+    return with_summary(shown, description, member, now=NOON)["status"]
 
 
 def test_an_empty_member_has_no_zeros():
@@ -35,7 +35,7 @@ def test_an_empty_member_has_no_zeros():
 def test_use_is_split_into_what_has_a_node_and_what_has_none():
     told = cluster(allocatable='{"cpu": "4", "pods": "10"}', foreign_use='{"cpu": "1500m", "pods": "2"}')
     member = Member({"cpu": 4000, "pods": 10000}, {"cpu": 1500, "pods": 2000})
-    member.submit(Key("n", "a"), Load((Task({"cpu": 1000, "pods": 1000}, 4, 1),)), 0)
+    member.submit(Key("n", "a"), Workload((Task({"cpu": 1000, "pods": 1000}, 4, 1),)), 0)
     member.advance(0)
     assert summary(told, member)["resourceSummary"] == {
         "allocatable": {"cpu": "4", "pods": "10"},
@@ -78,7 +78,7 @@ def test_a_cluster_that_is_lost_keeps_its_last_summary():
 
 
 def test_a_cluster_without_the_annotation_is_somebody_elses():
-    assert Description.of(cluster()) is None
+    assert MemberDescription.of(cluster()) is None
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_a_cluster_without_the_annotation_is_somebody_elses():
 )
 def test_annotations_that_cannot_be_read_are_refused(annotations):
     with pytest.raises(DescriptionError, match=r"standin\.volcano-global\.io"):
-        Description.of(cluster(**annotations))
+        MemberDescription.of(cluster(**annotations))

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from localup.karmada import names
-from localup.karmada.aggregation import aggregated, summed_up
-from localup.karmada.works import held, reflected, work_for, work_key
+from localup.karmada.aggregation import aggregate_status, template_status
+from localup.karmada.works import with_applied_status, with_suspended_condition, work_for, work_key
 
 OBJECTS = Path(__file__).parents[4] / "shared" / "objects"
 needs_objects = pytest.mark.skipif(not OBJECTS.is_dir(), reason=f"no real objects in {OBJECTS}")
@@ -57,7 +57,7 @@ def test_a_work_is_that_of_a_real_karmada():
 def test_a_work_tells_what_became_of_its_manifest_as_a_real_one_does():
     real = real_work()
     status = real["status"]["manifestStatuses"][0]["status"]
-    told = reflected(real | {"status": {}}, status, "Healthy", now=NOON)["status"]
+    told = with_applied_status(real | {"status": {}}, status, "Healthy", now=NOON)["status"]
     for each in (*told["conditions"], *real["status"]["conditions"]):
         each.pop("lastTransitionTime")
     assert told == real["status"]
@@ -67,7 +67,7 @@ def test_a_work_tells_what_became_of_its_manifest_as_a_real_one_does():
 def test_a_binding_sums_its_works_up_as_a_real_one_does():
     real = real_binding()
     bare = {k: v for k, v in real["status"].items() if k != "aggregatedStatus"}
-    assert aggregated(real | {"status": bare}, [real_work()], now=NOON) == real
+    assert aggregate_status(real | {"status": bare}, [real_work()], now=NOON) == real
 
 
 def test_works_of_a_template_have_one_name_in_every_cluster():
@@ -113,26 +113,28 @@ def work(cluster, status, *, health="Healthy"):
     key = work_key(deployment(), cluster)
     bare = {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": {}}
     manifests = {"workload": {"manifests": [deployment()]}}
-    return reflected(bare | {"spec": manifests}, status, health, now=NOON)
+    return with_applied_status(bare | {"spec": manifests}, status, health, now=NOON)
 
 
 def test_what_is_held_is_not_applied():
     bare = {"metadata": {"name": "w", "namespace": "karmada-es-m1"}}
-    told = aggregated(binding(clusters=[{"name": "m1"}]), [held(bare, now=NOON)], now=NOON)["status"]
+    told = aggregate_status(binding(clusters=[{"name": "m1"}]), [with_suspended_condition(bare, now=NOON)], now=NOON)[
+        "status"
+    ]
     assert told["aggregatedStatus"] == [{"clusterName": "m1", "applied": False, "health": "Unknown"}]
     assert told["conditions"][0]["status"] == "False"
 
 
 def test_a_binding_without_works_says_nothing_of_them():
-    told = aggregated(binding(), [], now=NOON)["status"]
+    told = aggregate_status(binding(), [], now=NOON)["status"]
     assert "aggregatedStatus" not in told
     assert told["conditions"][0]["reason"] == "FullyAppliedFailed"
 
 
 def test_replicas_of_all_clusters_add_up():
     both = [work("m1", {"replicas": 4, "readyReplicas": 4}), work("m2", {"replicas": 2, "readyReplicas": 1})]
-    told = aggregated(binding(clusters=[{"name": "m1"}, {"name": "m2"}]), both, now=NOON)
-    assert summed_up(deployment(), told, now=NOON)["status"] == {
+    told = aggregate_status(binding(clusters=[{"name": "m1"}, {"name": "m2"}]), both, now=NOON)
+    assert template_status(deployment(), told, now=NOON)["status"] == {
         "replicas": 6,
         "readyReplicas": 5,
         "observedGeneration": 3,
@@ -163,4 +165,4 @@ def told_by(*phases):
 )
 def test_the_phase_of_a_volcano_job(phases, phase):
     before = job(state={"phase": "Running"})
-    assert summed_up(before, told_by(*phases), now=NOON)["status"].get("state", {}).get("phase") == phase
+    assert template_status(before, told_by(*phases), now=NOON)["status"].get("state", {}).get("phase") == phase

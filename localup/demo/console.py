@@ -1,0 +1,88 @@
+"""Prints what happens: in colour on a terminal, above a board that is redrawn; as plain whole lines anywhere else."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from localup.demo.timeline import JobStage, TimelineEntry
+
+_STYLES: Final[Mapping[JobStage, str]] = {
+    JobStage.PAUSED: "dim",
+    JobStage.WAITING: "yellow",
+    JobStage.EVICTED: "magenta",
+    JobStage.ADMITTED: "cyan",
+    JobStage.RUNNING: "blue",
+    JobStage.FINISHED: "green",
+}
+_PLAIN_COLUMNS: Final = 80
+
+
+class DemoConsole:
+    """The one voice of the demo."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console.width = _PLAIN_COLUMNS
+        self._live: Live | None = None
+
+    def say(self, text: str = "", *, style: str = "") -> None:
+        """Print a sentence, wrapped for a terminal only."""
+        self._console.print(Text(text, style), soft_wrap=not self._console.is_terminal)
+
+    def step(self, at: float, text: str, *, style: str = "") -> None:
+        """Print what was done by then."""
+        self._print(Text(self._wrapped(f"{at:6.1f}  {text}", indent=8), style))
+
+    def tell(self, lines: Iterable[TimelineEntry]) -> None:
+        """Print steps of jobs, one line each."""
+        for line in lines:
+            head = f"{line.at:6.1f}  {line.job:<17} "
+            text = Text(self._wrapped(f"{head}{line.stage:<9} {line.words}", indent=len(head) + 10))
+            text.stylize(_STYLES.get(line.stage, ""), len(head), len(head) + len(line.stage))
+            self._print(text)
+
+    def show(self, *tables: RenderableType) -> None:
+        """Print tables with space around them."""
+        for table in tables:
+            self._console.print()
+            self._console.print(table)
+        self._console.print()
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Keep a board at the foot of a terminal meanwhile, redrawn in place; elsewhere there is none."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    @property
+    def lines(self) -> int | None:
+        """How many lines the board may have, ``None`` while there is none."""
+        return self._console.height - 1 if self._live else None
+
+    def draw(self, board: RenderableType) -> None:
+        """Redraw the board."""
+        if self._live:
+            self._live.update(board, refresh=True)
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def _wrapped(self, text: str, *, indent: int) -> str:
+        """Return *text* in lines of the terminal's width; elsewhere a line is what somebody may want to grep."""
+        if not self._console.is_terminal:
+            return text
+        columns = max(self._console.width, indent + 20)
+        return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_long_words=False)

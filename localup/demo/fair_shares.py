@@ -1,0 +1,57 @@
+"""What each queue is entitled to and may hold at most, reckoned from the objects that the demo watches.
+
+The controller does not tell its entitlements; they are reckoned here by the
+same engine, from nothing but what any reader of the API server sees.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.cache.collection import Collection
+from controller.cache.store import Store
+from controller.engine.state import State
+from localup.demo.usage import FairShares
+
+WATCHED: Final = tuple(kind.path for kind in (QUEUES, CLUSTERS, PRIORITY_CLASSES, JOBS, RESOURCE_BINDINGS))
+
+Objects = Mapping[str, Iterable[Any]]
+"""What there is in each of the watched collections."""
+
+
+def compute_fair_shares(objects: Objects) -> FairShares:
+    """Return every queue's entitlement and ceiling by resource, as they follow from *objects*."""
+    store, state, now = Store(), State(), time.time_ns() // 1_000_000
+    _fill(store.queues, objects.get(QUEUES.path, ()))
+    _fill(store.clusters, map(_without_external_usage, objects.get(CLUSTERS.path, ())))
+    _fill(store.priority_classes, objects.get(PRIORITY_CLASSES.path, ()))
+    _fill(store.jobs, objects.get(JOBS.path, ()))
+    _fill(store.bindings, objects.get(RESOURCE_BINDINGS.path, ()))
+    store.sync_to(state, now)
+    state.plan(now)
+    if state.queue_shares is None:
+        return FairShares()
+    limits = state.queue_shares.quota.limits
+    return FairShares(
+        {str(name): due for name, due in state.queue_shares.fair_shares.items()},
+        {str(name): limit.limit for name, limit in limits.items()},
+    )
+
+
+def _fill(sink: Collection[Any], objects: Iterable[Any]) -> None:
+    sink.replace([sink.decode(json.dumps(each).encode()) for each in objects])
+
+
+def _without_external_usage(cluster: Any) -> Any:
+    """Return *cluster* with nothing in use.
+
+    A summary shows for a moment what has just ended, which a first look takes
+    for other people's; in the demo nothing runs but its own jobs.
+    """
+    summary = (cluster.get("status") or {}).get("resourceSummary")
+    if not summary:
+        return cluster
+    kept = {"allocatable": summary.get("allocatable", {})}
+    return {**cluster, "status": {**cluster["status"], "resourceSummary": kept}}

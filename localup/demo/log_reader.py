@@ -1,0 +1,43 @@
+"""What the controller says in its log about those who wait."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from localup.demo.timeline import PendingReason
+
+_EVENT = "workload pending"
+
+
+class PendingReasonReader:
+    """Reads a log on from where it was last read."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._read = 0
+
+    def news(self) -> Iterator[PendingReason]:
+        """Yield what was written since, whole lines only."""
+        if not self._log.exists():
+            return
+        with self._log.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read += len(line)
+                complaint = parse_pending_reason(line)
+                if complaint is not None:
+                    yield complaint
+
+
+def parse_pending_reason(line: bytes) -> PendingReason | None:
+    """Return why a workload waits if *line* says that, else ``None``."""
+    try:
+        entry = json.loads(line)
+    except ValueError:  # a program that fails speaks no JSON
+        return None
+    if not isinstance(entry, dict) or entry.get("event") != _EVENT:
+        return None
+    job = str(entry["workload"]).rpartition(" ")[2]
+    return PendingReason(job, entry["reason"], entry["message"])

@@ -1,0 +1,293 @@
+"""The jobs and HyperJobs of the demo: what each asks for, when it comes, and which of them are to wait for ever.
+
+Pure but for the examples, which are read from their files and used as they are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Final
+
+from controller.engine.reasons import Reason
+from controller.engine.resources import Resources, scale, total
+from localup.apply import Manifest, read_manifests
+from localup.karmada.workloads import RUN_TIME, parse_workload
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+NAMESPACES: Final = ("ml", "team-a", "team-b", "ops")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoJob:
+    """One job of the demo.
+
+    Attributes:
+        manifest: The Volcano Job as it is submitted.
+        forever: Why it is to wait for ever; ``None`` for a job that is to run.
+        family: The HyperJob that it is a part of, as `namespace/name`; empty for a job of its own.
+        reclaims: Whether others have to go before it runs.
+        is_guest: Whether somebody at the keyboard has submitted it, of whom nothing is expected.
+    """
+
+    manifest: Manifest
+    forever: Reason | None = None
+    family: str = ""
+    reclaims: bool = False
+    is_guest: bool = False
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives."""
+        return str(self.manifest["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """What it is called, with its namespace."""
+        return f"{self.namespace}/{self.manifest['metadata']['name']}"
+
+    @property
+    def queue(self) -> str:
+        """The queue it names."""
+        return str(self.manifest["spec"]["queue"])
+
+    @property
+    def demand(self) -> Resources:
+        """What all its pods ask for."""
+        return total(scale(task.pod, task.count) for task in parse_workload(self.manifest, run_time=0).tasks)
+
+    @property
+    def gang(self) -> int:
+        """How many of its pods must start together."""
+        return sum(task.together for task in parse_workload(self.manifest, run_time=0).tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoHyperJob:
+    """One HyperJob of the demo.
+
+    Attributes:
+        manifest: The HyperJob as it is submitted, in either spelling.
+        first: Why it is to wait before it runs; ``None`` where it may start at once.
+    """
+
+    manifest: Manifest
+    first: Reason | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives."""
+        return str(self.manifest["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """What it is called, with its namespace."""
+        return f"{self.namespace}/{self.manifest['metadata']['name']}"
+
+
+class StartCondition(Enum):
+    """What an act waits for, besides its time."""
+
+    TIME = auto()
+    RUNNING = auto()
+    """All jobs of the act before run."""
+    QUIET = auto()
+    """All jobs are where they are to end, and HyperJobs have waited as they were to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioStep:
+    """Jobs, HyperJobs and member clusters that come together.
+
+    Attributes:
+        begins: Seconds after the first act, at the earliest.
+        title: What is to be seen.
+        reclaim: Whether the operator turns reclaim on before.
+    """
+
+    begins: float
+    title: str
+    roles: Sequence[DemoJob] = ()
+    hyperjobs: Sequence[DemoHyperJob] = ()
+    clusters: Sequence[str] = ()
+    cue: StartCondition = StartCondition.TIME
+    reclaim: bool = False
+
+
+def scenario_steps() -> list[ScenarioStep]:
+    """Return the whole play, in order of time."""
+    return [*_queueing_steps(), *_reclaim_steps(), *_scale_out_steps()]
+
+
+def _queueing_steps() -> list[ScenarioStep]:
+    """Return the acts in which queues, priorities and shares decide who is next, and some can never run."""
+    return [
+        ScenarioStep(
+            0,
+            "queue default: a nightly run takes all CPUs; beside it the two examples and a job for 6 GPUs",
+            [*_nightly_jobs(), *_example_jobs(), _gpu_job("ml/finetune-6gpu", gpus=6)],
+        ),
+        ScenarioStep(
+            1.5,
+            "queues team-a and team-b (weights 1 and 3) want more CPUs than there are; three jobs can never run",
+            [*_tenant_jobs(), *_inadmissible_jobs(), _gpu_job("ml/finetune-3gpu", gpus=3)],
+        ),
+        ScenarioStep(
+            7.5,
+            "queue urgent (priority 100, never more than 8 CPUs): three late jobs, before everybody else",
+            _urgent_jobs(),
+        ),
+        ScenarioStep(
+            9,
+            "two HyperJobs, one of 256 GPUs that is split automatically, and the documentation's: no room for them yet",
+            hyperjobs=[
+                _hyperjob("hyperjob-auto.yaml", Reason.EXCEEDS_EVERY_CLUSTER),
+                _hyperjob("hyperjob-conceptual.yaml", Reason.EXCEEDS_QUEUE_LIMIT),
+            ],
+        ),
+    ]
+
+
+def _reclaim_steps() -> list[ScenarioStep]:
+    """Return the acts in which one tenant takes back what the other has borrowed."""
+    return [
+        ScenarioStep(
+            9,
+            "the operator turns reclaim on, and the controller begins anew; then team-a borrows all CPUs",
+            _borrowing_jobs(),
+            cue=StartCondition.QUIET,
+            reclaim=True,
+        ),
+        ScenarioStep(
+            9,
+            "team-b wants what it is entitled to: as many jobs of team-a must go, and come back when there is room",
+            _reclaiming_jobs(),
+            cue=StartCondition.RUNNING,
+        ),
+    ]
+
+
+def _scale_out_steps() -> list[ScenarioStep]:
+    """Return the acts in which clusters join, and all parts of the HyperJobs start together."""
+    return [
+        ScenarioStep(
+            10,
+            "another HyperJob wants all GPUs of member1 and member2, of which one is in use; two large clusters join",
+            [_gpu_job("ml/evaluate-1gpu", gpus=1)],
+            [_hyperjob("hyperjob-by-cluster.yaml")],
+            ["onprem-1", "onprem-2"],
+            cue=StartCondition.QUIET,
+        ),
+        ScenarioStep(
+            10, "two more join: now there is room for all parts of each HyperJob", clusters=["cluster-a", "cluster-b"]
+        ),
+    ]
+
+
+def hyperjobs_by_name(play: Iterable[ScenarioStep]) -> dict[str, DemoHyperJob]:
+    """Return all HyperJobs by their names."""
+    return {role.name: role for act in play for role in act.hyperjobs}
+
+
+def jobs_by_name(play: Iterable[ScenarioStep]) -> dict[str, DemoJob]:
+    """Return all jobs by their names."""
+    return {role.name: role for act in play for role in act.roles}
+
+
+def volcano_job(name: str, queue: str, *, pods: int, runtime: str, **more: Any) -> Manifest:
+    """Return a Volcano Job whose pods start all together or not at all.
+
+    Args:
+        name: Its namespace and name.
+        queue: The queue it names.
+        pods: How many pods it has.
+        runtime: How long it runs.
+        more: `cpu` and `memory` that each pod requests, `gpu` that it has as a limit, and the job's `priority` class.
+    """
+    namespace, _, short = name.partition("/")
+    container = {"name": "main", "image": "busybox", "command": ["train"], "resources": _resources(more)}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    classed = {"priorityClassName": more["priority"]} if "priority" in more else {}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": short, "namespace": namespace, "annotations": {RUN_TIME: runtime}},
+        "spec": {
+            "queue": queue,
+            "minAvailable": pods,
+            "schedulerName": "volcano",
+            **classed,
+            "tasks": [{"name": "worker", "replicas": pods, "template": template}],
+        },
+    }
+
+
+def _resources(more: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    requests = {name: str(more[name]) for name in ("cpu", "memory") if name in more}
+    limits = {"nvidia.com/gpu": str(more["gpu"])} if "gpu" in more else {}
+    return {part: amounts for part, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def _nightly_jobs() -> list[DemoJob]:
+    """Return a job as large as each cluster's CPUs, so that the tenants' jobs meet no room when they come."""
+    return [
+        DemoJob(volcano_job(f"ml/nightly-{cpus}", "default", pods=cpus // 4, cpu=4, memory="8Gi", runtime="5s"))
+        for cpus in (24, 16, 8)
+    ]
+
+
+def _example_jobs() -> list[DemoJob]:
+    files = [EXAMPLES / "torchrun-gang.yaml", EXAMPLES / "mpi-gang.yaml"]
+    return [DemoJob(manifest) for manifest in read_manifests(*files)]
+
+
+def _hyperjob(file: str, first: Reason | None = None) -> DemoHyperJob:
+    """Return the HyperJob of a file, in namespace ml unless it names another."""
+    (manifest,) = read_manifests(EXAMPLES / file)
+    return DemoHyperJob({**manifest, "metadata": {"namespace": "ml", **manifest["metadata"]}}, first)
+
+
+def _gpu_job(name: str, *, gpus: int) -> DemoJob:
+    """Return a job for GPUs; of 3 that are free, beside the examples and a job for 6, no cluster has all."""
+    return DemoJob(volcano_job(name, "default", pods=gpus, gpu=1, runtime="4s"))
+
+
+def _tenant_jobs() -> list[DemoJob]:
+    """Return 6 jobs of team-a and 14 of team-b; team-b's last one has a higher class than the others."""
+    return [_tenant_job("team-a", number) for number in range(1, 7)] + [
+        _tenant_job("team-b", number) for number in range(1, 15)
+    ]
+
+
+def _tenant_job(team: str, number: int) -> DemoJob:
+    classed = {"priority": "high"} if (team, number) == ("team-b", 14) else {}
+    runtime = f"{4 + number % 3 * 0.5}s"
+    name = f"{team}/train-{number:02}"
+    return DemoJob(volcano_job(name, team, pods=2, cpu=2, memory="4Gi", runtime=runtime, **classed))
+
+
+def _urgent_jobs() -> list[DemoJob]:
+    return [
+        DemoJob(volcano_job(f"ops/hotfix-{number}", "urgent", pods=2, cpu=2, memory="4Gi", runtime="3s"))
+        for number in range(1, 4)
+    ]
+
+
+def _borrowing_jobs() -> list[DemoJob]:
+    """Return jobs that take all CPUs together, four times what their queue is entitled to beside the other tenant."""
+    jobs = (volcano_job(f"team-a/borrow-{n}", "team-a", pods=4, cpu=2, runtime="6s") for n in range(1, 7))
+    return [DemoJob(job) for job in jobs]
+
+
+def _reclaiming_jobs() -> list[DemoJob]:
+    """Return jobs that stay within what their queue is entitled to."""
+    jobs = (volcano_job(f"team-b/claim-{n}", "team-b", pods=4, cpu=2, runtime="3s") for n in range(1, 5))
+    return [DemoJob(job, reclaims=True) for job in jobs]
+
+
+def _inadmissible_jobs() -> list[DemoJob]:
+    return [
+        DemoJob(volcano_job("ops/old-report", "archive", pods=1, cpu=1, runtime="3s"), Reason.QUEUE_CLOSED),
+        DemoJob(volcano_job("ops/rebuild-all", "urgent", pods=6, cpu=2, runtime="3s"), Reason.EXCEEDS_QUEUE_LIMIT),
+        DemoJob(volcano_job("team-a/moonshot", "team-a", pods=10, gpu=1, runtime="3s"), Reason.EXCEEDS_EVERY_CLUSTER),
+    ]

@@ -1,0 +1,101 @@
+"""The world that the jobs come into: namespaces, member clusters, queues, classes and policies."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from localup.api import Api
+from localup.apply import Manifest, apply, read_manifests, wait_until
+from localup.demo.invariants import Limits
+from localup.demo.scenario import EXAMPLES, NAMESPACES, DemoHyperJob, DemoJob
+from localup.karmada.pods import amounts
+from localup.karmada.summary import ALLOCATABLE
+from localup.namespaces import create_namespace
+
+_MEMBERS: Final = Path(__file__).parent / "manifests" / "clusters.yaml"
+_JOINING_CLUSTERS: Final = _MEMBERS.with_name("sites.yaml")
+_QUEUES: Final = EXAMPLES / "queues.yaml"
+_CLASSES: Final = EXAMPLES / "priority-classes.yaml"
+_POLICY: Final = EXAMPLES / "policy.yaml"
+
+#: With a real Karmada each member is an API server that is started first.
+_JOIN_SECONDS: Final = 120
+
+CLUSTERS_PATH: Final = "/apis/cluster.karmada.io/v1alpha1/clusters"
+QUEUES_PATH: Final = "/apis/scheduling.volcano.sh/v1beta1/queues"
+CLOSED: Final = "archive"
+
+
+def create_objects(admin: Api) -> None:
+    """Make everything that is there before the first job, and return when the clusters have told what they have."""
+    for namespace in NAMESPACES:
+        create_namespace(admin, namespace)
+    apply(admin, [*read_manifests(_MEMBERS, _QUEUES, _CLASSES), *_policies()])
+    for queue in queues():
+        state = "Closed" if queue == CLOSED else "Open"
+        admin.merge(f"{QUEUES_PATH}/{queue}/status", {"status": {"state": state}})
+    wait_until(lambda: _all_have_summaries(admin), "clusters with a resource summary", seconds=_JOIN_SECONDS)
+
+
+def queues() -> list[str]:
+    """Return the names of all queues, in the order of their file."""
+    return [manifest["metadata"]["name"] for manifest in read_manifests(_QUEUES)]
+
+
+def limits() -> Limits:
+    """Return what queues and clusters may hold at most, as their manifests say."""
+    return Limits(
+        queues={
+            manifest["metadata"]["name"]: amounts(manifest["spec"].get("capability"))
+            for manifest in read_manifests(_QUEUES)
+        },
+        clusters={
+            manifest["metadata"]["name"]: amounts(json.loads(manifest["metadata"]["annotations"][ALLOCATABLE]))
+            for manifest in read_manifests(_MEMBERS, _JOINING_CLUSTERS)
+        },
+    )
+
+
+def submit_jobs(tenant: Api, roles: Iterable[DemoJob]) -> None:
+    """Submit jobs as their tenant."""
+    for role in roles:
+        tenant.create(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{role.namespace}/jobs", role.manifest)
+
+
+def write_configuration(folder: Path, *, reclaim: bool) -> Path:
+    """Write the controller's VolcanoGlobalConfiguration in *folder*, and return its path."""
+    path = folder / "admission.yaml"
+    rules = {"reclaim": {"enabled": True, "minRuntime": "0s", "gracePeriod": "0s"}} if reclaim else {}
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
+    path.write_text(json.dumps({**head, **rules}))
+    return path
+
+
+def submit_hyperjobs(tenant: Api, roles: Iterable[DemoHyperJob]) -> None:
+    """Submit HyperJobs as their tenant."""
+    for role in roles:
+        path = f"/apis/{role.manifest['apiVersion']}/namespaces/{role.namespace}/hyperjobs"
+        tenant.create(path, role.manifest)
+
+
+def join_clusters(admin: Api, clusters: Iterable[str]) -> None:
+    """Let member clusters join; what they have they tell a moment later."""
+    names = set(clusters)
+    apply(admin, [manifest for manifest in read_manifests(_JOINING_CLUSTERS) if manifest["metadata"]["name"] in names])
+
+
+def _policies() -> Iterator[Manifest]:
+    """Yield the one policy, for each namespace."""
+    for policy in read_manifests(_POLICY):
+        for namespace in NAMESPACES:
+            yield {**policy, "metadata": {**policy["metadata"], "namespace": namespace}}
+
+
+def _all_have_summaries(admin: Api) -> bool:
+    return all(map(has_summary, admin.get(CLUSTERS_PATH)["items"]))
+
+
+def has_summary(cluster: Manifest) -> bool:
+    """Say whether a member cluster has told what it has."""
+    return "resourceSummary" in cluster.get("status", {})

@@ -1,0 +1,100 @@
+"""Karmada's binding controller: a Work for each cluster in `spec.clusters`, and none for others.
+
+It looks at a binding when its generation changes. A Work whose dispatching the
+policy suspends exists, but is kept from its cluster.
+"""
+
+import uuid
+
+import structlog
+
+from localup.karmada.client import Client
+from localup.karmada.graceful_eviction_controller import DIRECTLY, tasks_of
+from localup.karmada.informers import Informers
+from localup.karmada.names import BINDING_FINALIZER, WORK_ID, cluster_of
+from localup.karmada.objects import (
+    Key,
+    Object,
+    finalizers_of,
+    generation_of,
+    is_terminating,
+    key_of,
+    labels_of,
+    spec_of,
+    with_metadata,
+)
+from localup.karmada.store import Store
+from localup.karmada.workqueue import RetryError, WorkQueue
+from localup.karmada.works import updated_work, work_for, work_key
+
+log = structlog.get_logger()
+
+
+class BindingController:
+    """Makes, updates and removes works."""
+
+    def __init__(self, mirror: Informers, bindings: Store, writer: Client) -> None:
+        self._mirror = mirror
+        self._bindings = bindings
+        self._writer = writer
+        self.queue = WorkQueue[Key]("dispatcher", self._reconcile)
+        bindings.listen(self._binding_changed)
+
+    def _binding_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is not None and (old is None or generation_of(old) != generation_of(new)):
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        binding = self._bindings.get(key)
+        if binding is None:
+            return
+        kept = set() if is_terminating(binding) else retained_clusters(binding)
+        for work in self._mirror.works_of(binding):
+            if cluster_of(key_of(work).namespace) not in kept:
+                await self._writer.delete(self._mirror.works, work)
+                log.info("work removed", work=str(key_of(work)))
+        if is_terminating(binding):
+            await self._let_go(binding)
+            return
+        self._wait_for_purged(binding)
+        template = self._mirror.template_of(binding)
+        if template is not None:
+            for target in targets_of(binding):
+                await self._send(binding, template, target)
+
+    def _wait_for_purged(self, binding: Object) -> None:
+        """Do nothing more while the work of a task that purges directly is still there."""
+        for task in tasks_of(binding):
+            work = self._mirror.works.get(work_key(spec_of(binding)["resource"], task["fromCluster"]))
+            if task.get("purgeMode") == DIRECTLY and work is not None:
+                raise RetryError(f"work {key_of(work)} is being purged")
+
+    async def _send(self, binding: Object, template: Object, target: Object) -> None:
+        works = self._mirror.works
+        existing = works.get(work_key(template, target["name"]))
+        if existing is None:
+            made = await self._writer.create(works, work_for(binding, template, target, permanent_id=str(uuid.uuid4())))
+            log.info("work created", work=str(key_of(made)), cluster=target["name"])
+            return
+        if is_terminating(existing):
+            raise RetryError(f"work {key_of(existing)} is being deleted")
+        desired = work_for(binding, template, target, permanent_id=labels_of(existing)[WORK_ID])
+        await self._writer.update(works, existing, updated_work(existing, desired))
+
+    async def _let_go(self, binding: Object) -> None:
+        kept = [each for each in finalizers_of(binding) if each != BINDING_FINALIZER]
+        if kept != finalizers_of(binding):
+            await self._writer.update(self._bindings, binding, with_metadata(binding, finalizers=kept))
+
+
+def targets_of(binding: Object) -> list[Object]:
+    """Return where a binding goes: its own targets, and those of the bindings that need it."""
+    targets = {each["name"]: each for needed in spec_of(binding).get("requiredBy") or () for each in needed["clusters"]}
+    targets = {name: {"name": name} for name in targets}
+    return list((targets | {each["name"]: each for each in spec_of(binding).get("clusters") or ()}).values())
+
+
+def retained_clusters(binding: Object) -> set[str]:
+    """Return the clusters whose works stay: the targets, and those that an eviction task sees out in good order."""
+    leaving = {str(task["fromCluster"]) for task in tasks_of(binding) if task.get("purgeMode") != DIRECTLY}
+    return {str(each["name"]) for each in targets_of(binding)} | leaving

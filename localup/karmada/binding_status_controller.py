@@ -1,0 +1,78 @@
+"""Karmada's status controllers: from the works to the binding, and from there to the template."""
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from controller.kube import Conflict
+from localup.karmada.aggregation import aggregate_status, template_status
+from localup.karmada.binding import owner_of
+from localup.karmada.client import STATUS, Client
+from localup.karmada.informers import Informers
+from localup.karmada.objects import Key, Object, is_terminating, key_of, status_of, uid_of
+from localup.karmada.store import Store
+from localup.karmada.workqueue import RetryError, WorkQueue
+from localup.karmada.works import binding_key
+
+log = structlog.get_logger()
+
+_ATTEMPTS: Final = 10
+_RETRY_SECONDS: Final = 0.05
+
+
+class BindingStatusController:
+    """Carries status upwards."""
+
+    def __init__(self, mirror: Informers, bindings: Store, writer: Client, *, stale: bool) -> None:
+        self.queue = WorkQueue[Key]("collector", self._reconcile)
+        self._mirror = mirror
+        self._bindings = bindings
+        self._stale = stale
+        self._writer = writer
+        mirror.works.listen(self._work_changed)
+        bindings.listen(self._binding_changed)
+
+    def _work_changed(self, old: Object | None, new: Object | None) -> None:
+        if old is None or new is None or status_of(old) != status_of(new):
+            key = binding_key(new or old or {})
+            if bool(key.namespace) == (self._bindings is self._mirror.bindings):
+                self.queue.add(key)
+
+    def _binding_changed(self, old: Object | None, new: Object | None) -> None:
+        """Look again when the template has changed, once it was placed; and at what was when we were not there."""
+        if new is None or "lastScheduledTime" not in status_of(new):
+            return
+        if old is None or _template_version(old) != _template_version(new):
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        """Carry the status of one binding upwards; a conflict is got over here, as a second look would clear it."""
+        for _ in range(_ATTEMPTS):
+            with suppress(Conflict):
+                await self._collect(key)
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
+        raise RetryError(f"binding {key} changes all the time")
+
+    async def _collect(self, key: Key) -> None:
+        binding = self._bindings.get(key)
+        if binding is None or is_terminating(binding):
+            return
+        told = aggregate_status(binding, self._mirror.works_of(binding), now=time.time())
+        news = await self._writer.update(self._bindings, binding, told, part=STATUS)
+        # Karmada forgets what it has just written; only the next look finds nothing, and clears the template.
+        stale = self._stale and news is not binding
+        binding = news
+        store = self._mirror.store_of(binding["spec"]["resource"])
+        template = self._mirror.template_of(binding)
+        if store is None or template is None or is_terminating(template) or owner_of(binding) != uid_of(template):
+            return
+        said = template_status(template, binding, now=time.time(), stale=stale)
+        await self._writer.update(store, template, said, part=STATUS)
+
+
+def _template_version(binding: Object) -> str:
+    return str(binding["spec"]["resource"].get("resourceVersion", ""))

@@ -1,0 +1,79 @@
+"""The Clusters of the simulated members: their namespaces for works, and their status.
+
+A status is written when it differs, and not more often than the period says.
+"""
+
+import time
+from contextlib import suppress
+
+import structlog
+
+from controller.kube import Conflict
+from localup.karmada.client import STATUS, Client
+from localup.karmada.informers import Informers
+from localup.karmada.kinds import NAMESPACE
+from localup.karmada.member_registry import MemberRegistry
+from localup.karmada.names import execution_namespace
+from localup.karmada.objects import Key, Object, generation_of, is_terminating, key_of
+from localup.karmada.store import Store
+from localup.karmada.summary import with_summary
+from localup.karmada.workqueue import WorkQueue
+
+log = structlog.get_logger()
+
+
+class ClusterStatusController:
+    """Keeps Clusters up to date."""
+
+    def __init__(
+        self, mirror: Informers, writer: Client, fleet: MemberRegistry, *, period: float, late: float = 0
+    ) -> None:
+        self.queue = WorkQueue[str]("clusters", self._reconcile)
+        self._late = late
+        self._clusters = mirror.clusters
+        self._writer = writer
+        self._fleet = fleet
+        self._period = period
+        self._namespaces = Store(NAMESPACE)
+        self._has_namespace: set[str] = set()
+        self._due: dict[str, float] = {}
+        mirror.clusters.listen(self._cluster_changed)
+        fleet.listen(self.queue.add)
+
+    def something_happened(self, name: str) -> None:
+        """Have the summary of a site looked at, soon or as late as summaries are."""
+        if self._late:
+            self.queue.add_after(name, self._late)
+        else:
+            self.queue.add(name)
+
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is not None and (old is None or generation_of(old) != generation_of(new)):
+            self.queue.add(key_of(new).name)
+
+    async def _reconcile(self, name: str) -> None:
+        cluster = self._clusters.get(Key("", name))
+        if cluster is None or is_terminating(cluster):
+            return
+        await self._ensure_namespace(name)
+        site = self._fleet.sites.get(name)
+        if site is None:
+            return
+        early = self._due.get(name, 0) - time.monotonic()
+        if early > 0:
+            self.queue.add_after(name, early)
+            return
+        told = with_summary(cluster, site.description, site.member, now=time.time())
+        if await self._writer.update(self._clusters, cluster, told, part=STATUS) is not cluster:
+            self._due[name] = time.monotonic() + self._period
+            log.debug("cluster status written", cluster=name)
+
+    async def _ensure_namespace(self, name: str) -> None:
+        if name not in self._has_namespace:
+            metadata = {"name": execution_namespace(name)}
+            with suppress(Conflict):
+                await self._writer.create(
+                    self._namespaces,
+                    {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": metadata},
+                )
+            self._has_namespace.add(name)

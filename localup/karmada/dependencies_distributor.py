@@ -1,0 +1,168 @@
+"""Karmada's dependencies distributor: what a template needs goes where the template goes.
+
+What is needed has a binding without a placement, whose `requiredBy` says who
+needs it and where; nobody schedules it. Of all that pods can need, ConfigMaps
+are known here. It stays, and goes nowhere, when nobody needs it any more.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import structlog
+
+from localup.karmada import names
+from localup.karmada.binding import owner, reference
+from localup.karmada.client import Client
+from localup.karmada.informers import Informers
+from localup.karmada.kinds import BATCH_JOB, BINDING, CONFIG_MAP, DEPLOYMENT, STATEFUL_SET, is_a
+from localup.karmada.objects import (
+    Key,
+    Object,
+    finalizers_of,
+    generation_of,
+    is_terminating,
+    key_of,
+    labels_of,
+    spec_of,
+    with_metadata,
+    with_spec,
+)
+from localup.karmada.workqueue import WorkQueue
+
+log = structlog.get_logger()
+
+#: The kinds whose needs Karmada knows how to read; a Volcano Job's it does not.
+_SUPPORTED_KINDS: Final = (DEPLOYMENT, STATEFUL_SET, BATCH_JOB)
+
+
+class DependenciesDistributor:
+    """Makes, updates and empties the bindings of what others need."""
+
+    def __init__(self, mirror: Informers, writer: Client) -> None:
+        self.queue = WorkQueue[Key]("dependents", self._reconcile)
+        self._mirror = mirror
+        self._writer = writer
+        mirror.bindings.listen(self._binding_changed)
+        mirror.config_maps.listen(self._needed_changed)
+
+    def _binding_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is not None and (old is None or generation_of(old) != generation_of(new) or is_terminating(new)):
+            says = any(spec_of(each).get("propagateDeps") for each in (old, new) if each)
+            if says and (old is not None or spec_of(new).get("clusters")):
+                self.queue.add(key_of(new))
+
+    def _needed_changed(self, _: Object | None, new: Object | None) -> None:
+        for binding in self._mirror.bindings:
+            if new is not None and key_of(binding).namespace == key_of(new).namespace:
+                self._binding_changed(None, binding)
+
+    async def _reconcile(self, key: Key) -> None:
+        binding = self._mirror.bindings.get(key)
+        if binding is None:
+            return
+        if is_terminating(binding) or not spec_of(binding).get("propagateDeps"):
+            await self._keep(binding, frozenset())
+            kept = [each for each in finalizers_of(binding) if each != names.DEPENDENTS_FINALIZER]
+            await self._writer.update(self._mirror.bindings, binding, with_metadata(binding, finalizers=kept))
+            return
+        template = self._mirror.template_of(binding)
+        if template is None or not any(is_a(template, kind) for kind in _SUPPORTED_KINDS):
+            return
+        wanted = sorted(dependencies_of(template))
+        binding = await self._writer.update(self._mirror.bindings, binding, _with_dependencies(binding, wanted))
+        await self._keep(binding, frozenset(wanted))
+        for name in wanted:
+            needed = self._mirror.config_maps.get(Key(key.namespace, name))
+            if needed is not None:
+                await self._attach(binding, needed)
+
+    async def _attach(self, binding: Object, needed: Object) -> None:
+        bindings, key = self._mirror.bindings, key_of(needed)
+        desired = dependency_binding(binding, needed)
+        existing = bindings.get(Key(key.namespace, names.binding_name(CONFIG_MAP.name, key.name)))
+        if existing is None:
+            await self._writer.create(bindings, desired)
+            log.info("binding of what is needed created", binding=str(key_of(desired)), needed_by=str(key_of(binding)))
+        elif not is_terminating(existing):
+            merged = with_metadata(existing, labels={**labels_of(existing), **labels_of(desired), **_own_id(existing)})
+            required = [*_other_dependents(existing, key_of(binding)), *spec_of(desired)["requiredBy"]]
+            fresh = {"requiredBy": required, "resource": spec_of(desired)["resource"]}
+            await self._writer.update(bindings, existing, with_spec(merged, **fresh))
+
+    async def _keep(self, binding: Object, wanted: frozenset[str]) -> None:
+        """Have nothing attached to *binding* but what is wanted."""
+        key = key_of(binding)
+        label = names.depended_by(key.namespace, key.name)
+        for each in self._mirror.bindings:
+            if (
+                label in labels_of(each)
+                and spec_of(each)["resource"]["name"] not in wanted
+                and not is_terminating(each)
+            ):
+                labels = {name: value for name, value in labels_of(each).items() if name != label}
+                free = with_spec(with_metadata(each, labels=labels), requiredBy=_other_dependents(each, key) or None)
+                await self._writer.update(self._mirror.bindings, each, free)
+
+
+def dependencies_of(template: Object) -> set[str]:
+    """Return the names of the ConfigMaps that the pods of a template need."""
+    pod = (spec_of(template).get("template") or {}).get("spec") or {}
+    return {name for name in _names(pod) if name}
+
+
+def dependency_binding(binding: Object, needed: Object) -> dict[str, Any]:
+    """Return the binding of what *binding* needs, as it is created."""
+    key, home = key_of(needed), key_of(binding)
+    snapshot = {"namespace": home.namespace, "name": home.name, "clusters": spec_of(binding).get("clusters") or []}
+    spec = {
+        "conflictResolution": spec_of(binding).get("conflictResolution", "Abort"),
+        "preserveResourcesOnDeletion": spec_of(binding).get("preserveResourcesOnDeletion"),
+        "requiredBy": [{name: value for name, value in snapshot.items() if value}],
+        "resource": reference(needed),
+    }
+    label = names.depended_by(home.namespace, home.name)
+    return {
+        "apiVersion": BINDING.api_version,
+        "kind": BINDING.name,
+        "metadata": {
+            "finalizers": [names.BINDING_FINALIZER],
+            "labels": {label: labels_of(binding).get(names.BINDING_ID, ""), names.BINDING_ID: str(uuid.uuid4())},
+            "name": names.binding_name(needed["kind"], key.name),
+            "namespace": key.namespace,
+            "ownerReferences": [owner(needed)],
+        },
+        "spec": {name: value for name, value in spec.items() if value is not None},
+    }
+
+
+def _with_dependencies(binding: Object, wanted: list[str]) -> Object:
+    """Return *binding* with the note of what its template needs, and the finalizer that lets that go first."""
+    key = key_of(binding)
+    told = [{"apiVersion": "v1", "kind": "ConfigMap", "namespace": key.namespace, "name": name} for name in wanted]
+    annotations = {**(binding["metadata"].get("annotations") or {}), names.DEPENDENCIES: json.dumps(told)}
+    finalizers = list(dict.fromkeys([*finalizers_of(binding), names.DEPENDENTS_FINALIZER]))
+    return with_metadata(binding, annotations=annotations, finalizers=finalizers)
+
+
+def _own_id(binding: Object) -> dict[str, str]:
+    return {name: value for name, value in labels_of(binding).items() if name == names.BINDING_ID}
+
+
+def _other_dependents(needed: Object, binding: Key) -> list[Object]:
+    """Return who else needs it."""
+    required = spec_of(needed).get("requiredBy") or ()
+    return [each for each in required if (each["namespace"], each["name"]) != tuple(binding)]
+
+
+def _names(pod: Mapping[str, Any]) -> Iterator[str]:
+    for volume in pod.get("volumes") or ():
+        yield (volume.get("configMap") or {}).get("name", "")
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield (source.get("configMap") or {}).get("name", "")
+    for container in (*(pod.get("initContainers") or ()), *(pod.get("containers") or ())):
+        for source in container.get("envFrom") or ():
+            yield (source.get("configMapRef") or {}).get("name", "")
+        for variable in container.get("env") or ():
+            yield ((variable.get("valueFrom") or {}).get("configMapKeyRef") or {}).get("name", "")

@@ -1,0 +1,137 @@
+"""Karmada's execution controller together with its member clusters, which are simulated.
+
+What a Work holds is in its member as soon as the Work is seen, and gone as soon
+as that is deleted. A job goes on from what its Work says when we start again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from localup.karmada.client import STATUS, Client
+from localup.karmada.informers import Informers
+from localup.karmada.member import Member
+from localup.karmada.member_registry import MemberRegistry
+from localup.karmada.names import WORK_FINALIZER, cluster_of
+from localup.karmada.objects import Key, Object, finalizers_of, generation_of, is_terminating, key_of, with_metadata
+from localup.karmada.status_reflector import health, run_from_status, status_in_member
+from localup.karmada.workloads import parse_workload
+from localup.karmada.workqueue import WorkQueue
+from localup.karmada.works import (
+    is_suspended,
+    manifest_of,
+    reported_status,
+    with_applied_status,
+    with_suspended_condition,
+)
+
+log = structlog.get_logger()
+
+
+class ExecutionController:
+    """Runs what works hold, and says on them what becomes of it."""
+
+    def __init__(
+        self, mirror: Informers, writer: Client, fleet: MemberRegistry, *, run_time: float, preserves: bool = True
+    ) -> None:
+        self.queue = WorkQueue[Key]("execution", self._reconcile)
+        self.reports = WorkQueue[Key]("reports", self._report)
+        self._works = mirror.works
+        self._writer = writer
+        self._fleet = fleet
+        self._run_time = run_time
+        self._preserves = preserves
+        self._listeners: list[Callable[[str], None]] = []
+        self._submitted: set[Key] = set()
+        self._wake = asyncio.Event()
+        mirror.works.listen(self._work_changed)
+        fleet.listen(self._site_changed)
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call *listener* with the name of a site in which something may have happened."""
+        self._listeners.append(listener)
+
+    async def run(self) -> None:
+        """Let time pass in the members until cancelled."""
+        while True:
+            await self._pause()
+            self._wake.clear()
+            self._advance(time.time())
+
+    def _advance(self, now: float) -> None:
+        changed, self._submitted = self._submitted, set()
+        for name, site in self._fleet.sites.items():
+            changed |= site.member.advance(now)
+            for listener in self._listeners:
+                listener(name)
+        for key in changed:
+            self.reports.add(key)
+
+    async def _pause(self) -> None:
+        """Wait until somebody wakes us or a job ends."""
+        ends = [end for site in self._fleet.sites.values() if (end := site.member.next_change()) is not None]
+        try:
+            async with asyncio.timeout(max(0, min(ends) - time.time()) if ends else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _work_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            self._remove(old)
+        elif new is not None and (old is None or generation_of(old) != generation_of(new)):
+            self.queue.add(key_of(new))
+
+    def _site_changed(self, name: str) -> None:
+        self._wake.set()
+        for work in self._works:
+            if cluster_of(key_of(work).namespace) == name:
+                self.queue.add(key_of(work))
+
+    async def _reconcile(self, key: Key) -> None:
+        work = self._works.get(key)
+        site = self._fleet.sites.get(cluster_of(key.namespace))
+        if work is None or site is None or not site.is_reachable:
+            return
+        if is_terminating(work):
+            self._remove(work)
+            kept = [each for each in finalizers_of(work) if each != WORK_FINALIZER]
+            await self._writer.update(self._works, work, with_metadata(work, finalizers=kept))
+        elif is_suspended(work):
+            await self._writer.update(self._works, work, with_suspended_condition(work, now=time.time()), part=STATUS)
+        else:
+            self._submit(work, site.member)
+
+    def _submit(self, work: Object, member: Member[Key]) -> None:
+        key, manifest = key_of(work), manifest_of(work)
+        try:
+            load = parse_workload(manifest, run_time=self._run_time)
+        except ValueError as error:
+            log.error("manifest not understood", work=str(key), error=str(error))  # noqa: TRY400 -- it says all there is
+            return
+        run = None if key in member.runs else run_from_status(manifest, reported_status(work) or {}, load)
+        if run is not None:
+            member.adopt(key, run)
+        else:
+            member.submit(key, load, time.time())
+        self._submitted.add(key)
+        self._wake.set()
+
+    def _remove(self, work: Object) -> None:
+        site = self._fleet.sites.get(cluster_of(key_of(work).namespace))
+        if site is not None and not (self._preserves and work["spec"].get("preserveResourcesOnDeletion")):
+            site.member.remove(key_of(work))
+            self._wake.set()
+
+    async def _report(self, key: Key) -> None:
+        work = self._works.get(key)
+        site = self._fleet.sites.get(cluster_of(key.namespace))
+        run = site.member.runs.get(key) if site else None
+        if work is None or run is None or is_terminating(work):
+            return
+        manifest = manifest_of(work)
+        told = with_applied_status(work, status_in_member(manifest, run), health(manifest, run), now=time.time())
+        if await self._writer.update(self._works, work, told, part=STATUS) is not work:
+            log.info("job reported", work=str(key), phase=str(run.phase), running=run.running)

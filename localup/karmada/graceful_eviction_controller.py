@@ -1,0 +1,88 @@
+"""Karmada's graceful eviction: each task keeps the work of the cluster it names until it is done, and then goes.
+
+A task is done when its grace is over, or when everything that was placed since
+is healthy. One that purges directly keeps no work, and stays like the others.
+"""
+
+import time
+
+import structlog
+
+from localup.karmada.client import Client
+from localup.karmada.conditions import seconds_of, timestamp
+from localup.karmada.objects import Key, Object, generation_of, is_terminating, key_of, spec_of, status_of, with_spec
+from localup.karmada.store import Store
+from localup.karmada.workqueue import WorkQueue
+
+log = structlog.get_logger()
+
+DIRECTLY = "Directly"
+
+
+class GracefulEvictionController:
+    """Sees eviction tasks through."""
+
+    def __init__(self, bindings: Store, writer: Client, *, timeout: float) -> None:
+        self.queue = WorkQueue[Key]("graceful eviction", self._reconcile)
+        self._bindings = bindings
+        self._writer = writer
+        self._timeout = timeout
+        bindings.listen(self._binding_changed)
+
+    def _binding_changed(self, _: Object | None, new: Object | None) -> None:
+        if new is not None and tasks_of(new):
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        binding = self._bindings.get(key)
+        if binding is None or is_terminating(binding):
+            return
+        now = time.time()
+        kept = unfinished_tasks(binding, timeout=self._timeout, now=now)
+        if kept != tasks_of(binding):
+            await self._writer.update(
+                self._bindings, binding, with_spec(binding, gracefulEvictionTasks=list(kept) or None)
+            )
+            log.info("eviction tasks assessed", binding=str(key), kept=[each["fromCluster"] for each in kept])
+        ends = [_deadline(task, self._timeout) for task in kept if task.get("suppressDeletion") is None]
+        if ends:
+            self.queue.add_after(key, max(0.05, min(ends) - now))
+
+
+def tasks_of(binding: Object) -> list[Object]:
+    """Return the eviction tasks of a binding."""
+    return list(spec_of(binding).get("gracefulEvictionTasks") or ())
+
+
+def unfinished_tasks(binding: Object, *, timeout: float, now: float) -> list[Object]:
+    """Return the tasks that are not done; a new one is dated."""
+    kept: list[Object] = []
+    for task in tasks_of(binding):
+        if "creationTimestamp" not in task:
+            kept.append({**task, "creationTimestamp": timestamp(now)})
+        elif not _is_done(task, binding, timeout=timeout, now=now):
+            kept.append(task)
+    return kept
+
+
+def _is_done(task: Object, binding: Object, *, timeout: float, now: float) -> bool:
+    if task.get("suppressDeletion") is not None:
+        return not task["suppressDeletion"]
+    return now > _deadline(task, timeout) or (_is_observed(binding) and _is_healthy(binding))
+
+
+def _deadline(task: Object, timeout: float) -> float:
+    grace = task.get("gracePeriodSeconds")
+    return seconds_of(task["creationTimestamp"]) + (timeout if grace is None else grace)
+
+
+def _is_observed(binding: Object) -> bool:
+    """Say whether the scheduler has seen the binding as it is now."""
+    return bool(status_of(binding).get("schedulerObservedGeneration", 0) == generation_of(binding))
+
+
+def _is_healthy(binding: Object) -> bool:
+    """Say whether all targets are healthy; without any there is nothing that is not."""
+    items = status_of(binding).get("aggregatedStatus") or ()
+    health = {each["clusterName"]: each.get("health") for each in items}
+    return all(health.get(each["name"]) == "Healthy" for each in spec_of(binding).get("clusters") or ())

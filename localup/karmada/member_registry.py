@@ -1,0 +1,61 @@
+"""The simulated member clusters by name, as their Clusters describe them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from localup.karmada.member import Member
+from localup.karmada.objects import Key, Object
+from localup.karmada.store import Store
+from localup.karmada.summary import DescriptionError, MemberDescription
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class RegisteredMember:
+    """One member cluster and what its Cluster says about it."""
+
+    description: MemberDescription
+    member: Member[Key] = field(default_factory=Member)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Say whether Karmada gets through to it."""
+        return self.description.ready == "True"
+
+
+class MemberRegistry:
+    """All sites; a Cluster without the annotations is somebody else's and has none."""
+
+    def __init__(self, clusters: Store, *, pods_late: float = 0) -> None:
+        self._pods_late = pods_late
+        self.sites: dict[str, RegisteredMember] = {}
+        self._listeners: list[Callable[[str], None]] = []
+        clusters.listen(self._cluster_changed)
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call *listener* with the name of a site whose description changes."""
+        self._listeners.append(listener)
+
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        name = (new or old or {})["metadata"]["name"]
+        try:
+            description = MemberDescription.of(new) if new else None
+        except DescriptionError as error:
+            log.error("cluster not understood", cluster=name, error=str(error))  # noqa: TRY400 -- it says all there is
+            return
+        before = self.sites.get(name)
+        if description is None:
+            self.sites.pop(name, None)
+        elif before is None or before.description != description:
+            self._describe(name, description)
+
+    def _describe(self, name: str, description: MemberDescription) -> None:
+        site = self.sites.setdefault(name, RegisteredMember(description, Member(pods_late=self._pods_late)))
+        site.description = description
+        site.member.allocatable, site.member.foreign = description.allocatable, description.foreign
+        site.member.node_sizes = description.nodes
+        for listener in self._listeners:
+            listener(name)

@@ -1,0 +1,215 @@
+"""Karmada's own programs at work on a control plane, in the place of the stand-in, and member clusters for them.
+
+They run with the flags they have by themselves, but for addresses, leader
+election, and how often and how patiently they look at their members.
+"""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from localup import ports
+from localup.api import ApiError
+from localup.apply import apply, apply_files, read_manifests, wait_until
+from localup.controlplane import ControlPlane
+from localup.credentials import Credentials, issue
+from localup.managed_process import ManagedProcess, ManagedProgram, ProcessOptions, is_http_ready
+from localup.realkarmada.aggregated import AggregatedServer
+from localup.realkarmada.programs import Programs
+
+_HERE: Final = Path(__file__).parent
+_DEFINITIONS: Final = _HERE / "definitions.yaml"
+_RBAC: Final = _HERE / "rights.yaml"
+_WEBHOOK_CONFIGURATIONS: Final = _HERE / "webhooks.yaml"
+_PLACEHOLDER_URL: Final = "https://karmada.invalid"
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_POLICIES: Final = "/apis/policy.karmada.io/v1alpha1/namespaces/localup-probe/propagationpolicies?dryRun=All"
+_PROBE: Final = {
+    "apiVersion": "policy.karmada.io/v1alpha1",
+    "kind": "PropagationPolicy",
+    "metadata": {"name": "probe"},
+    "spec": {"resourceSelectors": [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}]},
+}
+_NAMES: Final = ("webhook", "controller-manager", "scheduler", "members")
+#: The parts that have options of their own.
+PROGRAMS: Final = ("karmada-webhook", "karmada-controller-manager", "karmada-scheduler", "members")
+
+#: What has to do with templates, bindings, works and clusters; the rest needs APIs that are not here.
+_CONTROLLERS: Final = (
+    *("applicationFailover", "binding", "bindingStatus", "cluster", "clusterStatus", "execution"),
+    *("federatedResourceQuotaEnforcement", "gracefulEviction", "namespace", "workStatus", "workloadRebalancer"),
+)
+_SHORT_INTERVALS: Final = (
+    "--cluster-status-update-frequency=1s",
+    "--cluster-monitor-period=1s",
+    "--cluster-failure-threshold=1s",
+    "--cluster-success-threshold=1s",
+    "--cluster-monitor-grace-period=5s",
+)
+
+
+class KarmadaProcesses:
+    """Webhook, controller manager, scheduler and members, started, shot and stopped as one part.
+
+    Args:
+        programs: Karmada's programs.
+        plane: The control plane, already started when this starts.
+        options: Further flags of ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and
+            ``members``.
+    """
+
+    def __init__(
+        self, programs: Programs, plane: ControlPlane, options: Mapping[str, ProcessOptions] | None = None
+    ) -> None:
+        self.name = "karmada"
+        self._programs = programs
+        self._plane = plane
+        self._options = options or {}
+        self._ports = {name: ports.claim() for name in (*_NAMES, "hook")}
+        self._credentials: Credentials | None = None
+        program = programs.aggregated_apiserver
+        self.aggregated = AggregatedServer(program, plane) if program else None
+        self.webhook = self._part("webhook", programs.webhook, self._webhook_flags)
+        self.controller_manager = self._part("controller-manager", programs.controller_manager, self._manager_flags)
+        self.scheduler = self._part("scheduler", programs.scheduler, self._scheduler_flags)
+        self.members = ManagedProcess(
+            "members",
+            plane.folder / "members.log",
+            command=self._members_command,
+            is_ready=lambda: "all lists applied" in self.members.output,
+        )
+
+    @property
+    def log(self) -> Path:
+        """The log of the controller manager, which says the most."""
+        return self.controller_manager.log
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the scheduler, or ``None`` while nothing is started."""
+        return self.scheduler.pid
+
+    @property
+    def output(self) -> str:
+        """What all of them have printed since their last start."""
+        return "\n".join(part.output for part in self._parts)
+
+    @property
+    def _parts(self) -> tuple[ManagedProcess, ...]:
+        """All processes, in the order in which they start."""
+        return self.webhook, self.controller_manager, self.scheduler, self.members
+
+    def start(self) -> None:
+        """Start them, anew if they run, and return when they are at work."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start them, anew if they run, without waiting for more than what they find on the API server."""
+        admin = self._plane.admin
+        known = {each["metadata"]["name"] for each in admin.get(_CRDS)["items"]}
+        definitions = [each for each in read_manifests(_DEFINITIONS) if each["metadata"]["name"] not in known]
+        apply(admin, definitions)
+        apply_files(admin, _RBAC)
+        self._credentials = issue(self._folder)
+        if self.aggregated:
+            self.aggregated.start(self._credentials)
+        for part in self._parts:
+            part.begin()
+
+    def wait(self) -> None:
+        """Return when all of them are at work and the webhook, which has no health to ask for, is in force."""
+        for part in self._parts:
+            part.wait()
+        apply(self._plane.admin, self._registration())
+        wait_until(self._defaults_policies, "karmada-webhook in force")
+
+    def check(self) -> None:
+        """Raise when one of them has ended by itself."""
+        for part in self._parts:
+            part.check()
+
+    def stop(self) -> None:
+        """End them in order; nothing happens when they do not run."""
+        for part in reversed(self._parts):
+            part.stop()
+        if self.aggregated:
+            self.aggregated.stop()
+
+    def kill(self) -> None:
+        """End Karmada's programs without any grace, as a power cut would; the members run on."""
+        for part in (self.scheduler, self.controller_manager, self.webhook):
+            part.kill()
+
+    def freeze(self) -> None:
+        """Let Karmada's programs hang."""
+        for part in (self.webhook, self.controller_manager, self.scheduler):
+            part.freeze()
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        for part in (self.webhook, self.controller_manager, self.scheduler):
+            part.thaw()
+
+    def release(self) -> None:
+        """Give the ports back."""
+        for port in self._ports.values():
+            ports.release(port)
+
+    def _part(self, name: str, program: Path, flags: Callable[[], Sequence[str | Path]]) -> ManagedProcess:
+        options = self._options.get(f"karmada-{name}", ProcessOptions())
+
+        def command() -> list[str | Path]:
+            health = f"--health-probe-bind-address=127.0.0.1:{self._ports[name]}"
+            kubeconfig = f"--kubeconfig={self._plane.kubeconfig('karmada')}"
+            return [program, kubeconfig, health, "--metrics-bind-address=0", *flags(), *options.flags]
+
+        return ManagedProgram(
+            f"karmada-{name}",
+            self._plane.folder / f"karmada-{name}.log",
+            command=command,
+            is_ready=lambda: name == "webhook" or is_http_ready(self._ports[name], path="/healthz"),
+            environment=options.environment,
+        )
+
+    def _manager_flags(self) -> list[str]:
+        return ["--leader-elect=false", f"--controllers={','.join(_CONTROLLERS)}", *_SHORT_INTERVALS]
+
+    def _scheduler_flags(self) -> list[str]:
+        return ["--leader-elect=false"]
+
+    def _webhook_flags(self) -> list[str]:
+        files = [f"--cert-dir={self._folder}", "--tls-cert-file-name=apiserver.crt"]
+        address = ["--bind-address=127.0.0.1", f"--secure-port={self._ports['hook']}"]
+        return [*files, "--tls-private-key-file-name=apiserver.key", *address]
+
+    def _members_command(self) -> list[str | Path]:
+        etcd = self._plane.etcd
+        ground = ("--store", f"{etcd.url}{self._plane.prefix}-members", "--programs", etcd.binaries.folder)
+        flags = self._options.get("members", ProcessOptions()).flags
+        return ["-m", "localup.members", "--kubeconfig", self._plane.kubeconfig("admin"), *ground, *flags]
+
+    @property
+    def _folder(self) -> Path:
+        folder = self._plane.folder / "karmada-webhook"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _registration(self) -> Iterator[dict[str, Any]]:
+        """Yield the registrations of Karmada's webhook, with its address and certificate."""
+        url = f"https://127.0.0.1:{self._ports['hook']}"
+        bundle = base64.b64encode(self._credentials.ca.encode()).decode() if self._credentials else ""
+        for manifest in read_manifests(_WEBHOOK_CONFIGURATIONS):
+            for hook in manifest["webhooks"]:
+                path = hook["clientConfig"]["url"].removeprefix(_PLACEHOLDER_URL)
+                hook["clientConfig"] = {"url": f"{url}{path}", "caBundle": bundle}
+            yield manifest
+
+    def _defaults_policies(self) -> bool:
+        """Say whether a new policy would get its permanent id."""
+        try:
+            stored = self._plane.admin.create(_POLICIES, _PROBE)
+        except ApiError:
+            return False
+        return "propagationpolicy.karmada.io/permanent-id" in stored["metadata"].get("labels", {})

@@ -1,0 +1,77 @@
+"""Objects of further kinds, their bindings as Karmada makes them, and the configuration that gates them."""
+
+import json
+from typing import Any
+
+from controller.api.keys import CLUSTERS, RESOURCE_BINDINGS
+from tests.benchmarks import seed
+from tests.rig.harness import Harness
+
+HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
+PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "jobs", "ReplicaSet": "replicasets"}
+
+
+def configuration(*kinds: tuple[str, str], **more: Any) -> str:
+    """Return the configuration that gates these kinds besides Volcano Jobs."""
+    rules = [{"apiVersion": version, "kind": kind} for version, kind in kinds]
+    return f"{HEAD}integrations: {json.dumps(rules)}\n" + "".join(f"{key}: {json.dumps(more[key])}\n" for key in more)
+
+
+async def enable(stage: Harness, cluster: str, *kinds: tuple[str, str]) -> None:
+    """Let the cluster serve these kinds."""
+    served = [
+        {"groupVersion": version, "resources": [{"kind": kind, "name": PLURALS[kind]}]} for version, kind in kinds
+    ]
+    own = {"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job", "name": "jobs"}]}
+    await stage.cast.merge(f"{CLUSTERS.path}/{cluster}/status", {"status": {"apiEnablements": [own, *served]}})
+
+
+async def submit(stage: Harness, version: str, kind: str, name: str, **more: Any) -> str:
+    """Submit an object with *replicas* pods of *cpu* each, and its binding; return the binding's uid."""
+    labels = {"scheduling.volcano.sh/queue-name": more["queue"]} if more.get("queue") else {}
+    made = await stage.cast.create(
+        folder(stage, version, kind),
+        {
+            "apiVersion": version,
+            "kind": kind,
+            "metadata": {"name": name, "labels": labels},
+            "spec": _spec(kind, name, **more),
+        },
+    )
+    return await bind(stage, version, kind, name, uid=made["metadata"]["uid"], **more)
+
+
+async def bind(stage: Harness, version: str, kind: str, name: str, **more: Any) -> str:
+    """Make the paused binding of an object; what Karmada has *counted* of it is told there."""
+    bound = seed.binding(stage.cast.namespace, name, more["uid"])
+    bound["metadata"]["name"] = f"{name}-{kind.lower()}"
+    placement = {"clusterAffinity": {}, **more.get("placement", {})}
+    bound["spec"] |= {"placement": placement} | more.get("counted", {"replicas": more.get("replicas", 1)})
+    bound["spec"]["resource"] |= {"apiVersion": version, "kind": kind, "uid": more["uid"]}
+    if more.get("paused") is False:
+        bound["spec"]["suspension"] = None
+    made = await stage.cast.create(stage.cast.folder("resourcebindings"), bound)
+    return str(made["metadata"]["uid"])
+
+
+def folder(stage: Harness, version: str, kind: str) -> str:
+    """Return where objects of a kind are."""
+    root = f"/{'apis' if '/' in version else 'api'}/{version}"
+    return f"{root}/namespaces/{stage.cast.namespace}/{PLURALS[kind]}"
+
+
+def path(stage: Harness, name: str, kind: str) -> str:
+    """Return where the binding of an object is."""
+    return RESOURCE_BINDINGS.item_path(stage.cast.namespace, f"{name}-{kind.lower()}")
+
+
+def _spec(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    resources = {more.get("under", "requests"): {"cpu": str(more.get("cpu", 1)), "memory": "1Gi"}}
+    container = {"name": "main", "image": "busybox", "resources": resources}
+    pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    replicas = more.get("replicas", 1)
+    if kind == "Job":
+        pod["spec"]["restartPolicy"] = "Never"
+        return {"parallelism": replicas, "completions": replicas, "template": pod}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pod}
+    return {**spec, "serviceName": name} if kind == "StatefulSet" else spec

@@ -1,0 +1,181 @@
+"""A small world on a real control plane: clusters, queues and jobs that one test owns, and an observer."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.api.quantity import parse_quantity
+from controller.kube import Api, Conflict, NotFound
+from tests.e2e.observer import Observer
+from tests.waiting import LIMIT_SECONDS
+
+POLICIES = "/apis/policy.karmada.io/v1alpha1/namespaces/{}/propagationpolicies"
+ALLOCATABLE = "standin.volcano-global.io/allocatable"
+NODES = "standin.volcano-global.io/nodes"
+RUNTIME = "volcano-global.io/runtime"
+#: Volcano lets nobody delete it, so it stays for the next who asks for it.
+DEFAULT_QUEUE = "default"
+
+
+class Environment:
+    """What one test makes; all of it goes when the test ends."""
+
+    def __init__(self, api: Api, namespace: str, observer: Observer) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.observer = observer
+        self._made: list[str] = []
+
+    async def cluster(self, name: str, *, nodes: int = 0, **capacity: str) -> None:
+        """Add a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu.
+
+        With *nodes*, the cluster has so many of that capacity, else one.
+        """
+        amounts = {"nvidia.com/gpu" if key == "gpu" else key: value for key, value in capacity.items()}
+        allocatable = {"memory": "1Ti", "pods": "1000", **amounts}
+        told = {NODES: json.dumps([{"count": nodes, "allocatable": allocatable}])} if nodes else {}
+        head = {"name": name, "annotations": {ALLOCATABLE: json.dumps(allocatable), **told}}
+        spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
+        await self._create(
+            CLUSTERS.path, {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "metadata": head, "spec": spec}
+        )
+        # The first summary of a real Karmada may still show a member of that name from the test before.
+        async with asyncio.timeout(LIMIT_SECONDS):
+            cpus = parse_quantity("cpu", capacity["cpu"]) * (nodes or 1)
+            while await self.cpus(name) != cpus:  # noqa: ASYNC110 -- a status is polled
+                await asyncio.sleep(0.1)
+
+    async def cpus(self, name: str, amount: str = "allocatable") -> int | None:
+        """Return the CPUs that a cluster's summary shows as an *amount*, in thousandths."""
+        status = json.loads(await self.api.get(f"{CLUSTERS.path}/{name}")).get("status") or {}
+        cpus = (status.get("resourceSummary") or {}).get(amount, {}).get("cpu")
+        return None if cpus is None else parse_quantity("cpu", cpus)
+
+    async def queue(self, name: str, **spec: Any) -> None:
+        """Add a queue."""
+        head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
+        try:
+            await self._create(QUEUES.path, {**head, "spec": {"weight": 1, **spec}})
+        except Conflict:
+            if name != DEFAULT_QUEUE:
+                raise
+
+    async def close(self, queue: str) -> None:
+        """Set the queue's state to Closed."""
+        body = json.dumps({"status": {"state": "Closed"}}).encode()
+        await self.api.patch(f"{QUEUES.path}/{queue}/status", body, kind="merge")
+
+    async def priority_class(self, name: str, value: int) -> None:
+        """Add a PriorityClass."""
+        head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
+        await self._create(PRIORITY_CLASSES.path, {**head, "value": value})
+
+    async def policy(self, *, preserves: bool = False, **suspension: bool) -> None:
+        """Propagate all Volcano Jobs of the namespace, each to one cluster.
+
+        With *preserves* their pods stay in the clusters when the jobs are deleted.
+        """
+        spec: dict[str, Any] = {
+            "resourceSelectors": [{"apiVersion": JOBS.api_version, "kind": "Job"}],
+            "placement": {
+                "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"},
+                "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}],
+            },
+        }
+        if suspension:
+            spec["suspension"] = suspension
+        if preserves:
+            spec["preserveResourcesOnDeletion"] = True
+        head = {"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "jobs"}}
+        await self._create(POLICIES.format(self.namespace), {**head, "spec": spec})
+
+    async def job(self, name: str, queue: str, *, runtime: str = "1s", **more: Any) -> None:
+        """Submit a job; *cpu* for each of *replicas* pods, *gpu* under limits only, *minimum* for the gang."""
+        await self.manifest(job(name, queue, runtime=runtime, **more))
+
+    async def manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Submit any job."""
+        await self._create(self._jobs, manifest)
+
+    async def delete_job(self, name: str) -> None:
+        """Delete a job, as its tenant may."""
+        await self.api.delete(f"{self._jobs}/{name}")
+
+    @property
+    def _jobs(self) -> str:
+        return f"{JOBS.path.rpartition('/')[0]}/namespaces/{self.namespace}/jobs"
+
+    async def uid(self, name: str) -> str:
+        """Return the uid of a job's binding."""
+        raw = await self.api.get(RESOURCE_BINDINGS.item_path(self.namespace, f"{name}-job"))
+        uid: str = msgspec.json.decode(raw)["metadata"]["uid"]
+        return uid
+
+    async def _create(self, path: str, manifest: Mapping[str, Any]) -> None:
+        created = msgspec.json.decode(await self.api.create(path, msgspec.json.encode(manifest)))
+        self._made.append(f"{path}/{created['metadata']['name']}")
+
+    async def clear(self) -> None:
+        """Delete what was made and wait until no binding is left."""
+        for path in reversed(self._made):
+            if path == f"{QUEUES.path}/{DEFAULT_QUEUE}":
+                continue
+            try:
+                await self.api.delete(path)
+            except NotFound:
+                continue
+        await self.observer.until(lambda seen: not seen.now, "all bindings gone")
+        for path in self._made:
+            if path.startswith(CLUSTERS.path):
+                await self._gone(path)
+
+    async def _gone(self, path: str) -> None:
+        """Wait until something is gone: a real Karmada takes some time to let a cluster go."""
+        with suppress(NotFound):
+            async with asyncio.timeout(LIMIT_SECONDS):
+                while True:
+                    await self.api.get(path)
+                    await asyncio.sleep(0.1)
+
+
+def job(name: str, queue: str, *, runtime: str = "1s", **more: Any) -> dict[str, Any]:
+    """Return a Volcano Job of one task."""
+    resources: dict[str, Any] = {"requests": {"cpu": str(more.get("cpu", 1)), "memory": "1Gi"}}
+    if "gpu" in more:
+        resources["limits"] = {"nvidia.com/gpu": str(more["gpu"])}
+    container = {"name": "main", "image": "busybox", "resources": resources}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    replicas = more.get("replicas", 1)
+    spec: dict[str, Any] = {
+        "minAvailable": more.get("minimum", replicas),
+        "schedulerName": "volcano",
+        "queue": queue,
+        "tasks": [{"name": "main", "replicas": replicas, "template": template}],
+    }
+    if "priority" in more:
+        spec["priorityClassName"] = more["priority"]
+    head = {"name": name, "annotations": {RUNTIME: runtime}}
+    return {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": head, "spec": spec}
+
+
+@asynccontextmanager
+async def open_environment(api: Api, namespace: str) -> AsyncIterator[Environment]:
+    """Open an arena in *namespace*, watch it, and clear it at the end."""
+    observer = Observer(namespace)
+    informer = observer.informer(api)
+    task = asyncio.create_task(informer.run())
+    arena = Environment(api, namespace, observer)
+    try:
+        await informer.synced.wait()
+        yield arena
+        await arena.clear()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        # The watch's connection was cut off; its transport needs a turn of the loop to close.
+        await asyncio.sleep(0.05)

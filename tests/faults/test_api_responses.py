@@ -1,0 +1,163 @@
+"""F1 and F9: whatever the API server answers to a write, or fails to answer: nothing is lost, nothing too much."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from tests.rig.faults import Delay, DropReply, DropRequest, ErrorReply, Hold, writes
+from tests.rig.harness import Harness, open_harness
+from tests.rig.proxy import Call, Fault
+
+JOBS = 5
+ANSWERS = {
+    "409": lambda chosen: ErrorReply(chosen, 1, 409),
+    "422": lambda chosen: ErrorReply(chosen, 1, 422),
+    "403": lambda chosen: ErrorReply(chosen, 1, 403),
+    "404": lambda chosen: ErrorReply(chosen, 1, 404),
+    "429": lambda chosen: ErrorReply(chosen, 1, 429, retry_after=2),
+    "500": lambda chosen: ErrorReply(chosen, 1, 500),
+    "503": lambda chosen: ErrorReply(chosen, 1, 503, retry_after=1),
+    "504": lambda chosen: ErrorReply(chosen, 1, 504),
+    "request-lost": lambda chosen: DropRequest(chosen, 1),
+    "reply-lost": lambda chosen: DropReply(chosen, 1),
+    "late": lambda chosen: Delay(chosen, 1, seconds=2),
+}
+
+
+def of(name: str):
+    """Choose the writes of one job's binding."""
+    return lambda call: call.is_write and f"/{name}-job" in call.path
+
+
+async def room_for_four(stage: Harness, count: int) -> list[str]:
+    await stage.cast.queue("q", capability={"cpu": "4"})
+    await stage.cast.cluster("m1", cpu="9")
+    names = [f"j{number:02}" for number in range(count)]
+    for name in names:
+        await stage.cast.job(name, "q")
+    return names
+
+
+def pauses(calls: list[Call]) -> int:
+    """Return how often one binding was written to at most."""
+    counted = itertools.groupby(sorted(call.path for call in calls if call.is_write))
+    return max(len(list(group)) for _, group in counted)
+
+
+async def test_every_job_gets_over_an_answer_of_its_own(plane, tmp_path):
+    async with open_harness(plane, tmp_path) as stage:
+        names = await room_for_four(stage, len(ANSWERS))
+        for name, fault in zip(names, ANSWERS.values(), strict=True):
+            stage.proxy.add(fault(of(name)))
+        await stage.controller.start()
+        await stage.done(*names)
+        assert pauses(stage.proxy.calls) <= 2
+        await stage.quiet(seconds=0.5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_the_same_answer_to_everything_for_a_while_is_got_over(plane, tmp_path, answer):
+    async with open_harness(plane, tmp_path) as stage:
+        names = await room_for_four(stage, JOBS)
+        fault: Fault = ANSWERS[answer](writes)
+        fault.times = 6
+        stage.proxy.add(fault)
+        await stage.controller.start()
+        await stage.done(*names)
+        await stage.quiet()
+
+
+async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_path):
+    async with open_harness(plane, tmp_path) as stage:
+        await room_for_four(stage, 1)
+        stage.proxy.add(ErrorReply(writes, status=403, message="never on a Sunday"))
+        await stage.controller.start()
+        await stage.controller.says("patch rejected")
+        await stage.controller.says('"reason":"StartupBackoff"')
+        await stage.visible()
+        assert stage.proxy.writes <= 2
+        stage.proxy.heal()
+        await stage.done("j00")
+
+
+async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane, tmp_path):
+    async with open_harness(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="2")
+        await stage.cast.job("first", "q", cpu=2)
+        await stage.controller.start()
+        await stage.admitted("first")
+        before = stage.proxy.writes
+        stage.proxy.add(ErrorReply(of("first"), status=403, message="never on a Sunday"))
+        await stage.cast.phase("first", "Aborted")
+        await stage.controller.says("patch rejected")
+        await stage.history.until(lambda _: stage.proxy.writes > before, "a first try")
+        await asyncio.sleep(4)
+        assert 2 <= stage.proxy.writes - before <= 3
+        stage.proxy.heal()
+        await stage.until(lambda seen: seen["first"].paused, "it is taken back")
+
+
+@pytest.mark.long
+async def test_asked_to_come_back_later_it_does_so_and_lets_nobody_pass(plane, tmp_path):
+    async with open_harness(plane, tmp_path) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="2")
+        stage.proxy.add(ErrorReply(of("first"), 1, 429, retry_after=2))
+        await stage.controller.start()
+        await stage.cast.job("first", "q", cpu=2)
+        await stage.history.until(lambda _: stage.proxy.writes, "first write")
+        await stage.cast.job("second", "q", cpu=1)
+        await stage.done("first", "second")
+        order = [each.key[1] for each in stage.history.of("resourcebindings") if _resumed(each)]
+        assert order == ["first-job", "second-job"]
+
+
+def _resumed(change) -> bool:
+    before, after = ((state or {}).get("spec", {}).get("suspension") for state in (change.before, change.after))
+    return before == {"scheduling": True} and after == {"scheduling": False}
+
+
+@pytest.mark.long
+async def test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room(plane, tmp_path):
+    """Somebody of more importance comes meanwhile, and would take it."""
+    async with open_harness(plane, tmp_path, plays=False) as stage:
+        await stage.cast.priority_class("rig-high", 1000)
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="2")
+        held = Hold(of("first"), 1)
+        stage.proxy.add(held)
+        await stage.cast.job("first", "q", cpu=2)
+        await stage.controller.start()
+        await held.arrived.wait()
+        await stage.cast.job("second", "q", cpu=2, priority="rig-high")
+        await stage.controller.says("/second")
+        await stage.cast.merge(stage.cast.path("first"), {"metadata": {"labels": {"seen": "yes"}}})
+        await stage.quiet(seconds=0.5)
+        held.opened.set()
+        await stage.admitted("first")
+        await stage.visible()
+        assert stage.sights()["second"].paused
+
+
+@pytest.mark.long
+async def test_an_admission_whose_fate_is_unknown_keeps_its_room(plane, tmp_path):
+    """The reply is lost, and so is every look at it for a while: the room of one is not given to two."""
+    async with open_harness(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="2")
+        stage.proxy.add(DropReply(of("first"), 1))
+        unseen = ErrorReply(lambda call: call.method == "GET" and "/first-job" in call.path, status=503)
+        stage.proxy.add(unseen)
+        stage.proxy.add(ErrorReply(lambda call: call.is_watch and call.resource == "resourcebindings", status=503))
+        await stage.cast.job("first", "q", cpu=2)
+        await stage.controller.start()
+        await stage.admitted("first")
+        await stage.cast.job("second", "q", cpu=2)
+        await stage.controller.says("patch outcome unknown")
+        await stage.quiet()
+        stage.proxy.heal()
+        await stage.controller.says("workload admitted")
+        assert stage.sights()["second"].paused

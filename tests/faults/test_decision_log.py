@@ -1,0 +1,187 @@
+"""TC7: the journal of a controller on a real API server, judged again and held against what was written."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.decision_log.replay import RecordedDecision, ReplayResult, replay
+from tests.faults.test_preemption import borrowed, evicted, gone
+from tests.rig.binding_state import parse_binding
+from tests.rig.faults import Kill
+from tests.rig.harness import Harness, open_harness
+from tests.rig.scenarios import SCENARIOS, Scenario
+from tests.waiting import LIMIT_SECONDS
+
+NAMES = ("decisions.jsonl.2", "decisions.jsonl.1", "decisions.jsonl")
+
+
+def judged_again(folder: Path) -> tuple[list[ReplayResult], list[RecordedDecision]]:
+    """Return what comes of all the journals, the oldest first."""
+    found, passages = [], []
+    for path in (folder / name for name in NAMES if (folder / name).exists()):
+        with path.open("rb") as lines:
+            findings, decided = replay(lines)
+        assert findings.is_same, f"{path.name}: {findings.differences[:2]}"
+        found.append(findings)
+        passages += decided
+    return found, passages
+
+
+def of(passages: list[RecordedDecision], action: str) -> list[dict[str, Any]]:
+    return [each.fields for each in passages if each.fields["action"] == action]
+
+
+def written(stage: Harness) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield the uid, the time and the record of every admission that ever stood on a binding."""
+    for change in stage.history.of("resourcebindings"):
+        if change.after is None or change.key[0] != stage.cast.namespace:
+            continue
+        seen = parse_binding(change.after)
+        if seen.record.get("charge") and not seen.paused:
+            at = datetime.fromisoformat(seen.record["admittedAt"])
+            yield seen.uid, round(at.timestamp() * 1000), seen.record
+
+
+def agree(stage: Harness, passages: list[RecordedDecision]) -> int:
+    """Hold every record on a binding against the journal's; return how many there were."""
+    told = {(each["uid"], each["admittedAt"]): each for each in of(passages, "Admit")}
+    found = {(uid, at): record for uid, at, record in written(stage)}
+    for key, record in found.items():
+        decided = told[key]
+        assert record["queue"] == decided["queue"]
+        assert record["charge"] == decided["request"]
+        assert record["clusters"] == [each["name"] for each in decided["clusters"]]
+    return len(found)
+
+
+def text(path: Path) -> str:
+    return path.read_text()
+
+
+async def taken_down(stage: Harness, path: Path) -> None:
+    """Wait until the journal has all that stands on bindings: a kill loses what is not on the disk yet."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while True:
+            told = text(path)
+            if all(f'"admittedAt":{at}' in told for _, at, _ in written(stage)):
+                return
+            await asyncio.sleep(0.02)
+
+
+def journal(folder: Path) -> tuple[str | Path, ...]:
+    return "--decision-journal", folder / NAMES[-1]
+
+
+async def test_what_was_decided_before_and_after_a_kill_is_decided_again_and_is_what_was_written(plane, tmp_path):
+    path = tmp_path / NAMES[-1]
+    async with open_harness(plane, tmp_path, *journal(tmp_path)) as stage:
+        await stage.cast.queue("q", capability={"cpu": "2"})
+        await stage.cast.cluster("m1", cpu="9")
+        names = [f"j{number}" for number in range(8)]
+        for name in names[:4]:
+            await stage.cast.job(name, "q")
+        await stage.controller.start()
+        await stage.done(*names[:4])
+        await taken_down(stage, path)
+        stage.controller.kill()
+        for name in names[4:]:
+            await stage.cast.job(name, "q")
+        await stage.controller.start()
+        await stage.done(*names)
+        assert await stage.controller.metric("volcano_global_decision_journal_losses_total") == 0
+        await stage.controller.stop()
+        await stage.judged()
+        found, passages = judged_again(tmp_path)
+        assert agree(stage, passages) == len(names)
+    assert len(found) == 2
+    assert all(each.plans for each in found)
+    waits = of(passages, "Wait")
+    assert {each["reason"] for each in waits} >= {"QueueLimitReached"}
+    refused = next(each for each in waits if each["reason"] == "QueueLimitReached")
+    assert (refused["rule"], refused["of"]) == ("Q2", "queue q")
+    assert (refused["request"]["cpu"], refused["used"]["cpu"], refused["limit"]["cpu"]) == ("1", "2", "2")
+
+
+async def test_the_log_tells_the_same_of_each_decision_as_the_journal(plane, tmp_path):
+    async with open_harness(plane, tmp_path, *journal(tmp_path)) as stage:
+        await stage.cast.queue("q", capability={"cpu": "2"})
+        await stage.cast.cluster("m1", cpu="9")
+        names = [f"j{number}" for number in range(5)]
+        for name in names:
+            await stage.cast.job(name, "q")
+        await stage.controller.start()
+        await stage.done(*names)
+        await stage.controller.stop()
+        _, passages = judged_again(tmp_path)
+        lines = [json.loads(line) for line in stage.controller.part.output.splitlines() if line.startswith("{")]
+    told = [line for line in lines if line["event"] in {"decision made", "workload pending"}]
+    assert len(told) == len(passages) > len(names)
+    for passage, line in zip(passages, told, strict=True):
+        assert passage.fields.items() <= line.items()
+
+
+async def test_an_exchange_and_its_end_are_decided_again(plane, tmp_path):
+    async with borrowed(plane, tmp_path, *journal(tmp_path)) as stage:
+        await stage.cast.job("entitled", "lender", cpu=2)
+        victim = await evicted(stage)
+        await gone(stage, victim)
+        await stage.admitted("entitled")
+        await stage.controller.stop()
+        _, passages = judged_again(tmp_path)
+        assert agree(stage, passages) == 3
+    [left] = of(passages, "Evict")
+    assert (left["name"], left["reason"], left["rule"], left["of"]) == (
+        victim,
+        "Reclaimed",
+        "P1",
+        "entitlement of queue borrower",
+    )
+    entitled = [each for each in of(passages, "Admit") if each["name"] == "entitled"]
+    assert [(each["rule"], each["uid"]) for each in entitled] == [("P5", left["forWhom"])]
+
+
+async def killed_and_judged(plane, tmp_path, scenario: Scenario, n: int) -> None:
+    async with open_harness(plane, tmp_path, *journal(tmp_path)) as stage:
+        await scenario.before(stage)
+        kill = Kill(n, "after-unacknowledged", stage.controller.kill)
+        stage.proxy.add(kill)
+        await asyncio.to_thread(stage.controller.part.begin)
+        playing = asyncio.create_task(scenario.then(stage))
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await kill.struck.wait()
+        await stage.controller.start()
+        await playing
+        await scenario.finish(stage)
+        await stage.controller.stop()
+        found, passages = judged_again(tmp_path)
+    assert len(found) == 2
+    assert found[1].plans
+    assert of(passages, "Admit")
+
+
+@pytest.mark.parametrize("n", [2])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(each, id=each.name, marks=() if each.name in {"gangs", "again"} else pytest.mark.long)
+        for each in SCENARIOS
+    ],
+)
+async def test_the_journals_of_a_story_with_a_kill_are_decided_again(plane, tmp_path, scenario, n):
+    await killed_and_judged(plane, tmp_path, scenario, n)
+
+
+async def test_a_journal_that_cannot_be_written_holds_up_nothing(plane, tmp_path):
+    async with open_harness(plane, tmp_path, "--decision-journal", tmp_path / "missing" / "decisions.jsonl") as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="9")
+        await stage.cast.job("one", "q")
+        await stage.controller.start()
+        await stage.done("one")
+        await stage.controller.says("decision log interrupted")
+        assert await stage.controller.metric("volcano_global_decision_journal_losses_total") == 1

@@ -1,0 +1,190 @@
+"""F25, F26, F29 and F30: configuration, clock, files, memory and processor time as nobody wants them."""
+
+import asyncio
+import itertools
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from localup.managed_process import is_http_ready
+from tests.rig.binding_state import parse_binding
+from tests.rig.faults import ErrorReply
+from tests.rig.harness import Harness, open_harness
+from tests.rig.history import Change
+from tests.waiting import LIMIT_SECONDS
+
+GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
+
+
+async def prepared(stage: Harness, *names: str) -> None:
+    await stage.cast.queue("q", capability={"cpu": "1"})
+    await stage.cast.queue("other")
+    await stage.cast.cluster("m1", cpu="9")
+    for name in names:
+        await stage.cast.job(name, "q")
+
+
+async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane, tmp_path):
+    """F25: broken, unknown, in conflict with itself, gone; then good again."""
+    file = tmp_path / "admission.yaml"
+    file.write_text(f"{GOOD}tenants: [{{namespaces: ['*'], queues: [q]}}]\n")
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.05") as stage:
+        await prepared(stage)
+        await stage.cast.job("kept-out", "other")
+        await stage.controller.start()
+        for number, bad in enumerate(("{", f"{GOOD}defaultQueu: other\n", f"{GOOD}writes: {{inFlight: 0}}\n")):
+            file.write_text(bad)
+            await said(stage, "configuration", number + 1)
+            await stage.cast.job(f"j{number}", "q")
+            await stage.done(f"j{number}")
+        assert stage.sights()["kept-out"].paused
+        file.write_text(GOOD)
+        await stage.done("kept-out")
+        await stage.quiet(seconds=0.3)
+
+
+@pytest.mark.long
+async def test_a_configuration_that_changes_all_the_time_loses_nothing(plane, tmp_path):
+    """F25: every decision rests on one revision of it, whichever that is."""
+    file = tmp_path / "admission.yaml"
+    choices = (
+        f"{GOOD}queueOrder: FairShareFirst\nwrites: {{inFlight: 1}}\n",
+        f"{GOOD}tenantFairness: Namespace\ntenants: [{{namespaces: ['*'], queues: [q]}}]\n",
+        f"{GOOD}workloads: [{{apiVersion: apps/v1, kind: Deployment}}]\n",
+        GOOD,
+    )
+    file.write_text(GOOD)
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.02") as stage:
+        names = [f"j{number:02}" for number in range(20)]
+        await prepared(stage, *names)
+        await stage.controller.start()
+        for choice in itertools.islice(itertools.cycle(choices), 40):
+            file.write_text(choice)
+            await asyncio.sleep(0.1)
+        await stage.done(*names)
+        await stage.visible()
+        await stage.quiet(seconds=0.5)
+
+
+async def test_a_clock_that_jumps_to_and_fro_changes_no_order_and_no_waiting_time(plane, tmp_path):
+    """F26: by ten minutes every other second; jobs of one second go by name, and one that was refused comes again."""
+    jump = """
+import sys, time
+nanoseconds, began = time.time_ns, time.monotonic()
+def jumping(): return nanoseconds() + (600 * 10**9 if int(time.monotonic() - began) % 2 else -600 * 10**9)
+time.time_ns, time.time = jumping, lambda: jumping() / 10**9
+import runpy
+runpy.run_module("controller", run_name="__main__", alter_sys=True)
+"""
+    async with open_harness(plane, tmp_path) as stage:
+        names = [f"j{number}" for number in range(4)]
+        await prepared(stage, *reversed(names))
+        stage.proxy.add(ErrorReply(lambda call: call.is_write and "/j0-job" in call.path, times=1, status=403))
+        part = stage.controller.part
+        command = part._command
+        part._command = lambda: ["-c", jump, *command()[2:]]
+        await stage.controller.start()
+        await stage.done(*names)
+        born = {name: each["metadata"]["creationTimestamp"] for (_, name), each in stage.history.now["jobs"].items()}
+        gone = [change.key[1].removesuffix("-job") for change in stage.history.of("resourcebindings") if admits(change)]
+        assert sorted(gone) == names
+        later = [name for name in gone if name != "j0"]
+        assert later == sorted(later, key=lambda name: (born[name], name))
+        await stage.cast.job("j9", "q")
+        await stage.done("j9")
+        await stage.visible()
+
+
+def admits(change: Change) -> bool:
+    before, after = (parse_binding(each) if each else None for each in (change.before, change.after))
+    return after is not None and after.admitted and not (before and before.admitted)
+
+
+async def said(stage: Harness, word: str, times: int) -> None:
+    """Wait until the controller has complained so often."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while stage.controller.part.output.count('"level":"error"') < times:  # noqa: ASYNC110 -- a file
+            await asyncio.sleep(0.02)
+    assert word in stage.controller.part.output
+
+
+def limited(stage: Harness, shell: str) -> None:
+    """Start the first controller from now on through a shell that takes something away from it."""
+    part = stage.controller.part
+    command = part._command
+
+    def through() -> Sequence[str | Path]:
+        program = f"import os, sys, resource\n{shell}\nos.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+        return ["-c", program, *command()]
+
+    part._command = through
+
+
+LIMITS = {
+    "64-files": "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
+    "no-disk-for-logs": "fd = os.open('/dev/full', os.O_WRONLY); os.dup2(fd, 1); os.dup2(fd, 2)",
+    "closed-outputs": "os.close(1); os.close(2)",
+    "256-mib-of-memory": "resource.setrlimit(resource.RLIMIT_DATA, (2**28, 2**28))",
+    "1-gib-of-addresses": "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))",
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(name, marks=() if name == "no-disk-for-logs" else pytest.mark.long) for name in LIMITS],
+)
+async def test_with_next_to_nothing_it_still_does_its_work(plane, tmp_path, what):
+    """F29."""
+    async with open_harness(plane, tmp_path) as stage:
+        await prepared(stage, *(f"j{number}" for number in range(5)))
+        limited(stage, LIMITS[what])
+        await stage.controller.start()
+        for number in range(40):
+            await stage.cast.job(f"more-{number}", "other")
+        await stage.done(
+            *(f"j{number}" for number in range(5)), *(f"more-{number}" for number in range(40)), seconds=40
+        )
+        await stage.visible()
+
+
+async def starved(stage: Harness) -> None:
+    """Submit jobs until it has died of that, or answers its kubelet no more, which shoots it then."""
+    for number in range(1000):
+        await stage.cast.job(f"more-{number}", "other", cpu=1, replicas=2)
+        if not await asyncio.to_thread(is_http_ready, stage.controller.port, path="/healthz"):
+            stage.controller.kill()
+            return
+    raise AssertionError("it has had memory enough all along")
+
+
+@pytest.mark.long
+async def test_without_memory_it_dies_and_starts_clean(plane, tmp_path):
+    """F29: an end in the middle of anything is an end like any other."""
+    async with open_harness(plane, tmp_path) as stage:
+        await prepared(stage, "j0", "j1", "j2")
+        await stage.controller.start()
+        await stage.done("j0")
+        pid = stage.controller.part.pid
+        assert pid is not None
+        resource.prlimit(pid, resource.RLIMIT_AS, (2**20, 2**20))
+        await starved(stage)
+        await stage.controller.start()
+        await stage.done("j1", "j2", *(name for name in stage.sights() if name.startswith("more")))
+
+
+async def test_a_blocked_event_loop_is_told_and_got_over(plane, tmp_path):
+    """F30."""
+    async with open_harness(plane, tmp_path) as stage:
+        await prepared(stage, "j0")
+        await stage.controller.start()
+        await stage.done("j0")
+        stage.controller.part.freeze()
+        await asyncio.sleep(2.5)
+        stage.controller.part.thaw()
+        await stage.controller.says("event loop blocked")
+        late = await stage.controller.metric("volcano_global_event_loop_lag_seconds_sum")
+        assert late > 1
+        await stage.cast.job("j1", "q")
+        await stage.done("j1")

@@ -1,0 +1,54 @@
+"""The rig's observer beside a test that is not asynchronous: it reads the store on a thread of its own."""
+
+import asyncio
+import threading
+
+from localup.apply import wait_until
+from tests.rig import audit
+from tests.rig.history import followed, present
+from tests.rig.invariants import Evidence, violations
+
+#: What is asked here; the order among those who wait is asked where the members' news come at once.
+INVARIANTS = ("I1", "I2", "I3", "I7")
+
+
+class InvariantObserver:
+    """Follows the store of a control plane from now on, and judges what it saw."""
+
+    def __init__(self, plane):
+        self._plane = plane
+        self._history = None
+        self._reached = 0
+        self._asked = threading.Event()
+        self._told = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._follow()), name="judge", daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        wait_until(lambda: self._history, "history followed")
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join(30)
+
+    async def _follow(self):
+        url = self._plane.etcd.url
+        async with followed(url, self._plane.prefix, since=await present(url)) as history:
+            self._history = history
+            while not self._ended.is_set():
+                if self._asked.is_set():
+                    await history.reached(await present(url))
+                    self._asked.clear()
+                    self._told.set()
+                await asyncio.sleep(0.05)
+
+    def found(self):
+        """Return the violations of all that has happened so far."""
+        self._told.clear()
+        self._asked.set()
+        assert self._told.wait(30), "the observer lags behind"
+        changes = sorted((each for each in self._history.changes if each.kind), key=lambda each: each.revision)
+        evidence = Evidence(changes, audit.by_controller(self._plane.audit_log))
+        return [each for each in violations(evidence) if each.startswith(INVARIANTS)]

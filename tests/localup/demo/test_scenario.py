@@ -1,0 +1,85 @@
+import filecmp
+from pathlib import Path
+
+import pytest
+
+from controller.api.hyperjob_validation import hyperjob_violations
+from controller.api.hyperjobs import read_hyperjob
+from controller.engine.resources import fits
+from localup.apply import read_manifests
+from localup.demo.scenario import EXAMPLES, hyperjobs_by_name, jobs_by_name, scenario_steps, volcano_job
+from localup.demo.setup import limits, queues
+
+MANIFESTS = Path(__file__).parents[4] / "shared" / "manifests"
+
+
+@pytest.fixture(scope="module")
+def everybody():
+    return jobs_by_name(scenario_steps())
+
+
+def test_there_are_some_forty_jobs_with_names_of_their_own(everybody):
+    assert 40 <= len(everybody) <= 45
+    assert len(everybody) == sum(len(act.roles) for act in scenario_steps())
+
+
+def test_the_acts_follow_one_another_in_time():
+    begins = [act.begins for act in scenario_steps()]
+    assert begins == sorted(begins)
+
+
+@pytest.mark.parametrize("name", ["torchrun-gang.yaml", "mpi-gang.yaml", "hyperjob-conceptual.yaml"])
+def test_the_examples_are_the_users_files_unchanged(name):
+    if not MANIFESTS.is_dir():
+        pytest.skip("the users' manifests are not at hand")
+    assert filecmp.cmp(EXAMPLES / name, MANIFESTS / name, shallow=False)
+
+
+def test_the_examples_are_among_the_jobs_as_they_are(everybody):
+    assert everybody["ml/torchrun-gang"].manifest["spec"]["plugins"]["pytorch"]
+    assert "annotations" not in everybody["ml/mpi-gang"].manifest["metadata"]
+
+
+def test_gpus_that_stand_only_under_limits_are_asked_for(everybody):
+    assert everybody["ml/torchrun-gang"].demand == {"nvidia.com/gpu": 3000, "pods": 3000}
+
+
+def test_whoever_is_to_run_fits_a_cluster_and_his_queue(everybody):
+    for role in everybody.values():
+        if role.forever is None:
+            assert any(fits(role.demand, room) for room in limits().clusters.values()), role.name
+            ceiling = limits().queues[role.queue]
+            assert all(role.demand.get(name, 0) <= most for name, most in ceiling.items()), role.name
+
+
+def test_the_tenants_want_more_than_all_clusters_have(everybody):
+    wanted = sum(role.demand.get("cpu", 0) for role in everybody.values() if role.queue.startswith("team-"))
+    (policy,) = read_manifests(EXAMPLES / "policy.yaml")
+    reachable = policy["spec"]["placement"]["clusterAffinity"]["clusterNames"]
+    assert wanted > sum(limits().clusters[name]["cpu"] for name in reachable)
+
+
+def test_every_queue_that_is_named_exists(everybody):
+    named = {job.template_spec.queue for each in hyperjobs() for job in each.spec.replicated_jobs}
+    assert {role.queue for role in everybody.values()} | named == set(queues())
+
+
+def hyperjobs():
+    return [read_hyperjob(role.manifest) for role in hyperjobs_by_name(scenario_steps()).values()]
+
+
+def test_there_are_hyperjobs_of_both_spellings_and_all_can_be_split():
+    spellings = [each.resource.group for each in hyperjobs()]
+    assert sorted(spellings) == ["batch.volcano.sh", "batch.volcano.sh", "training.volcano.sh"]
+    assert [hyperjob_violations(each) for each in hyperjobs()] == [()] * 3
+
+
+def test_a_job_starts_with_all_its_pods_or_not_at_all(role):
+    assert role.gang == role.manifest["spec"]["tasks"][0]["replicas"]
+
+
+def test_a_priority_class_is_named_only_where_one_is_given():
+    plain = volcano_job("a/b", "q", pods=1, runtime="1s")
+    classed = volcano_job("a/b", "q", pods=1, runtime="1s", priority="high")
+    assert "priorityClassName" not in plain["spec"]
+    assert classed["spec"]["priorityClassName"] == "high"

@@ -1,0 +1,155 @@
+"""The switches of the stand-in: how they are told, and what they do to each decision."""
+
+import pytest
+
+from localup.karmada.binding_controller import retained_clusters, targets_of
+from localup.karmada.dependencies_distributor import dependencies_of, dependency_binding
+from localup.karmada.graceful_eviction_controller import unfinished_tasks
+from localup.karmada.placement import Reason, SchedulerOptions, place
+from localup.karmada.quirks import Quirks
+from localup.karmada.taints import NOT_READY, UNREACHABLE, evicted, tainted
+
+NOON = 1_800_000_000.0
+BEGUN = "2027-01-15T08:00:00Z"
+TASK = {"fromCluster": "m1", "purgeMode": "Gracefully", "creationTimestamp": BEGUN}
+
+
+def binding(*, clusters=(), tasks=(), health=None, generation=1, **spec):
+    items = [{"clusterName": name, "health": said} for name, said in (health or {}).items()]
+    return {
+        "metadata": {"name": "train-job", "namespace": "ml", "generation": generation},
+        "spec": {
+            "clusters": [{"name": name} for name in clusters],
+            "gracefulEvictionTasks": list(tasks),
+            "placement": {},
+            "resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train"},
+            **spec,
+        },
+        "status": {"schedulerObservedGeneration": 1, "aggregatedStatus": items},
+    }
+
+
+def cluster(name="m1", *, ready="True", taints=()):
+    enabled = [{"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job", "name": "jobs"}]}]
+    conditions = [{"type": "Ready", "status": ready}] if ready else []
+    status = {"conditions": conditions, "apiEnablements": enabled}
+    return {"metadata": {"name": name}, "spec": {"taints": list(taints)}, "status": status}
+
+
+def test_switches_are_told_by_name_and_times_as_durations():
+    told = Quirks.told(["leak=off", "summary-late=10s", "taint_eviction=on"])
+    assert told == Quirks(leak=False, summary_late=10, taint_eviction=True)
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        pytest.param("luck=off", "no behaviour 'luck'; there are leak,", id="unknown"),
+        pytest.param("leak=maybe", "leak: 'maybe' is neither on nor off", id="no-truth"),
+        pytest.param("pods-late=soon", "'soon' is no duration", id="no-duration"),
+    ],
+)
+def test_a_switch_that_cannot_be_read_is_refused(word, says):
+    with pytest.raises(ValueError, match=says):
+        Quirks.told([word])
+
+
+def test_a_new_eviction_task_is_dated():
+    new = {"fromCluster": "m1"}
+    assert unfinished_tasks(binding(tasks=[new]), timeout=600, now=NOON) == [{**new, "creationTimestamp": BEGUN}]
+
+
+@pytest.mark.parametrize(
+    ("more", "clusters", "health", "after", "stays"),
+    [
+        pytest.param({}, ["m2"], {}, 599, True, id="nothing-told-yet"),
+        pytest.param({}, ["m2"], {}, 601, False, id="timeout"),
+        pytest.param({"gracePeriodSeconds": 5}, ["m2"], {}, 6, False, id="own-grace"),
+        pytest.param({}, ["m2"], {"m2": "Unhealthy"}, 1, True, id="not-healthy-there"),
+        pytest.param({}, ["m2"], {"m2": "Healthy"}, 1, False, id="healthy-there"),
+        pytest.param({"suppressDeletion": True}, ["m2"], {"m2": "Healthy"}, 9999, True, id="suppressed"),
+        pytest.param({"suppressDeletion": False}, ["m2"], {}, 1, False, id="confirmed"),
+    ],
+)
+def test_an_eviction_task_stays_until_it_is_done(more, clusters, health, after, stays):
+    judged = binding(clusters=clusters, tasks=[TASK | more], health=health)
+    assert bool(unfinished_tasks(judged, timeout=600, now=NOON + after)) is stays
+
+
+def test_health_counts_only_once_the_scheduler_has_seen_the_binding():
+    judged = binding(clusters=["m2"], tasks=[TASK], health={"m2": "Healthy"}, generation=2)
+    assert unfinished_tasks(judged, timeout=600, now=NOON + 1) == [TASK]
+
+
+def test_works_stay_where_a_task_sees_them_out_and_not_where_it_purges_directly():
+    direct = TASK | {"fromCluster": "m3", "purgeMode": "Directly"}
+    assert retained_clusters(binding(clusters=["m2"], tasks=[TASK, direct])) == {"m1", "m2"}
+
+
+def test_what_is_needed_goes_where_those_go_that_need_it():
+    required = [
+        {"namespace": "ml", "name": name, "clusters": [{"name": where}]}
+        for name, where in {"a": "m1", "b": "m2"}.items()
+    ]
+    assert targets_of(binding(requiredBy=required)) == [{"name": "m1"}, {"name": "m2"}]
+
+
+@pytest.mark.parametrize(
+    ("ready", "has", "wanted"),
+    [
+        pytest.param(None, [], [NOT_READY], id="new"),
+        pytest.param("False", [], [NOT_READY], id="not-ready"),
+        pytest.param("Unknown", [NOT_READY], [UNREACHABLE], id="unreachable"),
+        pytest.param("True", [NOT_READY], [], id="ready"),
+    ],
+)
+def test_a_cluster_is_tainted_as_it_is_ready(ready, has, wanted):
+    own = {"key": "repair", "effect": "NoSchedule"}
+    told = tainted(cluster(ready=ready, taints=[own, *has]))
+    assert told["spec"]["taints"] == [own, *wanted]
+    assert tainted(told) is told
+
+
+def test_who_is_taken_out_leaves_a_task_once():
+    left = evicted(binding(clusters=["m1", "m2"]), "m1")["spec"]
+    task = {"fromCluster": "m1", "producer": "TaintManager", "purgeMode": "Gracefully", "reason": "TaintUntolerated"}
+    assert (left["clusters"], left["gracefulEvictionTasks"]) == ([{"name": "m2"}], [task])
+    assert evicted(binding(clusters=["m1"], tasks=[TASK]), "m1")["spec"]["gracefulEvictionTasks"] == [TASK]
+
+
+def test_without_the_habit_a_job_is_not_copied():
+    everywhere = [cluster("m1"), cluster("m2")]
+    assert [each["name"] for each in place(binding(), everywhere).targets] == ["m1", "m2"]
+    assert [each["name"] for each in place(binding(), everywhere, SchedulerOptions(copies=False)).targets] == ["m1"]
+
+
+def test_without_the_habit_only_the_first_affinity_is_tried():
+    terms = [{"affinityName": "a", "clusterNames": ["nowhere"]}, {"affinityName": "b", "clusterNames": ["m1"]}]
+    ordered = binding(placement={"clusterAffinities": terms})
+    assert place(ordered, [cluster()]).term == "b"
+    assert place(ordered, [cluster()], SchedulerOptions(affinity_terms=False)).reason is Reason.NO_CLUSTER_FIT
+
+
+def test_the_config_maps_that_pods_need_are_found_wherever_they_are_named():
+    container = {
+        "env": [
+            {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "one", "key": "a"}}},
+            {"name": "B", "value": "b"},
+        ],
+        "envFrom": [{"configMapRef": {"name": "two"}}, {"secretRef": {"name": "not-it"}}],
+    }
+    volumes = [
+        {"name": "v", "configMap": {"name": "three"}},
+        {"name": "p", "projected": {"sources": [{"configMap": {"name": "four"}}, {"secret": {"name": "not-it"}}]}},
+    ]
+    pod = {"initContainers": [{}], "containers": [container], "volumes": volumes}
+    assert dependencies_of({"spec": {"template": {"spec": pod}}}) == {"one", "two", "three", "four"}
+
+
+def test_what_is_needed_has_a_binding_without_a_placement():
+    needed = {"apiVersion": "v1", "kind": "ConfigMap"}
+    needed["metadata"] = {"name": "settings", "namespace": "ml", "uid": "u1", "resourceVersion": "7"}
+    made = dependency_binding(binding(clusters=["m1"]), needed)
+    assert made["metadata"]["name"] == "settings-configmap"
+    assert made["spec"]["requiredBy"] == [{"namespace": "ml", "name": "train-job", "clusters": [{"name": "m1"}]}]
+    assert {"placement", "suspension", "clusters"}.isdisjoint(made["spec"])

@@ -1,0 +1,191 @@
+"""I6: nobody is admitted to room that somebody before him in the order waits for and could have had.
+
+Judged from the store's history, and only where the order needs no shares: in
+one queue, and between queues of unlike priority. Whatever might excuse the
+controller does: news that it may not have had yet, what it decided at the same
+time, room that came free meanwhile, writes that were lost on their way.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tests.rig import requests
+from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.history import Change, Key
+from tests.rig.observed_usage import ROOT, ObservedUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An admission as it was stored, and when it had been decided, in seconds of the monotonic clock."""
+
+    revision: int
+    decided: float
+    seen: BindingState
+
+
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    """What somebody takes in each of his clusters, and of each queue above him."""
+
+    queues: Sequence[str]
+    clusters: Sequence[str]
+    asked: requests.Amounts
+
+    def of(self, resource: str, *, cluster: str = "", queue: str = "") -> Any:
+        there = self.clusters.count(cluster) if cluster else len(self.clusters) * (queue in self.queues)
+        return self.asked.get(resource, 0) * there
+
+
+@dataclass
+class AdmissionOrder:
+    """Who waits since when, and who came before whom."""
+
+    books: ObservedUsage
+    landings: Sequence[Admission]
+    classes: Mapping[str, int]
+    """The value of each PriorityClass."""
+    troubled: frozenset[str]
+    """Jobs of which a write was lost or refused on its way."""
+    patience: float
+    """For how long news may not have reached who decides, in seconds."""
+    _stirred: float = float("-inf")
+    """When a queue, a cluster or a class last became another."""
+    _since: dict[Key, float] = field(default_factory=dict)
+    """When each binding or its job last changed."""
+    _jobs: set[Key] = field(default_factory=set)
+    _classes: set[str] = field(default_factory=set)
+    """The PriorityClasses that are there."""
+    _ended: list[tuple[float, _Usage]] = field(default_factory=list)
+
+    def enter(self, change: Change, *, before: BindingState | None) -> None:
+        """Take *change* in, before the books do; *before* is the binding as it was."""
+        if change.kind in {"queues", "clusters", "priorityclasses"}:
+            self._stirred = change.at
+            if change.kind == "priorityclasses":
+                (self._classes.discard if change.after is None else self._classes.add)(change.key[1])
+        elif change.kind == "jobs":
+            (self._jobs.discard if change.after is None else self._jobs.add)(change.key)
+            self._since[change.key] = change.at
+        elif change.kind == "resourcebindings":
+            now = parse_binding(change.after) if change.after is not None else None
+            self._since.update({each.job: change.at for each in (before, now) if each is not None})
+            if before is not None and before.holds and (now is None or not now.holds):
+                self._ended.append((change.at, self._hold(before, change.at)))
+
+    def overtaken(self, change: Change, after: BindingState) -> Iterator[str]:
+        """Yield a sentence for each who should have had what *after* was just given."""
+        ours = next((each for each in self.landings if each.revision == change.revision), None)
+        horizon = min(ours.decided if ours else change.at, change.at) - self.patience
+        if ours is None or self._stirred > horizon or self._is_excused(after):
+            return
+        at = change.at
+        taken = {each.uid: self._hold(each, at) for each in self.books.holders() if each.uid != after.uid}
+        later = (each for each in self.landings if each.revision > ours.revision and each.decided <= ours.decided)
+        taken.update({each.seen.uid: self._hold(each.seen, at) for each in later})
+        gone = self._perhaps_held(after, [*taken.values()], horizon, at)
+        for each in self._waiting(after, horizon, at):
+            beside = [*gone, *(hold for uid, hold in taken.items() if uid != each.uid)]
+            if self._fits(each, beside, at) and not self._fits(each, [*beside, self._hold(after, at)], at):
+                where = f"at {change.revision} {'/'.join(change.key)}"
+                yield f"I6 {where} was given what {'/'.join(each.job)} waited for, who comes before it"
+
+    def _perhaps_held(self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float) -> list[_Usage]:
+        """Return what has ended and may have counted as held all the same: as much as *after* fitted beside."""
+        recent = [hold for ended, hold in sorted(self._ended, key=lambda each: each[0]) if ended > horizon]
+        while recent and not self._fits(after, [*taken, *recent], at):
+            recent.pop(0)
+        return recent
+
+    def _is_excused(self, after: BindingState) -> bool:
+        lost = {each.job[1] for each in self.books.bindings.values() if each.paused} | {after.job[1]}
+        return bool(self.troubled & lost)
+
+    def _waiting(self, after: BindingState, horizon: float, at: float) -> list[BindingState]:
+        """Return who has waited in an open queue since *horizon* and comes before *after*."""
+        before: dict[str, bool] = {}
+        found = []
+        for each in self.books.bindings.values():
+            is_free = each.gated and each.paused and each.claimed and not (each.leaving or each.clusters or each.record)
+            if not is_free or each.job not in self._jobs or self._since.get(each.job, at) >= horizon:
+                continue
+            queue = self.books.queue(each)
+            if queue not in before:
+                before[queue] = self._is_before(queue, self.books.queue(after), at) and self._takes(queue, at)
+            is_first = queue != self.books.queue(after) or self._key(each) < self._key(after)
+            if before[queue] and is_first and self._is_alone(each):
+                found.append(each)
+        return sorted(found, key=lambda each: each.job)
+
+    def _is_alone(self, waiting: BindingState) -> bool:
+        """Say whether it waits for no other part of a HyperJob, and is not on its way out."""
+        meta = self.books.jobs[waiting.job]["metadata"]
+        return "deletionTimestamp" not in meta and not meta.get("ownerReferences")
+
+    def _takes(self, queue: str, at: float) -> bool:
+        """Say whether *queue* is an open leaf of an unbroken tree in which nothing is reserved."""
+        *path, root = self.books.path(queue, at)
+        parents = {self.books.path(name, at)[1] for name in self.books.queues(at) if name != ROOT}
+        return (
+            root == ROOT
+            and queue not in parents
+            and all(self.books.is_open(name, at) for name in path)
+            and not any(each["spec"].get("guarantee") for each in self.books.queues(at).values())
+        )
+
+    def _is_before(self, queue: str, other: str, at: float) -> bool:
+        """Say whether *queue* comes before *other* whatever their shares, or is the same."""
+        queues = self.books.queues(at)
+        first, second = (queues.get(name, {}).get("spec", {}).get("priority", 0) for name in (queue, other))
+        return queue == other or first > second
+
+    def _key(self, binding: BindingState) -> tuple[int, str, Key]:
+        job = self.books.jobs.get(binding.job, {"metadata": {}, "spec": {}})
+        name = job["spec"].get("priorityClassName", "")
+        value = self.classes.get(name, 0) if name in self._classes else 0
+        return -value, job["metadata"].get("creationTimestamp", ""), binding.job
+
+    def _hold(self, binding: BindingState, at: float) -> _Usage:
+        asked = self.books.charges.get(binding.uid) or self.books.demand(binding)
+        grown = self.books.demand(binding)
+        most = {name: max(asked.get(name, 0), grown.get(name, 0)) for name in {*asked, *grown}}
+        return _Usage(self.books.path(self.books.queue(binding), at), binding.clusters, most)
+
+    def _fits(self, waiting: BindingState, taken: Iterable[_Usage], at: float) -> bool:
+        held = list(taken)
+        for queue in self.books.path(self.books.queue(waiting), at):
+            for resource, asked in self.books.demand(waiting).items():
+                used = sum(hold.of(resource, queue=queue) for hold in held)
+                if (resource != "pods" or queue == ROOT) and used + asked > self.books.ceiling(queue, resource, at):
+                    return False
+        gang = self.books.gang(waiting).items()
+        return any(
+            all(
+                sum(hold.of(resource, cluster=cluster) for hold in held) + asked
+                <= self.books.room(cluster, resource, at)
+                for resource, asked in gang
+            )
+            for cluster in self.books.clusters()
+        )
+
+
+def find_admissions(changes: Iterable[Change], offset: float) -> list[Admission]:
+    """Return all admissions of *changes*; *offset* is the time of day at the monotonic clock's zero."""
+    found = []
+    for change in changes:
+        if change.kind != "resourcebindings" or change.after is None:
+            continue
+        before = parse_binding(change.before) if change.before is not None else None
+        after = parse_binding(change.after)
+        if after.admitted and after.holds and (before is None or not before.admitted or before.uid != after.uid):
+            found.append(Admission(change.revision, _decided(after, offset, change.at), after))
+    return found
+
+
+def _decided(admitted: BindingState, offset: float, at: float) -> float:
+    try:
+        return datetime.fromisoformat(admitted.record["admittedAt"]).timestamp() - offset
+    except (KeyError, TypeError, ValueError):
+        return at

@@ -1,0 +1,175 @@
+"""Karmada's and the members' part in a fault scenario: the fewest writes that make the controller act.
+
+Bindings come as the detector makes them and the webhook leaves them. Once one
+is admitted, it runs, and then is over, if its job may end.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.kube import Api, ApiError, NotFound
+from tests.benchmarks import seed
+from tests.clusters import with_models
+from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.history import History
+
+ENDLESS = "rig/endless"
+
+
+class FakeKarmada:
+    """Who acts on the control plane beside the controller, in one namespace."""
+
+    def __init__(self, api: Api, history: History, namespace: str) -> None:
+        self.api = api
+        self.history = history
+        self.namespace = namespace
+        self.classes: dict[str, int] = {}
+        """The values of the PriorityClasses that were made here."""
+        self._played: dict[str, str] = {}
+
+    # -- what there is ----------------------------------------------------
+
+    async def cluster(self, name: str, **capacity: str) -> None:
+        """Let a ready cluster be there."""
+        spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
+        await self.create(
+            CLUSTERS.path, {**_head(CLUSTERS.api_version, "Cluster", name, labels={"rig/site": name}), "spec": spec}
+        )
+        await self.summarize(name, **capacity)
+
+    async def summarize(self, name: str, *, ready: str = "True", **capacity: str) -> None:
+        """Let the cluster tell what it has, and how it is."""
+        status: dict[str, Any] = {
+            "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": "Job", "name": "jobs"}]}],
+            "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        }
+        if capacity:
+            status["resourceSummary"] = {"allocatable": {"memory": "1Ti", "pods": "1000", **capacity}}
+            status = with_models({"status": status})["status"]
+        await self.merge(f"{CLUSTERS.path}/{name}/status", {"status": status})
+
+    async def queue(self, name: str, **spec: Any) -> None:
+        """Let a queue be there."""
+        await self.create(QUEUES.path, {**_head(QUEUES.api_version, "Queue", name), "spec": {"weight": 1, **spec}})
+
+    async def priority_class(self, name: str, value: int) -> None:
+        """Let a PriorityClass be there."""
+        self.classes[name] = value
+        await self.create(
+            PRIORITY_CLASSES.path, {**_head(PRIORITY_CLASSES.api_version, "PriorityClass", name), "value": value}
+        )
+
+    async def job(self, name: str, queue: str, **more: Any) -> None:
+        """Submit a job; its binding comes at once."""
+        await self.bind(name, await self.template(name, queue, **more))
+
+    async def submit(self, manifest: dict[str, Any]) -> None:
+        """Submit any job; its binding comes at once."""
+        made = await self.create(self.folder("jobs"), manifest)
+        await self.bind(made["metadata"]["name"], made["metadata"]["uid"])
+
+    def folder(self, plural: str) -> str:
+        """Return where the jobs, or the bindings, of the namespace are."""
+        kind = {"jobs": JOBS, "resourcebindings": RESOURCE_BINDINGS}[plural]
+        return kind.item_path(self.namespace, "").rstrip("/")
+
+    async def template(self, name: str, queue: str, **more: Any) -> str:
+        """Submit a job alone; return its uid."""
+        made = await self.create(self.folder("jobs"), job(name, queue, **more))
+        return str(made["metadata"]["uid"])
+
+    async def bind(self, name: str, uid: str, **spec: Any) -> str:
+        """Make the paused binding of a job; return its uid."""
+        bound = seed.binding(self.namespace, name, uid)
+        bound["spec"]["placement"]["clusterAffinity"] = {}
+        bound["spec"] |= spec
+        made = await self.create(self.folder("resourcebindings"), bound)
+        return str(made["metadata"]["uid"])
+
+    # -- what happens -----------------------------------------------------
+
+    async def phase(self, name: str, phase: str, *, clusters: Iterable[str] = ()) -> None:
+        """Let the members tell how far a job is."""
+        binding = self.history.now["resourcebindings"][self.namespace, f"{name}-job"]
+        told = [
+            {"clusterName": cluster, "applied": True, "status": {"state": {"phase": phase}}}
+            for cluster in (clusters or parse_binding(binding).clusters)
+        ]
+        await self.merge(f"{self.path(name)}/status", {"status": {"aggregatedStatus": told}})
+
+    async def delete(self, path: str) -> None:
+        """Delete an object, if it is there."""
+        try:
+            await self.api.delete(path)
+        except NotFound:
+            return
+
+    def path(self, name: str) -> str:
+        """Return where the binding of a job is."""
+        return RESOURCE_BINDINGS.item_path(self.namespace, f"{name}-job")
+
+    async def create(self, path: str, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Create one object; return it."""
+        made: dict[str, Any] = json.loads(await self.api.create(path, json.dumps(manifest).encode()))
+        return made
+
+    async def merge(self, path: str, patch: dict[str, Any]) -> None:
+        """Change one object."""
+        await self.api.patch(path, json.dumps(patch).encode(), kind="merge")
+
+    # -- what goes on by itself -------------------------------------------
+
+    async def play(self) -> None:
+        """Run what is admitted, and end what may end, until cancelled; an outage is waited for."""
+        while True:
+            seen = self.history.revision
+            if all([await self._advance(binding) for binding in self._admitted()]):
+                await self.history.until(lambda now, seen=seen: now.revision > seen, "anything", seconds=3600)
+            else:
+                await asyncio.sleep(0.1)
+
+    def _admitted(self) -> list[BindingState]:
+        found = self.history.now.get("resourcebindings", {})
+        sights = [parse_binding(binding) for (namespace, _), binding in found.items() if namespace == self.namespace]
+        return [each for each in sights if each.admitted and each.clusters and not each.over]
+
+    async def _advance(self, binding: BindingState) -> bool:
+        """Tell the next phase of one; say whether nothing stood in the way."""
+        template = self.history.now.get("jobs", {}).get(binding.job, {})
+        endless = ENDLESS in template.get("metadata", {}).get("annotations", {})
+        played = self._played.get(binding.uid, "")
+        phase = "Completed" if played and not endless else "Running"
+        if phase == played:
+            return True
+        try:
+            await self.phase(binding.job[1], phase)
+        except (NotFound, KeyError):
+            return True  # Deleted meanwhile.
+        except ApiError:
+            return False
+        self._played[binding.uid] = phase
+        return True
+
+
+def job(name: str, queue: str, **more: Any) -> dict[str, Any]:
+    """Return a job of one task: *cpu* for each of *replicas* pods; *endless* ones run for ever."""
+    requests = {"cpu": str(more.get("cpu", 1)), "memory": "1Gi"}
+    container = {"name": "main", "image": "busybox", "resources": {"requests": requests}}
+    replicas = more.get("replicas", 1)
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec: dict[str, Any] = {
+        "minAvailable": more.get("minimum", replicas),
+        "tasks": [{"name": "main", "replicas": replicas, "template": template}],
+        **({"queue": queue} if queue else {}),
+    }
+    if "priority" in more:
+        spec["priorityClassName"] = more["priority"]
+    annotations = {ENDLESS: "yes"} if more.get("endless") else {}
+    return {**_head(JOBS.api_version, "Job", name, annotations=annotations), "spec": spec}
+
+
+def _head(version: str, kind: str, name: str, **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}}

@@ -1,0 +1,323 @@
+"""One scenario with one controller behind a proxy, and the judge's questions at the end."""
+
+import asyncio
+import contextlib
+import itertools
+import re
+import urllib.request
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from controller.api.keys import CLUSTERS, LEASES, PRIORITY_CLASSES, QUEUES
+from controller.decision_log.replay import replay
+from controller.kube import Api, NotFound
+from localup import ports
+from localup.controlplane import ControlPlane
+from localup.credentials import issue
+from localup.managed_process import ManagedProcess, is_http_ready
+from tests.rig import audit
+from tests.rig.background import run_in_background
+from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.fake_karmada import FakeKarmada
+from tests.rig.history import History, followed, present
+from tests.rig.invariants import Evidence, violations
+from tests.rig.proxy import Call, Proxy, open_proxy, proxied_kubeconfig
+from tests.waiting import LIMIT_SECONDS
+
+#: How long news may take to reach a controller: with nothing in the way, and where its watches were tampered with.
+PATIENCE, LONG_PATIENCE = 1.0, 10.0
+_EVER = datetime.min.replace(tzinfo=UTC)
+LEASE = LEASES.item_path("karmada-system", "volcano-global-controller")
+#: Short times, in proportion: a lease outlives its holder's last write.
+SHORT_INTERVALS = (
+    *("--write-seconds", "1", "--grace-seconds", "0.5", "--connect-seconds", "1", "--read-seconds", "3"),
+    *("--lease-seconds", "6", "--renew-seconds", "3", "--retry-seconds", "0.3"),
+    *("--page-seconds", "5", "--watch-seconds", "4", "--silence-seconds", "6", "--fresh-seconds", "8"),
+)
+
+
+@dataclass
+class ControllerInstance:
+    """A controller of its own behind a proxy of its own."""
+
+    part: ManagedProcess
+    proxy: Proxy
+    port: int
+    journal: Path
+    """Where it takes its decisions down, unless it is told another place."""
+
+    async def start(self) -> None:
+        """Start it, and return when it is ready."""
+        await asyncio.to_thread(self.part.start)
+
+    async def begin(self) -> None:
+        """Start it, and wait for nothing."""
+        await asyncio.to_thread(self.part.begin)
+
+    async def stop(self) -> None:
+        """Ask it to end, and wait for that."""
+        await asyncio.to_thread(self.part.stop)
+
+    def kill(self) -> None:
+        """Shoot it."""
+        self.part.kill()
+
+    def differences(self) -> list[str]:
+        """Return what of its journals would be decided otherwise now (TC7)."""
+        found = []
+        for path in sorted(self.journal.parent.glob(f"{self.journal.name}*")):
+            with path.open("rb") as lines:
+                findings, _ = replay(lines)
+            if not findings.is_same:
+                found.append(f"TC7 {path.name}: {findings.differences[:1] or findings.altered_before}")
+        return found
+
+    async def page(self, path: str) -> str:
+        """Return what it shows at *path*."""
+        return await asyncio.to_thread(_fetch, f"http://127.0.0.1:{self.port}{path}")
+
+    async def metric(self, name: str) -> float:
+        """Return the sum of a metric over its labels."""
+        found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", await self.page("/metrics"), re.MULTILINE)
+        return sum(map(float, found))
+
+    async def says(self, text: str, *, seconds: float = LIMIT_SECONDS) -> None:
+        """Wait until it has logged *text* since its last start."""
+        try:
+            async with asyncio.timeout(seconds):
+                while text not in self.part.output:  # noqa: ASYNC110 -- a file gives no event
+                    await asyncio.sleep(0.02)
+        except TimeoutError as error:
+            raise AssertionError(f"it did not say {text!r}; it said:\n{self.part.output[-3000:]}") from error
+
+
+@dataclass
+class Harness:
+    """A control plane, its history, those who act on it, and the controllers."""
+
+    plane: ControlPlane
+    history: History
+    cast: FakeKarmada
+    folder: Path
+    stack: AsyncExitStack
+    """What ends when the stage does."""
+    controllers: list[ControllerInstance] = field(default_factory=list)
+    default_queue: str = "default"
+    slipped: set[str] = field(default_factory=set)
+    stamps: set[tuple[str, ...]] = field(default_factory=set)
+    came_back_at: datetime = _EVER
+    logged: int = 0
+    """How much the audit log said before."""
+
+    @property
+    def controller(self) -> ControllerInstance:
+        """The first controller."""
+        return self.controllers[0]
+
+    @property
+    def proxy(self) -> Proxy:
+        """What stands before the first controller."""
+        return self.controllers[0].proxy
+
+    def sights(self) -> Mapping[str, BindingState]:
+        """Return the bindings as they are now, by job."""
+        found = [parse_binding(each) for each in self.history.now.get("resourcebindings", {}).values()]
+        return {each.job[1]: each for each in found if each.job[0] == self.cast.namespace}
+
+    async def until(
+        self, question: Callable[[Mapping[str, BindingState]], bool], what: str, *, seconds: float = LIMIT_SECONDS
+    ) -> None:
+        """Wait until the bindings are as they should be (I4); the error shows how they are."""
+        try:
+            await self.history.until(lambda _: question(self.sights()), what, seconds=seconds)
+        except AssertionError as error:
+            stood = {name: _word(each) for name, each in sorted(self.sights().items())}
+            logs = "\n".join(each.part.output[-4000:] for each in self.controllers)
+            raise AssertionError(f"{error}; now {stood}; found so far {self.found()}\n{logs}") from error
+
+    async def done(self, *names: str, seconds: float = LIMIT_SECONDS) -> None:
+        """Wait until these jobs are over."""
+        await self.until(
+            lambda seen: all(name in seen and seen[name].over for name in names), f"{names} done", seconds=seconds
+        )
+
+    async def admitted(self, *names: str, seconds: float = LIMIT_SECONDS) -> None:
+        """Wait until these jobs are admitted."""
+        await self.until(
+            lambda seen: all(name in seen and seen[name].admitted for name in names),
+            f"{names} admitted",
+            seconds=seconds,
+        )
+
+    async def proxied(self, chosen: Callable[[Call], bool], *, seconds: float = LIMIT_SECONDS) -> None:
+        """Wait until the first controller has made a call of that sort."""
+        async with asyncio.timeout(seconds):
+            while not self.proxy.count(chosen):  # noqa: ASYNC110 -- whom it is called by gives no event
+                await asyncio.sleep(0.02)
+
+    def requests(self) -> list[audit.Request]:
+        """Return the controllers' writes of this scenario."""
+        found = audit.by_controller(self.plane.audit_log, since=self.logged)
+        return [each for each in found if each.namespace == self.cast.namespace and each.at >= self.came_back_at]
+
+    def _troubled(self) -> frozenset[str]:
+        """Return the jobs of which more writes were sent than the server carried out."""
+        sent = Counter(call.job for each in self.controllers for call in each.proxy.calls if call.is_write)
+        sent.subtract(request.name.removesuffix("-job") for request in self.requests() if request.done)
+        return frozenset(job for job, lost in sent.items() if lost > 0)
+
+    def found(self) -> list[str]:
+        """Return what the judge has to say so far."""
+        changes = sorted((each for each in self.history.changes if each.kind), key=lambda each: each.revision)
+        return violations(
+            Evidence(
+                changes,
+                self.requests(),
+                default_queue=self.default_queue,
+                slipped=frozenset(self.slipped),
+                stamps=frozenset(self.stamps),
+                classes=self.cast.classes,
+                troubled=self._troubled(),
+                patience=PATIENCE if not any(each.proxy.spoiled for each in self.controllers) else LONG_PATIENCE,
+            )
+        )
+
+    async def judged(self) -> None:
+        """Let the history be complete, and judge it."""
+        await self.history.reached(await present(self.plane.etcd.url))
+        found = self.found()
+        if found:
+            raise AssertionError("\n".join(found))
+
+    async def visible(self, *, seconds: float = LIMIT_SECONDS) -> None:
+        """Wait until everyone who waits has a reason (I8), as the page of the leader says."""
+        await self.history.reached(await present(self.plane.etcd.url))
+        told, wanted = -1.0, 0
+        try:
+            async with asyncio.timeout(seconds):
+                while told != wanted:
+                    wanted = sum(1 for each in self.sights().values() if each.gated and each.paused and not each.over)
+                    told = await self.controller.metric("volcano_global_waiting_reasons")
+                    await asyncio.sleep(0.02)
+        except TimeoutError as error:
+            raise AssertionError(f"I8 {wanted} wait, and {told} have a reason") from error
+
+    async def quiet(self, *, seconds: float = 1.5) -> None:
+        """Look on for a while: who has nothing to do writes nothing (I7)."""
+        # The audit log may still lack a line of what was done before.
+        begun, before = datetime.now(UTC), self.proxy.writes
+        await asyncio.sleep(seconds)
+        late = [each for each in self.requests() if each.at > begun]
+        assert (late, self.proxy.writes) == ([], before), "I7 a quiet system was written to"
+
+    async def reborn(self) -> None:
+        """Read the history from now on of a store that is put back into the past; the one before is judged already."""
+        self.came_back_at = datetime.now(UTC)
+        self.history = self.cast.history = await self.stack.enter_async_context(
+            followed(self.plane.etcd.url, self.plane.prefix)
+        )
+
+    async def clear(self) -> None:
+        """Delete all that was made."""
+        api = self.cast.api
+        for path in (
+            self.cast.folder("resourcebindings"),
+            self.cast.folder("jobs"),
+            QUEUES.path,
+            CLUSTERS.path,
+        ):
+            await api.delete(path)
+        for _, name in tuple(self.history.now.get("priorityclasses", ())):
+            if not name.startswith("system-"):
+                await self.cast.delete(f"{PRIORITY_CLASSES.path}/{name}")
+
+
+def controller_process(plane: ControlPlane, *, name: str, port: int, flags: Sequence[str | Path]) -> ManagedProcess:
+    """Return a controller that is not started yet; *flags* say how it reaches the API server."""
+    address, identity = ("--host", "127.0.0.1", "--port", str(port)), ("--identity", name)
+    return ManagedProcess(
+        name,
+        plane.folder / f"{name}-{port}.log",
+        command=lambda: ["-m", "controller", *address, *SHORT_INTERVALS, *identity, *flags],
+        is_ready=lambda: is_http_ready(port),
+    )
+
+
+@asynccontextmanager
+async def controller_instance(
+    plane: ControlPlane, folder: Path, *flags: str | Path, name: str = "first"
+) -> AsyncIterator[ControllerInstance]:
+    """Give a controller behind a proxy, not started yet; it ends with the block."""
+    keys = folder / f"keys-{name}-{uuid.uuid4().hex[:6]}"
+    keys.mkdir()
+    credentials = issue(keys)
+    certificate, key = keys / "apiserver.crt", keys / "apiserver.key"
+    port = ports.claim()
+    async with open_proxy(plane.url, ca=plane.ca, certificate=certificate, key=key) as proxy:
+        users = {"--kubeconfig": "controller", "--hyperjob-kubeconfig": "hyperjobs"}
+        ways = [
+            (
+                flag,
+                proxied_kubeconfig(proxy, plane.kubeconfig(f"volcano-global-{user}"), ca=credentials.ca, folder=keys),
+            )
+            for flag, user in users.items()
+        ]
+        journal = keys / "decisions.jsonl"
+        own = (*itertools.chain(*ways), "--decision-journal", journal)
+        made = ControllerInstance(
+            controller_process(plane, name=name, port=port, flags=[*own, *flags]), proxy, port, journal
+        )
+        try:
+            yield made
+        finally:
+            await asyncio.to_thread(made.part.kill)
+            ports.release(port)
+
+
+@asynccontextmanager
+async def open_harness(
+    plane: ControlPlane, folder: Path, *flags: str | Path, controllers: int = 1, plays: bool = True
+) -> AsyncIterator[Harness]:
+    """Open a stage; what is not judged at its end is judged here."""
+    namespace = f"rig-{uuid.uuid4().hex[:8]}"
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(Api.connect(plane.kubeconfig("admin")))
+        since = await present(plane.etcd.url)
+        history = await stack.enter_async_context(followed(plane.etcd.url, plane.prefix, since=since))
+        await api.create("/api/v1/namespaces", b'{"metadata": {"name": "%s"}}' % namespace.encode())
+        await _delete(api, LEASE)
+        cast, logged = FakeKarmada(api, history, namespace), audit.size(plane.audit_log)
+        stage = Harness(plane, history, cast, folder, stack, logged=logged)
+        for number in range(controllers):
+            made = controller_instance(plane, folder, *flags, name=f"controller-{number}")
+            stage.controllers.append(await stack.enter_async_context(made))
+        try:
+            async with run_in_background(*([stage.cast.play()] if plays else [])):
+                yield stage
+                await stage.judged()
+        finally:
+            for each in stage.controllers:
+                each.kill()
+            await stage.clear()
+        if found := [what for each in stage.controllers for what in each.differences()]:
+            raise AssertionError("\n".join(found))
+
+
+async def _delete(api: Api, path: str) -> None:
+    with contextlib.suppress(NotFound):
+        await api.delete(path)
+
+
+def _fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read().decode()
+
+
+def _word(seen: BindingState) -> str:
+    stands = "over" if seen.over else "admitted" if seen.admitted else "paused" if seen.paused else "loose"
+    return f"{stands} on {','.join(seen.clusters)}" if seen.clusters else stands

@@ -1,0 +1,77 @@
+"""I5: a HyperJob's Jobs are what its split says, one for each part, and none is made once it is over.
+
+It reads the store's history; whose a Job is says its controlling owner.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from controller.api.keys import PART_ANNOTATION
+from tests.rig.history import Change, Key
+
+_OVER = {"Completed", "Failed"}
+
+
+class HyperJobChecker:
+    """The HyperJobs and their Jobs as the history goes by."""
+
+    def __init__(self) -> None:
+        self.hyperjobs: dict[str, dict[str, Any]] = {}
+        """By uid."""
+        self.jobs: dict[Key, dict[str, Any]] = {}
+
+    def enter(self, change: Change) -> Iterator[str]:
+        """Take *change* in; yield what it violates."""
+        if change.kind == "hyperjobs":
+            gone, there = change.before, change.after
+            if gone is not None:
+                self.hyperjobs.pop(gone["metadata"]["uid"], None)
+            if there is not None:
+                self.hyperjobs[there["metadata"]["uid"]] = there
+        elif change.kind == "jobs":
+            yield from self._enter_job(change)
+
+    def _enter_job(self, change: Change) -> Iterator[str]:
+        job = change.after
+        self.jobs.pop(change.key, None)
+        if not job:
+            return  # gone, or a batch Job, which is stored in another form
+        self.jobs[change.key] = job
+        owner = _owner(job)
+        family = self.hyperjobs.get(owner)
+        if family is None or change.before is not None:
+            return
+        path = "/".join(change.key)
+        if family.get("status", {}).get("phase") in _OVER:
+            yield f"{change.revision}: Job {path} was made although its HyperJob is {family['status']['phase']}"
+        twins = [
+            each for key, each in self.jobs.items() if key != change.key and _place(each) == _place(job) is not None
+        ]
+        if twins:
+            yield f"{change.revision}: Job {path} is a second one for {_place(job)}"
+
+    def unlike_their_split(self) -> Iterator[str]:
+        """Yield a sentence for each HyperJob whose Jobs are not those of its split; for when all is at rest."""
+        for uid, hyperjob in self.hyperjobs.items():
+            status = hyperjob.get("status", {})
+            parts = status.get("split", {}).get("parts", [])
+            needed = {part["name"] for part in parts if part["phase"] not in _OVER}
+            if status.get("phase") in {*_OVER, "Suspended"}:
+                needed = set()
+            found = {key[1] for key, job in self.jobs.items() if _owner(job) == uid}
+            if not needed <= found <= {part["name"] for part in parts}:
+                yield f"HyperJob {hyperjob['metadata']['name']} has {sorted(found)} instead of {sorted(needed)}"
+
+
+def _owner(job: dict[str, Any]) -> str:
+    owners = job["metadata"].get("ownerReferences", ())
+    return next((each["uid"] for each in owners if each.get("controller") and each["kind"] == "HyperJob"), "")
+
+
+def _place(job: dict[str, Any]) -> tuple[str, str, int] | None:
+    mark = job["metadata"].get("annotations", {}).get(PART_ANNOTATION)
+    if mark is None or not _owner(job):
+        return None
+    role = job["metadata"]["labels"].get("volcano.sh/replicatedjob-name", "")
+    return _owner(job), role, json.loads(mark)["index"]

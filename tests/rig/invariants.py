@@ -1,0 +1,167 @@
+"""Whether the invariants held, at every revision of the store: I1, I2, I3, I5 and I6, and no write in vain (I7).
+
+It reads the store's history and the API server's audit log, and knows the
+controller only as somebody who writes. What must come to pass in time (I4, I8)
+is asked while it happens, by the stage.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.rig.admission_order import AdmissionOrder, find_admissions
+from tests.rig.audit import Request
+from tests.rig.binding_state import RECORD, BindingState, parse_binding
+from tests.rig.history import Change
+from tests.rig.hyperjob_invariant import HyperJobChecker
+from tests.rig.observed_usage import ObservedUsage
+
+#: One binding is never written more often than this, in seconds; the server's and our clocks differ a little.
+MIN_RETRY_DELAY = 0.9
+_TRACES = ("managedFields", "resourceVersion", "generation")
+OURS = {
+    ("metadata", "annotations", RECORD),
+    ("spec", "suspension"),  # where it was not there at all
+    ("spec", "suspension", "scheduling"),
+    ("spec", "clusters"),
+    ("spec", "gracefulEvictionTasks"),
+    ("status", "schedulerObservingAffinityName"),
+    ("status", "conditions"),  # the stale one, after an eviction
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What happened."""
+
+    changes: Iterable[Change]
+    requests: Iterable[Request] = ()
+    """The controller's, but for its lease."""
+    default_queue: str = "default"
+    slipped: frozenset[str] = frozenset()
+    """Jobs whose bindings were let go by somebody else on purpose."""
+    stamps: frozenset[tuple[str, ...]] = frozenset()
+    """What somebody else adds to every write on its way."""
+    classes: Mapping[str, int] = field(default_factory=dict)
+    """The values of PriorityClasses."""
+    troubled: frozenset[str] = frozenset()
+    """Jobs of which a write was lost or refused on its way."""
+    patience: float = 1
+    """For how long news may be on their way to who decides, in seconds."""
+
+
+def violations(evidence: Evidence) -> list[str]:
+    """Return a sentence for each violation, in the order in which they happened."""
+    changes = tuple(evidence.changes)
+    books = ObservedUsage(default_queue=evidence.default_queue)
+    order = _order(evidence, books, changes)
+    ours = {request.revision: request for request in evidence.requests if request.done and request.revision}
+    found: list[str] = []
+    families = HyperJobChecker()
+    for change in changes:
+        found.extend(families.enter(change))
+        before = books.bindings.get(change.key) if change.kind == "resourcebindings" else None
+        order.enter(change, before=before)
+        books.enter(change)
+        if change.kind == "resourcebindings" and change.after is not None:
+            after = parse_binding(change.after)
+            found.extend(_over_admitted(books, change, before=before, after=after))
+            found.extend(order.overtaken(change, after))
+            found.extend(_resumed_without_record(change, after, slipped=evidence.slipped))
+            if change.revision in ours:
+                found.extend(_unexpected_changes(change, OURS | evidence.stamps))
+        elif change.kind == "works" and change.before is None:
+            found.extend(_work_too_early(books, change))
+    return [*found, *_no_op_writes(evidence), *_immediate_retries(evidence.requests)]
+
+
+def _order(evidence: Evidence, books: ObservedUsage, changes: Iterable[Change]) -> AdmissionOrder:
+    found = find_admissions(changes, time.time() - time.monotonic())
+    return AdmissionOrder(books, found, evidence.classes, evidence.troubled, evidence.patience)
+
+
+def _over_admitted(
+    books: ObservedUsage, change: Change, *, before: BindingState | None, after: BindingState
+) -> Iterator[str]:
+    """I1: at the moment of an admission all that is held fits every queue of the path and every cluster."""
+    is_news = after.admitted and after.holds and (before is None or not before.admitted or before.uid != after.uid)
+    if not is_news or not after.gated:
+        return
+    at, where = change.at, f"at {change.revision} {'/'.join(change.key)}"
+    queue = books.queue(after)
+    if not books.is_open(queue, at):
+        yield f"I1 {where} was admitted by queue {queue}, which is not open"
+    for name in books.path(queue, at):
+        held = books.held_in(name, at)
+        for resource in books.demand(after):
+            most = books.ceiling(name, resource, at)
+            if held[resource] > most and _counts(books, name, resource):
+                yield f"I1 {where} lifts queue {name} to {held[resource]} {resource}; its ceiling is {most}"
+    for cluster in after.clusters:
+        others = books.held_on(cluster, besides=after.uid)
+        for resource, asked in books.gang(after).items():
+            if others.get(resource, 0) + asked > books.room(cluster, resource, at):
+                yield f"I1 {where} needs {asked} {resource} on {cluster}, where {others.get(resource, 0)} are held"
+
+
+def _counts(books: ObservedUsage, queue: str, resource: str) -> bool:
+    """Say whether *queue* limits *resource*: pods only where it names them, else the clusters do."""
+    return resource != "pods" or queue == "root"
+
+
+def _resumed_without_record(change: Change, after: BindingState, *, slipped: frozenset[str]) -> Iterator[str]:
+    """I3: a gated binding that is not paused bears our record for its very uid."""
+    if after.gated and not after.paused and not after.admitted and after.job[1] not in slipped:
+        yield f"I3 at {change.revision} {'/'.join(change.key)} is not paused and has no record of its admission"
+
+
+def _work_too_early(books: ObservedUsage, change: Change) -> Iterator[str]:
+    """I3: no Work before the admission."""
+    annotations = (change.after or {}).get("metadata", {}).get("annotations", {})
+    name = annotations.get("resourcebinding.karmada.io/name", "")
+    binding = books.bindings.get((annotations.get("resourcebinding.karmada.io/namespace", ""), name))
+    if binding is not None and binding.gated and not binding.admitted:
+        yield f"I3 at {change.revision} there is a Work for {name}, which is not admitted"
+
+
+def _unexpected_changes(change: Change, allowed: Collection[tuple[str, ...]]) -> Iterator[str]:
+    """I2: a write of ours changes the pause, the clusters and our record, and nothing else."""
+    before, after = _flat(change.before), _flat(change.after)
+    for path in sorted({*before, *after}):
+        if before.get(path) != after.get(path) and path not in allowed:
+            yield f"I2 at {change.revision} a write of ours changed {'.'.join(path)} of {'/'.join(change.key)}"
+
+
+def _flat(obj: Mapping[str, Any] | None) -> dict[tuple[str, ...], Any]:
+    """Return the leaves of *obj* by path; a list is a leaf."""
+    found: dict[tuple[str, ...], Any] = {}
+    rest: list[tuple[tuple[str, ...], Any]] = [((), obj or {})]
+    while rest:
+        path, value = rest.pop()
+        if isinstance(value, dict) and value:
+            rest.extend(((*path, key), each) for key, each in value.items() if key not in _TRACES)
+        elif path:
+            found[path] = value
+    return found
+
+
+def _no_op_writes(evidence: Evidence) -> Iterator[str]:
+    """I7: a write that was carried out has made a new revision."""
+    made = {change.revision for change in evidence.changes}
+    seen: set[int] = set()
+    for request in evidence.requests:
+        if request.done and request.revision:
+            if request.revision in seen or request.revision not in made:
+                yield f"I7 {request.verb} of {request.namespace}/{request.name} changed nothing"
+            seen.add(request.revision)
+
+
+def _immediate_retries(requests: Iterable[Request]) -> Iterator[str]:
+    """I7: what was refused is not tried again at once."""
+    last: dict[tuple[str, str, str, str], Request] = {}
+    for request in sorted(requests, key=lambda each: each.at):
+        before = last.get(request.target)
+        if before is not None and not before.done and (request.at - before.at).total_seconds() < MIN_RETRY_DELAY:
+            yield f"I7 {request.namespace}/{request.name} was tried again at once after {before.status}"
+        last[request.target] = request

@@ -1,0 +1,164 @@
+"""Accounts of an auditor: who holds what and who may hold how much, at one revision after the other.
+
+Counted from jobs, queues and clusters as they are stored. A limit that was
+lowered counts as it was for a moment longer: whoever decides cannot know it
+before it is told.
+"""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from tests.rig import requests
+from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.history import Change, Key
+
+#: What was true so long ago, in seconds, may still be decided upon.
+LAG = 3.0
+ROOT = "root"
+FOREIGN = "standin.volcano-global.io/external-usage"
+NOTHING: requests.Amounts = {}
+
+
+class ObservedUsage:
+    """Bindings, jobs, queues and clusters as of the last change that was entered."""
+
+    def __init__(self, *, default_queue: str = "default") -> None:
+        self.bindings: dict[Key, BindingState] = {}
+        self.charges: dict[str, requests.Amounts] = {}
+        """By binding, what it has held in each of its clusters since it began to."""
+        self.jobs: dict[Key, dict[str, Any]] = {}
+        """As last seen, also when they are gone."""
+        self._default_queue = default_queue
+        self._versions: dict[tuple[str, str], list[tuple[float, dict[str, Any] | None]]] = {}
+
+    def enter(self, change: Change) -> None:
+        """Take one change."""
+        if change.kind == "resourcebindings":
+            self._enter_binding(change)
+        elif change.kind == "jobs" and change.after is not None:
+            self.jobs[change.key] = change.after
+        elif change.kind in {"queues", "clusters"}:
+            self._versions.setdefault((change.kind, change.key[1]), []).append((change.at, change.after))
+
+    def _enter_binding(self, change: Change) -> None:
+        before = self.bindings.pop(change.key, None)
+        after = parse_binding(change.after) if change.after is not None else None
+        if before is not None and (after is None or not after.holds or after.uid != before.uid):
+            self.charges.pop(before.uid, None)
+        if after is not None:
+            self.bindings[change.key] = after
+            if after.holds and after.uid not in self.charges:
+                self.charges[after.uid] = self.demand(after)
+
+    def demand(self, binding: BindingState) -> requests.Amounts:
+        """Return what *binding* asks for in each of its clusters."""
+        job = self.jobs.get(binding.job)
+        return requests.job_requests(job) if job else NOTHING
+
+    def gang(self, binding: BindingState) -> requests.Amounts:
+        """Return what of it must start at once."""
+        job = self.jobs.get(binding.job)
+        return requests.gang_requests(job) if job else NOTHING
+
+    def queue(self, binding: BindingState) -> str:
+        """Return the queue that its job names."""
+        job = self.jobs.get(binding.job)
+        return str((job or {}).get("spec", {}).get("queue") or self._default_queue)
+
+    # -- what is held -----------------------------------------------------
+
+    def held_in(self, queue: str, at: float) -> requests.Amounts:
+        """Return what is held below *queue*."""
+        return requests.add(*(self.whole(each) for each in self.holders() if queue in self.path(self.queue(each), at)))
+
+    def held_on(self, cluster: str, *, besides: str = "") -> requests.Amounts:
+        """Return what is held on *cluster*, but for one binding."""
+        there = (each for each in self.holders() if cluster in each.clusters and each.uid != besides)
+        return requests.add(*(self.charges[each.uid] for each in there))
+
+    def whole(self, binding: BindingState) -> requests.Amounts:
+        """Return what it holds in all its clusters together."""
+        return requests.add(*[self.charges.get(binding.uid, NOTHING)] * max(len(binding.clusters), 1))
+
+    def holders(self) -> Iterator[BindingState]:
+        """Yield who takes room."""
+        return (each for each in self.bindings.values() if each.gated and each.uid in self.charges)
+
+    # -- what may be held -------------------------------------------------
+
+    def queues(self, at: float) -> dict[str, dict[str, Any]]:
+        """Return the queues that are there, by name."""
+        names = [name for kind, name in self._versions if kind == "queues"]
+        found = {name: self._recent("queues", name, at)[-1] for name in names}
+        return {name: queue for name, queue in found.items() if queue is not None}
+
+    def clusters(self) -> list[str]:
+        """Return the clusters that were ever there."""
+        return [name for kind, name in self._versions if kind == "clusters"]
+
+    def is_open(self, queue: str, at: float) -> bool:
+        """Say whether *queue* took workloads at some moment of the last ones."""
+        found = self._recent("queues", queue, at)
+        return any(each is not None and _state(each) == "Open" for each in found)
+
+    def path(self, queue: str, at: float) -> tuple[str, ...]:
+        """Return *queue* and the queues above it, the root last."""
+        found = [queue]
+        while found[-1] != ROOT and len(found) < 8:
+            versions = self._recent("queues", found[-1], at)
+            last = next((each for each in reversed(versions) if each is not None), None)
+            found.append(str((last or {}).get("spec", {}).get("parent") or ROOT))
+        return tuple(found)
+
+    def ceiling(self, queue: str, resource: str, at: float) -> Fraction:
+        """Return the most that *queue* may ever have held of *resource* in the last moments."""
+        if queue == ROOT:
+            return self._pool(resource, at)
+        parent = self.path(queue, at)[1]
+        above = self.ceiling(parent, resource, at) - self._promised(parent, queue, resource, at)
+        own = [_capability(each, resource) for each in self._recent("queues", queue, at) if each is not None]
+        return above if not own or None in own else min(above, max(each for each in own if each is not None))
+
+    def room(self, cluster: str, resource: str, at: float) -> Fraction:
+        """Return the most that *cluster* had for us in the last moments."""
+        versions = self._recent("clusters", cluster, at)
+        return max((_capacity_of(each, resource) for each in versions if each is not None), default=Fraction(0))
+
+    def _pool(self, resource: str, at: float) -> Fraction:
+        return sum((self.room(name, resource, at) for name in self.clusters()), Fraction(0))
+
+    def _promised(self, parent: str, queue: str, resource: str, at: float) -> Fraction:
+        """Return what is guaranteed to the others below *parent*, at its least in the last moments."""
+        names = [name for kind, name in self._versions if kind == "queues" and name not in {queue, ROOT}]
+        siblings = [name for name in names if self.path(name, at)[1] == parent]
+        return sum((self._guarantee(name, resource, at) for name in siblings), Fraction(0))
+
+    def _guarantee(self, queue: str, resource: str, at: float) -> Fraction:
+        return min(_guarantee_of(each, resource) for each in self._recent("queues", queue, at))
+
+    def _recent(self, kind: str, name: str, at: float) -> list[dict[str, Any] | None]:
+        """Return the states of the last moments, the present one last; nothing is one, too."""
+        versions = self._versions.get((kind, name), [])
+        old = [state for seen, state in versions if seen < at - LAG]
+        return [old[-1] if old else None, *(state for seen, state in versions if seen >= at - LAG)]
+
+
+def _state(queue: Mapping[str, Any]) -> str:
+    return str(queue.get("status", {}).get("state") or "Open")
+
+
+def _capability(queue: Mapping[str, Any], resource: str) -> Fraction | None:
+    return requests.amounts(queue["spec"].get("capability")).get(resource)
+
+
+def _guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
+    found = (queue or {}).get("spec", {}).get("guarantee") or {}
+    return requests.amounts(found.get("resource")).get(resource, Fraction(0))
+
+
+def _capacity_of(cluster: Mapping[str, Any], resource: str) -> Fraction:
+    status = cluster.get("status", {})
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
+    allocatable = requests.amounts((status.get("resourceSummary") or {}).get("allocatable"))
+    return allocatable.get(resource, Fraction(0)) if ready else Fraction(0)

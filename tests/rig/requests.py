@@ -1,0 +1,64 @@
+"""How much a Volcano Job asks for, counted from its manifest anew: nothing of the controller is used.
+
+Good for the jobs of the fault scenarios: containers with requests or limits,
+tasks in the order of the list.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+Amounts = Mapping[str, Fraction]
+
+_UNITS = {
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{unit: Fraction(1000**power) for power, unit in enumerate(("k", "M", "G", "T"), start=1)},
+    **{unit: Fraction(1024**power) for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti"), start=1)},
+}
+
+
+def amount(written: str | int) -> Fraction:
+    """Read a quantity."""
+    text = str(written)
+    digits = text.rstrip("".join({letter for unit in _UNITS for letter in unit}))
+    return Fraction(digits) * _UNITS[text[len(digits) :]]
+
+
+def amounts(written: Mapping[str, Any] | None) -> Amounts:
+    """Read a resource list."""
+    return {name: amount(value) for name, value in (written or {}).items()}
+
+
+def job_requests(job: Mapping[str, Any]) -> Amounts:
+    """Return what all pods of *job* ask for."""
+    return _sum(_pods(job))
+
+
+def gang_requests(job: Mapping[str, Any]) -> Amounts:
+    """Return what must start at once: the first ``minAvailable`` pods."""
+    pods = _pods(job)
+    return _sum(pods[: job["spec"].get("minAvailable") or len(pods)])
+
+
+def add(*many: Amounts) -> Amounts:
+    """Add up."""
+    return _sum(list(many))
+
+
+def _pods(job: Mapping[str, Any]) -> list[Amounts]:
+    return [_pod(task["template"]) for task in job["spec"]["tasks"] for _ in range(task.get("replicas", 1))]
+
+
+def _pod(template: Mapping[str, Any]) -> Amounts:
+    asked = [each.get("resources") or {} for each in template["spec"]["containers"]]
+    return _sum([{"pods": Fraction(1)}, *(amounts({**r.get("limits", {}), **r.get("requests", {})}) for r in asked)])
+
+
+def _sum(many: list[Amounts]) -> Amounts:
+    found: Counter[str] = Counter()
+    for each in many:
+        for name, value in each.items():
+            found[name] += value
+    return found
