@@ -47,7 +47,7 @@ _REQUIREMENTS: Final = "requirements"
 _DIGEST: Final = "digest"
 _DIGEST_DIGITS: Final = 16
 #: Maximum number of requirements that are referenced by number; after that numbering starts again, to bound memory.
-_MAX_SHAPES: Final = 10_000
+_MAX_REQUIREMENTS: Final = 10_000
 
 
 def _default_value(field: Field[Any]) -> object:
@@ -68,7 +68,7 @@ class EntryEncoder:
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder(enc_hook=_encode_mapping)
-        self._shapes: dict[int, tuple[int, SchedulingRequirements]] = {}
+        self._requirements: dict[int, tuple[int, SchedulingRequirements]] = {}
         """Number of each requirements object by its id; the reference keeps the id unique."""
         self._numbered = 0
         self._digest = hashlib.sha256()
@@ -76,11 +76,11 @@ class EntryEncoder:
     def encode(self, entry: Entry) -> Iterator[bytes]:
         """Yield the lines of *entry*."""
         if isinstance(entry, WorkloadChanged):
-            shape = entry.workload.requirements
-            if id(shape) not in self._shapes:
-                yield self._line({"type": _REQUIREMENTS, "number": self._numbered, _REQUIREMENTS: shape})
-                self._number_shape(shape)
-            number = self._shapes[id(shape)][0]
+            requirements = entry.workload.requirements
+            if id(requirements) not in self._requirements:
+                yield self._line({"type": _REQUIREMENTS, "number": self._numbered, _REQUIREMENTS: requirements})
+                self._number_requirements(requirements)
+            number = self._requirements[id(requirements)][0]
             yield self._line(
                 {"type": "workload", "now": entry.now, "workload": _encode_workload(entry.workload, number)}
             )
@@ -91,10 +91,10 @@ class EntryEncoder:
             digest = {_DIGEST: self._digest.hexdigest()[:_DIGEST_DIGITS]} if isinstance(entry, PlanEntry) else {}
             yield self._line({"type": _NAMES[type(entry)], **values, **digest})
 
-    def _number_shape(self, shape: SchedulingRequirements) -> None:
-        if len(self._shapes) >= _MAX_SHAPES:
-            self._shapes.clear()
-        self._shapes[id(shape)] = self._numbered, shape
+    def _number_requirements(self, requirements: SchedulingRequirements) -> None:
+        if len(self._requirements) >= _MAX_REQUIREMENTS:
+            self._requirements.clear()
+        self._requirements[id(requirements)] = self._numbered, requirements
         self._numbered += 1
 
     def _line(self, value: dict[str, Any]) -> bytes:
@@ -126,7 +126,7 @@ class EntryDecoder:
     def __init__(self) -> None:
         self.is_intact = True
         """Whether all digests so far match their lines."""
-        self._shapes: dict[int, SchedulingRequirements] = {}
+        self._requirements: dict[int, SchedulingRequirements] = {}
         self._digest = hashlib.sha256()
 
     def decode(self, line: bytes) -> Entry | None:
@@ -145,7 +145,7 @@ class EntryDecoder:
     def _entry(self, value: dict[str, Any]) -> Entry | None:
         name = value.pop("type", None)
         if name == _REQUIREMENTS:
-            self._shapes[msgspec.convert(value.get("number"), int)] = msgspec.convert(
+            self._requirements[msgspec.convert(value.get("number"), int)] = msgspec.convert(
                 value.get(_REQUIREMENTS), SchedulingRequirements
             )
             return None
@@ -161,10 +161,10 @@ class EntryDecoder:
     def _workload(self, value: dict[str, Any]) -> WorkloadChanged:
         encoded = value.get("workload")
         number = encoded.pop(_REQUIREMENTS, None) if isinstance(encoded, dict) else None
-        shape = self._shapes.get(number) if isinstance(number, int) else None
-        if shape is None or not isinstance(encoded, dict):
+        requirements = self._requirements.get(number) if isinstance(number, int) else None
+        if requirements is None or not isinstance(encoded, dict):
             raise LineError(f"requirements {number!r} are not defined before this line")
         decoded: WorkloadChanged = msgspec.convert(
             {**value, "workload": {**encoded, _REQUIREMENTS: {}}}, WorkloadChanged
         )
-        return WorkloadChanged(replace(decoded.workload, requirements=shape), decoded.now)
+        return WorkloadChanged(replace(decoded.workload, requirements=requirements), decoded.now)

@@ -5,17 +5,17 @@ import json
 import pytest
 import yaml
 
-from tests.decision_log.lives import JournalledLife, written
+from tests.decision_log.recording import RecordedLife, encode
 
 
 @pytest.fixture(scope="module")
 def lines() -> list[bytes]:
-    life = JournalledLife(0, exchanges=True)
+    life = RecordedLife(0, exchanges=True)
     for _ in range(30):
         life.happen()
         life.plan()
         life.now += 10
-    return list(written(life.files[0]))
+    return list(encode(life.files[0]))
 
 
 @pytest.fixture
@@ -116,17 +116,17 @@ def test_missing_log_exits_with_bad_input(run, tmp_path):
 
 
 def test_workload_history_spans_all_files(run, tmp_path):
-    life = JournalledLife(0, exchanges=True)
+    life = RecordedLife(0, exchanges=True)
     for number in range(40):
         life.happen()
         life.plan()
         life.now += 10
         if number == 20:
-            life.begin_anew()
+            life.start_file()
     paths = [tmp_path / f"d.{number}" for number in range(len(life.files))]
     told = []
     for path, items in zip(paths, life.files, strict=True):
-        path.write_bytes(b"".join(written(items)))
+        path.write_bytes(b"".join(encode(items)))
         told += [json.loads(line) for line in path.read_text().splitlines()]
     whose = [(each["namespace"], each["name"]) for each in told if each["type"] == "decision"]
     namespace, name = max(whose, key=whose.count)

@@ -65,24 +65,24 @@ placements = st.builds(
     st.just(()) | st.tuples(st.builds(StaticWeight, affinities, st.integers(0, 9))),
     st.booleans(),
 )
-shapes = st.builds(
+scheduling_requirements = st.builds(
     SchedulingRequirements,
-    demand=amounts,
-    gang=amounts,
+    requests=amounts,
+    gang_requests=amounts,
     placement=placements,
     pods=st.lists(amounts, max_size=2).map(tuple),
     replicas=st.integers(0, 10**6),
     excluded_clusters=st.frozensets(names, max_size=2),
-    preferred=st.tuples(names),
+    preferred_clusters=st.tuples(names),
 )
-bookings = st.lists(st.builds(ClusterCharge, names, amounts), max_size=2).map(tuple)
+charges = st.lists(st.builds(ClusterCharge, names, amounts), max_size=2).map(tuple)
 admissions = st.builds(
-    Admission, amounts, bookings, times, st.booleans(), st.booleans(), st.booleans(), st.none() | times
+    Admission, amounts, charges, times, st.booleans(), st.booleans(), st.booleans(), st.none() | times
 )
 refusals = st.builds(
     Refusal, st.sampled_from(Reason), st.none() | names, st.none() | times, queue=names, until=st.none() | times
 )
-groups = st.builds(HyperJobGang, names, st.integers(0, 9), st.integers(0, 9))
+gangs = st.builds(HyperJobGang, names, st.integers(0, 9), st.integers(0, 9))
 workloads = st.builds(
     Workload,
     uid=names.map(WorkloadUid),
@@ -90,17 +90,17 @@ workloads = st.builds(
     name=names,
     kind=names,
     queue=names.map(QueueName),
-    shape=shapes,
+    requirements=scheduling_requirements,
     priority=st.integers(-(2**31), 2**31 - 1),
-    since=times,
+    created_at=times,
     state=st.sampled_from(WorkloadState),
     admission=st.none() | admissions,
     hold=st.none() | refusals,
-    group=st.none() | groups,
-    held=st.none() | st.builds(Nomination, names, times, st.integers(0, 9), amounts),
-    reserved=st.none() | st.builds(Reservation, times, bookings, st.none() | amounts),
-    has_run_on=st.booleans(),
-    ended=st.none() | admissions,
+    gang=st.none() | gangs,
+    nomination=st.none() | st.builds(Nomination, names, times, st.integers(0, 9), amounts),
+    reservation=st.none() | st.builds(Reservation, times, charges, st.none() | amounts),
+    runs_after_finish=st.booleans(),
+    last_admission=st.none() | admissions,
 )
 clusters = st.builds(
     Cluster,
@@ -127,7 +127,7 @@ memories = st.builds(
     st.lists(st.builds(StarvationTimer, names, names, times), max_size=2).map(tuple),
     st.lists(st.tuples(names, times), max_size=2).map(tuple),
     st.lists(st.tuples(names, times), max_size=2).map(tuple),
-    st.lists(st.tuples(groups, times), max_size=2).map(tuple),
+    st.lists(st.tuples(gangs, times), max_size=2).map(tuple),
     st.none() | times,
 )
 entries = st.one_of(
@@ -163,17 +163,17 @@ def test_what_is_written_is_read_again_as_it_was(told):
             assert every_field(entry.workload) == every_field(other.workload)
 
 
-def test_shapes_that_are_too_many_to_be_known_are_written_anew(monkeypatch):
-    monkeypatch.setattr(lines_of, "_MAX_SHAPES", 2)
+def test_requirements_that_are_too_many_to_be_known_are_written_anew(monkeypatch):
+    monkeypatch.setattr(lines_of, "_MAX_REQUIREMENTS", 2)
     pen, eye = EntryEncoder(), EntryDecoder()
-    shapes = [SchedulingRequirements({"cpu": each}) for each in range(4)]
+    requirements = [SchedulingRequirements({"cpu": each}) for each in range(4)]
     told = [
-        WorkloadChanged(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("q"), shapes[each]), 1)
+        WorkloadChanged(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("q"), requirements[each]), 1)
         for each in (0, 1, 0, 2, 0, 3, 1, 1)
     ]
     written = [line for each in told for line in pen.encode(each)]
     assert [entry for entry in map(eye.decode, written) if entry is not None] == told
-    assert len(pen._shapes) <= 2
+    assert len(pen._requirements) <= 2
 
 
 def test_a_shape_that_many_have_is_written_once():

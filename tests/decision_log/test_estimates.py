@@ -11,7 +11,7 @@ from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.state import State
 from controller.engine.workloads import WorkloadUid
-from tests.decision_log.lives import written
+from tests.decision_log.recording import encode
 from tests.engine.test_estimate_tracker import START, gang, job, pods, site
 
 POLICY = Policy(node_estimates=True, startup_timeout_ms=None)
@@ -57,6 +57,6 @@ def test_answers_are_replayed_from_every_file():
     assert [each.workload.uid for each in life.plan().decisions] == [WorkloadUid("c")]
 
     for number, items in enumerate(life.files):
-        findings, _ = replay(written(items))
-        assert not findings.remarks, number
-        assert findings.is_same, findings.differences
+        result, _ = replay(encode(items))
+        assert not result.remarks, number
+        assert result.is_same, result.differences

@@ -91,11 +91,11 @@ def test_what_is_on_the_disk_is_replayed_to_the_same_decisions(folder):
     kept = Kept(folder / "decisions.jsonl")
     kept.lives_on()
     kept.journal.stop(10)
-    findings = read(kept.path)
-    assert (findings.plans, findings.is_same, findings.remarks) == (30, True, [])
-    assert findings.decisions > 30
-    assert findings.begun is not None
-    assert findings.begun.identity == "tested"
+    result = read(kept.path)
+    assert (result.plans, result.is_same, result.remarks) == (30, True, [])
+    assert result.decisions > 30
+    assert result.begun is not None
+    assert result.begun.identity == "tested"
     assert kept.losses == 0
 
 

@@ -13,7 +13,7 @@ from controller.engine.queues import Queue, QueueName, QueueState
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state import State
 from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
-from tests.decision_log.lives import JournalledLife
+from tests.decision_log.recording import RecordedLife
 
 GIB = 1 << 30
 AUDIT = (Path(__file__).parents[2] / "docs" / "operations" / "decision-log.md").read_text()
@@ -153,7 +153,7 @@ def test_every_reason_is_an_application_of_a_rule_that_is_documented():
 def test_every_field_and_every_type_of_line_is_documented():
     told = set()
     for seed in range(4):
-        life = JournalledLife(seed, exchanges=True)
+        life = RecordedLife(seed, exchanges=True)
         for _ in range(100):
             life.happen()
             life.plan()

@@ -1,4 +1,4 @@
-"""What a journal says was decided is decided again, and what is not so is noticed."""
+"""Replaying a decision log reproduces its decisions and detects modifications."""
 
 import dataclasses
 import json
@@ -11,15 +11,15 @@ from controller.decision_log.log import RecordingHandler
 from controller.decision_log.replay import DecisionLogError, replay
 from controller.decision_log.writer import Item
 from controller.engine.quota import Quota
-from tests.decision_log.lives import JournalledLife, written
+from tests.decision_log.recording import RecordedLife, encode
 
 EVENTS = 150
 ACTIONS = ["Admit", "Evict", "Wait", "Keep"]
 
 
-def live(seed: int, *, exchanges: bool = False, file_of: int = 15, events: int = EVENTS) -> JournalledLife:
-    """Let things happen; now and then a plan is cut, or made of several events, or another file begins."""
-    life = JournalledLife(seed, exchanges=exchanges)
+def run(seed: int, *, exchanges: bool = False, file_of: int = 15, events: int = EVENTS) -> RecordedLife:
+    """Return a run with some limited plans, several events per plan and several files."""
+    life = RecordedLife(seed, exchanges=exchanges)
     for number in range(events):
         for _ in range(life.dice.choice([1, 1, 1, 4])):
             life.happen()
@@ -28,19 +28,19 @@ def live(seed: int, *, exchanges: bool = False, file_of: int = 15, events: int =
         if number % file_of == file_of - 1:
             if life.dice.random() < 0.5:
                 life.happen()
-            life.begin_anew()
+            life.start_file()
     return life
 
 
 def compare(seed: int, *, exchanges: bool = False) -> None:
     plans = decisions = 0
-    for number, items in enumerate(live(seed, exchanges=exchanges).files):
-        findings, passages = replay(written(items))
-        assert not findings.remarks
-        assert not findings.differences, f"seed {seed}, file {number}: {findings.differences[0]}"
-        assert findings.is_same
-        plans += findings.plans
-        decisions += len(passages)
+    for number, items in enumerate(run(seed, exchanges=exchanges).files):
+        result, recorded = replay(encode(items))
+        assert not result.remarks
+        assert not result.differences, f"seed {seed}, file {number}: {result.differences[0]}"
+        assert result.is_same
+        plans += result.plans
+        decisions += len(recorded)
     assert plans == EVENTS
     assert decisions > EVENTS // 2
 
@@ -60,16 +60,16 @@ def test_very_many_files_are_replayed_to_the_same_decisions(exchanges):
 
 @pytest.fixture(scope="module")
 def lines() -> list[bytes]:
-    """A journal in which all sorts of decisions were taken."""
+    """Return a decision log with all kinds of decisions."""
     for seed in range(100):
-        found = list(written(live(seed, exchanges=True, file_of=1000, events=30).files[0]))
+        found = list(encode(run(seed, exchanges=True, file_of=1000, events=30).files[0]))
         if all(where(found, type="decision", action=action) for action in ACTIONS):
             return found
-    raise AssertionError("no such life")
+    raise AssertionError("no run has all kinds of decisions")
 
 
 def where(lines: list[bytes], **members: object) -> list[int]:
-    """The places of the lines that have these members."""
+    """Return the indexes of the lines with these members."""
     values = [json.loads(line) for line in lines]
     return [place for place, value in enumerate(values) if members.items() <= value.items()]
 
@@ -97,9 +97,9 @@ def altered(lines: list[bytes], place: int, **members: object) -> list[bytes]:
 def test_a_decision_that_was_altered_is_named(lines, action, members):
     place = where(lines, type="decision", action=action)[0]
     before = json.loads(lines[place])
-    findings, _ = replay(altered(lines, place, **members))
-    assert not findings.is_same
-    difference = findings.differences[0]
+    result, _ = replay(altered(lines, place, **members))
+    assert not result.is_same
+    difference = result.differences[0]
     assert difference.line == place + 1
     assert difference.recorded["name"] == before["name"]
     assert difference.recorded.items() >= members.items()
@@ -112,21 +112,21 @@ def test_an_admission_that_was_left_out_is_named(lines):
     plan = max(each for each in where(lines, type="plan") if each < place)
     fewer = altered(lines, plan, verdicts=json.loads(lines[plan])["verdicts"] - 1)
     del fewer[place]
-    findings, _ = replay(fewer)
+    result, _ = replay(fewer)
     excluded_clusters = json.loads(lines[place])["uid"]
-    assert any(each.replayed is not None and each.replayed["uid"] == excluded_clusters for each in findings.differences)
+    assert any(each.replayed is not None and each.replayed["uid"] == excluded_clusters for each in result.differences)
 
 
 def test_an_input_that_was_altered_is_noticed_though_it_decides_nothing(lines):
     place = where(lines, type="begin")[0]
-    findings, _ = replay(altered(lines, place, identity="somebody else"))
-    assert findings.different == 0
-    assert not findings.is_same
-    assert findings.altered_before == where(lines, type="plan")[0] + 1
+    result, _ = replay(altered(lines, place, identity="another process"))
+    assert result.different == 0
+    assert not result.is_same
+    assert result.altered_before == where(lines, type="plan")[0] + 1
 
 
 def test_another_way_to_decide_is_noticed(monkeypatch):
-    journals = [list(written(live(seed, file_of=1000).files[0])) for seed in range(3)]
+    journals = [list(encode(run(seed, file_of=1000).files[0])) for seed in range(3)]
     assert all(replay(each)[0].is_same for each in journals)
     monkeypatch.setattr(Quota, "refusal", lambda *_: None)
     found = [replay(each)[0] for each in journals]
@@ -136,11 +136,11 @@ def test_another_way_to_decide_is_noticed(monkeypatch):
 
 @pytest.mark.parametrize("cut", [1, 20, 2])
 def test_a_last_line_that_is_cut_off_is_left_out_and_told(lines, cut):
-    findings, passages = replay([*lines[:-1], lines[-1][:-cut]])
+    result, recorded = replay([*lines[:-1], lines[-1][:-cut]])
     whole = cut == 1
-    assert findings.is_same
-    assert len(passages) == len(replay(lines)[1]) - (0 if whole else passages_of_last(lines))
-    assert bool(findings.remarks) == (not whole)
+    assert result.is_same
+    assert len(recorded) == len(replay(lines)[1]) - (0 if whole else passages_of_last(lines))
+    assert bool(result.remarks) == (not whole)
 
 
 def passages_of_last(lines: list[bytes]) -> int:
@@ -149,9 +149,9 @@ def passages_of_last(lines: list[bytes]) -> int:
 
 def test_a_last_plan_without_all_of_its_decisions_is_left_out_and_told(lines):
     last = max(place for place in where(lines, type="plan") if json.loads(lines[place])["verdicts"])
-    findings, _ = replay(lines[: last + 1])
-    assert findings.is_same
-    assert "truncated" in findings.remarks[0]
+    result, _ = replay(lines[: last + 1])
+    assert result.is_same
+    assert "truncated" in result.remarks[0]
 
 
 @pytest.mark.parametrize(
@@ -201,32 +201,32 @@ def test_another_schema_is_not_read(lines):
         replay(altered(lines, 0, schema=2))
 
 
-def files_that_go_on() -> Iterator[list[Item]]:
-    """Files that begin with what was known, of as many lives as somebody looks at."""
+def files_with_snapshot() -> Iterator[list[Item]]:
+    """Yield files that begin with a snapshot."""
     for seed in range(40):
-        yield from live(seed, exchanges=True).files[1:]
+        yield from run(seed, exchanges=True).files[1:]
 
 
 @pytest.mark.parametrize(
-    "forgotten",
+    "missing",
     [
-        pytest.param({"sites": ()}, id="clusters"),
-        pytest.param({"blocked": ()}, id="patience"),
-        pytest.param({"outgrown": ()}, id="growth"),
-        pytest.param({"requeued": ()}, id="starts"),
-        pytest.param({"short": ()}, id="groups", marks=pytest.mark.long),  # found only after many lives
-        pytest.param({"turned_at": None}, id="calm"),
+        pytest.param({"clusters": ()}, id="clusters"),
+        pytest.param({"blocked": ()}, id="starvation-timers"),
+        pytest.param({"not_fitting_since": ()}, id="resize"),
+        pytest.param({"rescheduled": ()}, id="reschedules"),
+        pytest.param({"incomplete_gangs": ()}, id="gangs", marks=pytest.mark.long),  # needs many runs
+        pytest.param({"usability_changed_at": None}, id="cluster-usability"),
     ],
 )
-def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(forgotten, monkeypatch):
-    """Shows that the replays above would notice it, if a file did not begin with all that decisions depend on."""
+def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(missing, monkeypatch):
+    """Prove that the replays above need all of the history in the snapshot."""
     rebuild = replaying.restore
 
-    def forgetful(policy, queues, workloads, memory, now):
-        return rebuild(policy, queues, workloads, dataclasses.replace(memory, **forgotten), now)
+    def incomplete(policy, queues, workloads, history, now):
+        return rebuild(policy, queues, workloads, dataclasses.replace(history, **missing), now)
 
-    monkeypatch.setattr(replaying, "restore", forgetful)
-    assert any(not replay(written(items))[0].is_same for items in files_that_go_on())
+    monkeypatch.setattr(replaying, "restore", incomplete)
+    assert any(not replay(encode(items))[0].is_same for items in files_with_snapshot())
 
 
 @pytest.mark.parametrize(
@@ -242,6 +242,6 @@ def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(forgotten, monke
     ],
 )
 def test_an_event_that_is_not_taken_down_is_noticed(event, monkeypatch):
-    monkeypatch.setattr(RecordingHandler, event, lambda self, *told: getattr(self._state, event)(*told))
-    lives = (live(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
-    assert any(not replay(written(life.files[0]))[0].is_same for life in lives)
+    monkeypatch.setattr(RecordingHandler, event, lambda self, *arguments: getattr(self._state, event)(*arguments))
+    lives = (run(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
+    assert any(not replay(encode(life.files[0]))[0].is_same for life in lives)

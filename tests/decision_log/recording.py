@@ -1,0 +1,74 @@
+"""Random runs of the engine whose decision log is stored in memory."""
+
+from collections.abc import Iterator
+
+from controller.decision_log.codec import EntryEncoder
+from controller.decision_log.entries import Header, PlanEntry
+from controller.decision_log.log import RecordingHandler
+from controller.decision_log.records import RecordBuilder
+from controller.decision_log.writer import Item, NewFile, PlanRecord, item_entries
+from controller.engine.checkpoint import take_checkpoint
+from controller.engine.state import State
+from controller.engine.workloads import HyperJobGang, WorkloadUid
+from tests.engine.test_incremental import Life
+
+REVISION = "0123456789ab"
+
+
+class RecordedState:
+    """A state whose events are recorded."""
+
+    def __init__(self, state: State, put) -> None:
+        self._state = state
+        self._handler = RecordingHandler(state, put)
+
+    def __getattr__(self, name):
+        is_event = name.endswith(("_changed", "_removed"))
+        return getattr(self._handler if is_event else self._state, name)
+
+
+class RecordedLife(Life):
+    """A random run with a decision log of one or several files."""
+
+    def __init__(self, seed: int, *, exchanges: bool = False) -> None:
+        self.files: list[list[Item]] = []
+        self.plans = 0
+        super().__init__(seed, exchanges=exchanges)
+
+    @property
+    def state(self):
+        return self._recorded
+
+    @state.setter
+    def state(self, state):
+        self._own = state
+        self._recorded = RecordedState(state, self.take)
+        self.files.append([NewFile(Header(state.policy, self.now))])
+
+    def arrive(self) -> None:
+        """Submit a workload; with preemption, some are parts of HyperJobs."""
+        super().arrive()
+        if self.exchanges and self.dice.random() < 0.2:
+            gang = HyperJobGang(f"hyperjob-{self.number // 20}/split", 3, self.dice.choice([1, 2, 3]))
+            self.tell(self.state.workloads[WorkloadUid(f"uid-{self.number}")], gang=gang)
+
+    def take(self, item: Item) -> None:
+        self.files[-1].append(item)
+
+    def plan(self, most: int | None = None) -> None:
+        plan, builder = self._own.plan(self.now, most=most), RecordBuilder(self._own)
+        self.plans += 1
+        records = (*builder.plan_records(plan), *builder.pending_records(plan.waits))
+        entry = PlanEntry(self.plans, self.now, most, REVISION, len(records))
+        self.files[-1].append(PlanRecord(entry, records))
+
+    def start_file(self) -> None:
+        header = Header(self._own.policy, self.now, is_whole=False)
+        self.files.append([NewFile(header, take_checkpoint(self._own))])
+
+
+def encode(items: list[Item]) -> Iterator[bytes]:
+    encoder = EntryEncoder()
+    for item in items:
+        for entry in item_entries(item):
+            yield from encoder.encode(entry)
