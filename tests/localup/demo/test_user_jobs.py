@@ -136,7 +136,7 @@ def test_a_job_that_cannot_run_is_told_why_everywhere(guest, name, asked, reason
     assert guest.told(name, "waiting") == f"{reason}: {words}"
     explained = guest.explained(name)
     assert f"{reason}: {words}. " in explained
-    assert "What would let it in: " in explained
+    assert "What would admit it: " in explained
     wait_until(lambda: guest.events(name), "an event")
     ((kind, code, note),) = guest.events(name)
     assert (kind, code) == ("Warning", reason)
