@@ -9,7 +9,7 @@ from controller.cli.manifests import InputError
 from controller.cli.options import LiveReadError
 from controller.cli.output import escape
 from controller.cli.report.search import NotFoundError
-from controller.simulator.drawing import DrawingError
+from controller.simulator.plot import PlotError
 
 _FAILED = 1
 _BAD_INPUT = 2
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _print_errors(*error.violations)
         sys.exit(_BAD_INPUT)
-    except (DrawingError, LiveReadError, NotFoundError, OSError) as error:
+    except (PlotError, LiveReadError, NotFoundError, OSError) as error:
         _print_errors(str(error))
         sys.exit(_FAILED)
 

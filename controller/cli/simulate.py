@@ -17,15 +17,15 @@ from controller.cli.progress_bar import progress_bar
 from controller.cli.report.simulation import PerPodReport, per_pod_report, simulation_report
 from controller.cli.simulation_table import simulation_table
 from controller.cli.trace_file import read_trace
-from controller.simulator.drawing import draw, must_be_drawable
-from controller.simulator.driver import Outcome, Simulation
-from controller.simulator.generators.load import Load, as_trace
+from controller.simulator.durations import DurationError, parse_duration, seconds
+from controller.simulator.generators.load import Load, to_trace
+from controller.simulator.generators.load_shapes import LoadShape, SizeError, generate_load
 from controller.simulator.generators.manifests import manifests
-from controller.simulator.generators.shapes import Shape, SizeError, make
-from controller.simulator.perpod import admit_per_pod
-from controller.simulator.series import Series
-from controller.simulator.spans import SpanError, parse_span, seconds
-from controller.simulator.trace import Tempo, Trace
+from controller.simulator.per_pod import admit_per_pod
+from controller.simulator.plot import check_plot, write_plot
+from controller.simulator.simulation import Simulation, SimulationResult
+from controller.simulator.time_series import TimeSeries
+from controller.simulator.trace import SimulationSettings, Trace
 
 _RUNTIME = 600_000
 _STATUS_PERIOD = 10_000
@@ -43,7 +43,7 @@ class SimulationOptions:
     """The trace to simulate and the options of the simulation."""
 
     trace: Trace
-    tempo: Tempo
+    settings: SimulationSettings
     seed: int = 0
     compare: Comparison | None = None
     plot: Path | None = None
@@ -51,8 +51,8 @@ class SimulationOptions:
 
 def _parse_duration(text: str) -> int:
     try:
-        return parse_span(text)
-    except SpanError as error:
+        return parse_duration(text)
+    except DurationError as error:
         raise typer.BadParameter(str(error)) from error
 
 
@@ -77,7 +77,7 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
             parser=_parse_duration, metavar="TIME", help="Interval of the clusters' status updates; by default 10s."
         ),
     ] = None,
-    generate: Annotated[Shape | None, typer.Option(help="Generate a load instead of reading files.")] = None,
+    generate: Annotated[LoadShape | None, typer.Option(help="Generate a load instead of reading files.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Number of generated jobs.")] = None,
     queues: Annotated[int | None, typer.Option(help="Number of generated queues.")] = None,
     clusters: Annotated[int | None, typer.Option(help="Number of generated clusters.")] = None,
@@ -91,21 +91,21 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
 ) -> None:
     """Simulate jobs on virtual time."""
     if plot is not None:
-        must_be_drawable(plot)
+        check_plot(plot)
     generated = _generate_load(options, generate, seed, jobs=jobs, queues=queues, clusters=clusters, load=load)
     if dump:
         print_text(_dump_manifests(generated, options.output))
         return
     trace, limit = _load_trace(options, generated, _RUNTIME if runtime is None else runtime)
-    tempo = Tempo(
+    settings = SimulationSettings(
         writes_per_second=limit if writes is None else writes,
         status_period=_STATUS_PERIOD if status_period is None else status_period,
         until=until,
     )
-    _run(options, SimulationOptions(trace, tempo, seed, compare, plot))
+    _run(options, SimulationOptions(trace, settings, seed, compare, plot))
 
 
-def _generate_load(options: CommonOptions, shape: Shape | None, seed: int, **sizes: int | None) -> Load | None:
+def _generate_load(options: CommonOptions, shape: LoadShape | None, seed: int, **sizes: int | None) -> Load | None:
     """Return the generated load, or ``None`` if files are read."""
     if options.kubeconfig or options.context or options.configuration:
         raise typer.BadParameter("simulate cannot read the live control plane; name files with -f")
@@ -117,7 +117,7 @@ def _generate_load(options: CommonOptions, shape: Shape | None, seed: int, **siz
             raise typer.BadParameter(f"--{given[0]} requires --generate")
         return None
     try:
-        return make(shape, seed, **sizes)
+        return generate_load(shape, seed, **sizes)
     except SizeError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -125,7 +125,7 @@ def _generate_load(options: CommonOptions, shape: Shape | None, seed: int, **siz
 def _load_trace(options: CommonOptions, generated: Load | None, runtime: int) -> tuple[Trace, int]:
     """Return the trace, and the writes per second that its configuration allows."""
     if generated is not None:
-        return as_trace(generated, start=options.now), 0
+        return to_trace(generated, start=options.now), 0
     trace_file = read_trace(options.files, now=options.now, runtime=runtime)
     options.print_notes(trace_file.notes)
     return trace_file.trace, trace_file.writes_per_second
@@ -142,16 +142,16 @@ def _dump_manifests(generated: Load | None, output: Format) -> str:
 
 
 def _run(options: CommonOptions, simulation: SimulationOptions) -> None:
-    series = Series() if simulation.plot else None
+    series = TimeSeries() if simulation.plot else None
     with progress_bar("simulating") as watch:
         began = process_time()
-        outcome = Simulation(simulation.trace, simulation.tempo, watch=watch, series=series).run()
+        result = Simulation(simulation.trace, simulation.settings, watch=watch, series=series).run()
         took = process_time() - began
     if options.verbose:
-        _print_cost(outcome, took)
+        _print_cost(result, took)
     if simulation.plot is not None and series is not None:
-        draw(series, outcome, simulation.plot)
-    options.print_report(simulation_report(outcome, _compare_per_pod(simulation)), simulation_table)
+        write_plot(series, result, simulation.plot)
+    options.print_report(simulation_report(result, _compare_per_pod(simulation)), simulation_table)
 
 
 def _compare_per_pod(simulation: SimulationOptions) -> PerPodReport | None:
@@ -162,10 +162,10 @@ def _compare_per_pod(simulation: SimulationOptions) -> PerPodReport | None:
     )
 
 
-def _print_cost(outcome: Outcome, cpu_seconds: float) -> None:
-    cycles = f"{outcome.cycles} cycles" + (
-        f", {1000 * cpu_seconds / outcome.cycles:.1f} ms each" if outcome.cycles else ""
+def _print_cost(result: SimulationResult, cpu_seconds: float) -> None:
+    cycles = f"{result.cycles} cycles" + (
+        f", {1000 * cpu_seconds / result.cycles:.1f} ms each" if result.cycles else ""
     )
     sys.stderr.write(
-        f"note: {seconds(outcome.ended_at)} s of virtual time took {cpu_seconds:.1f} s of CPU in {cycles}\n"
+        f"note: {seconds(result.ended_at)} s of virtual time took {cpu_seconds:.1f} s of CPU in {cycles}\n"
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.simulation import PerPodReport, SimulationReport
-from controller.simulator.idle import Cause
+from controller.simulator.idle_capacity import IdleCause
 from controller.simulator.summary import (
     LongWait,
     NeverAdmitted,
@@ -12,7 +12,7 @@ from controller.simulator.summary import (
     QueueSummary,
     ReasonWaits,
     Summary,
-    Waits,
+    WaitTimes,
 )
 
 _MAX_QUEUES = 40
@@ -60,7 +60,7 @@ def _figures(summary: Summary, style: OutputStyle) -> str:
         ("Makespan", _or_dash(summary.makespan)),
         ("Waited", _waited(summary.waiting)),
         ("Used", ", ".join(f"{_percent(part)} {name}" for name, part in _by_size(summary)) or "-"),
-        *zip(("Idle", *[""] * len(Cause)), _idle(summary) or ["-"], strict=False),
+        *zip(("Idle", *[""] * len(IdleCause)), _idle(summary) or ["-"], strict=False),
         ("Fairness", _fairness(summary)),
         ("Evictions", str(summary.evictions)),
     ]
@@ -90,16 +90,16 @@ def _idle(summary: Summary) -> list[str]:
     """Return why the resource with the highest utilisation was idle, the largest fraction first."""
     name = _main(summary)
     causes = sorted(summary.idle.get(name, {}).items(), key=lambda item: (-item[1], item[0]))
-    return [f"{_percent(part)} {name}, {_CAUSES[Cause(cause)]}" for cause, part in causes]
+    return [f"{_percent(part)} {name}, {_CAUSES[IdleCause(cause)]}" for cause, part in causes]
 
 
 _CAUSES = {
-    Cause.HELD: "nominated to preemptors",
-    Cause.RESERVED: "reserved for blocked jobs",
-    Cause.GUARANTEED: "guaranteed to idle queues",
-    Cause.NOTHING_PENDING: "nothing pending",
-    Cause.LIMITED: "queue limits",
-    Cause.FRAGMENTED: "fragmented",
+    IdleCause.HELD: "nominated to preemptors",
+    IdleCause.RESERVED: "reserved for blocked jobs",
+    IdleCause.GUARANTEED: "guaranteed to idle queues",
+    IdleCause.NOTHING_PENDING: "nothing pending",
+    IdleCause.LIMITED: "queue limits",
+    IdleCause.FRAGMENTED: "fragmented",
 }
 
 
@@ -128,7 +128,7 @@ def _longest(waits: Sequence[LongWait], style: OutputStyle) -> str:
     return table(columns, rows, style)
 
 
-def _waited(waits: Waits | None) -> str:
+def _waited(waits: WaitTimes | None) -> str:
     if waits is None:
         return "-"
     mean, p50, p99, longest = map(format_duration, (waits.mean, waits.p50, waits.p99, waits.max))

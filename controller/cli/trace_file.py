@@ -19,7 +19,7 @@ from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import EvictionReason
 from controller.engine.requests import pod_request
 from controller.engine.workloads import Workload, WorkloadState, WorkloadUid
-from controller.simulator.spans import SpanError, format_span, parse_span
+from controller.simulator.durations import DurationError, format_duration, parse_duration
 from controller.simulator.trace import PodSet, Submission, Trace
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -122,7 +122,7 @@ class _AnnotationReader:
     def notes(self) -> Iterator[InputNote]:
         """Yield a note if jobs have the default run time."""
         if self._untimed:
-            assumed = f"assumed to run {format_span(self._runtime)} (--runtime)"
+            assumed = f"assumed to run {format_duration(self._runtime)} (--runtime)"
             yield InputNote(f"{self._untimed} jobs without the annotation {RUNTIME_ANNOTATION} are {assumed}")
 
     def submission(self, workload: Workload, store: Store) -> Submission:
@@ -148,8 +148,8 @@ class _AnnotationReader:
         if template is None or annotations.get(key) is None:
             return None
         try:
-            return parse_span(annotations[key])
-        except SpanError as error:
+            return parse_duration(annotations[key])
+        except DurationError as error:
             self.violations.append(template.violation(f"metadata.annotations[{key}]: {error}"))
             return None
 

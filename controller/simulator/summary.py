@@ -14,23 +14,23 @@ import msgspec
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.resources import PODS, total
 from controller.messages import pending_message
-from controller.simulator.driver import Outcome
-from controller.simulator.gauge import Track
-from controller.simulator.lives import Life, Stage
-from controller.simulator.spans import seconds
+from controller.simulator.durations import seconds
+from controller.simulator.jobs import JobStage, SimulatedJob
+from controller.simulator.share_metrics import QueueIntegrals
+from controller.simulator.simulation import SimulationResult
 
 if TYPE_CHECKING:
     from controller.engine.reasons import Reason
 
 Number = int | float
-Parts = dict[str, float]
+Fractions = dict[str, float]
 """By resource, as parts of all there was."""
 
 _DIGITS = 4
-_LONGEST = 10
+_MAX_LONGEST = 10
 
 
-class Waits(msgspec.Struct, frozen=True):
+class WaitTimes(msgspec.Struct, frozen=True):
     """How long jobs waited that were admitted at least once; percentiles by nearest rank."""
 
     jobs: int
@@ -54,10 +54,10 @@ class QueueSummary(msgspec.Struct, rename="camel", frozen=True):
     submitted: int
     finished: int
     evictions: int
-    waiting: Waits | None
-    held: Parts
+    waiting: WaitTimes | None
+    held: Fractions
     """What it was charged with, on the average over time."""
-    entitled: Parts
+    entitled: Fractions
     """What it was entitled to, on the average over time."""
     deviation: dict[str, Deviation]
     satisfaction: float | None
@@ -112,8 +112,8 @@ class Summary(msgspec.Struct, rename="camel", frozen=True):
     end: Number
     makespan: Number | None
     """From the first submission to the last finish."""
-    waiting: Waits | None
-    utilisation: Parts
+    waiting: WaitTimes | None
+    utilisation: Fractions
     """What ran, of all there was, over time."""
     fairness: float | None
     """Jain's index of the queues' satisfaction."""
@@ -128,24 +128,26 @@ class Summary(msgspec.Struct, rename="camel", frozen=True):
     never_admitted: tuple[NeverAdmitted, ...]
 
 
-def summarise(outcome: Outcome) -> Summary:
+def summarise(result: SimulationResult) -> Summary:
     """Return the figures of *outcome*."""
-    lives = list(outcome.lives)
-    stages = [life.stage for life in lives]
-    satisfactions = _satisfactions(outcome)
+    jobs = list(result.jobs)
+    stages = [job.stage for job in jobs]
+    satisfactions = _satisfactions(result)
     return Summary(
-        jobs=Jobs(len(lives), *(stages.count(stage) for stage in (Stage.FINISHED, Stage.RUNNING, Stage.WAITING))),
-        end=seconds(outcome.ended_at),
-        makespan=_makespan(lives),
-        waiting=_waits(lives),
-        utilisation=_parts(total(life.served_until(outcome.ended_at) for life in lives), outcome),
+        jobs=Jobs(
+            len(jobs), *(stages.count(stage) for stage in (JobStage.FINISHED, JobStage.RUNNING, JobStage.WAITING))
+        ),
+        end=seconds(result.ended_at),
+        makespan=_makespan(jobs),
+        waiting=_waits(jobs),
+        utilisation=_parts(total(job.served_until(result.ended_at) for job in jobs), result),
         fairness=_rounded(jain(list(satisfactions.values()))),
-        evictions=sum(life.evictions for life in lives),
-        waiting_by_reason=tuple(_by_reason(outcome, lives)),
-        longest_waits=tuple(_longest(outcome, lives)),
-        idle=_idle(outcome),
-        queues=tuple(_queues(outcome, lives, satisfactions)),
-        never_admitted=tuple(_never_admitted(outcome, life) for life in lives if not life.runs),
+        evictions=sum(job.evictions for job in jobs),
+        waiting_by_reason=tuple(_by_reason(result, jobs)),
+        longest_waits=tuple(_longest(result, jobs)),
+        idle=_idle(result),
+        queues=tuple(_queues(result, jobs, satisfactions)),
+        never_admitted=tuple(_never_admitted(result, job) for job in jobs if not job.runs),
     )
 
 
@@ -166,23 +168,23 @@ def nearest_rank(ordered: Sequence[int], percent: int) -> int:
     return ordered[max(ceil(Fraction(percent * len(ordered), 100)), 1) - 1]
 
 
-def _makespan(lives: Sequence[Life]) -> Number | None:
-    finished = [life.finished_at for life in lives if life.finished_at is not None]
-    return seconds(max(finished) - min(life.submission.at for life in lives)) if finished else None
+def _makespan(jobs: Sequence[SimulatedJob]) -> Number | None:
+    finished = [job.finished_at for job in jobs if job.finished_at is not None]
+    return seconds(max(finished) - min(job.submission.at for job in jobs)) if finished else None
 
 
-def _waits(lives: Iterable[Life]) -> Waits | None:
-    waited = sorted(life.waited for life in lives if life.runs and not life.ran_before)
+def _waits(jobs: Iterable[SimulatedJob]) -> WaitTimes | None:
+    waited = sorted(job.waited for job in jobs if job.runs and not job.ran_before)
     if not waited:
         return None
     mean = round(Fraction(sum(waited), len(waited)))
     p50, p99 = nearest_rank(waited, 50), nearest_rank(waited, 99)
-    return Waits(len(waited), seconds(mean), p50=seconds(p50), p99=seconds(p99), max=seconds(waited[-1]))
+    return WaitTimes(len(waited), seconds(mean), p50=seconds(p50), p99=seconds(p99), max=seconds(waited[-1]))
 
 
-def _parts(areas: Mapping[str, int], outcome: Outcome) -> Parts:
+def _parts(areas: Mapping[str, int], result: SimulationResult) -> Fractions:
     """Return *areas* as parts of the area of all there was, by resource."""
-    pool = outcome.gauge.pool_area
+    pool = result.share_metrics.capacity_area
     return {
         name: round(areas[name] / pool[name], _DIGITS)
         for name in sorted(areas)
@@ -190,98 +192,100 @@ def _parts(areas: Mapping[str, int], outcome: Outcome) -> Parts:
     }
 
 
-def _satisfactions(outcome: Outcome) -> dict[QueueName, Fraction]:
+def _satisfactions(result: SimulationResult) -> dict[QueueName, Fraction]:
     """Return served resource-time / entitled resource-time of every leaf that was entitled to anything."""
-    by_queue: dict[QueueName, list[Life]] = {}
-    for life in outcome.lives:
-        by_queue.setdefault(life.workload.queue, []).append(life)
+    by_queue: dict[QueueName, list[SimulatedJob]] = {}
+    for job in result.jobs:
+        by_queue.setdefault(job.workload.queue, []).append(job)
     found = {}
-    for name, track in sorted(outcome.gauge.tracks.items()):
-        due = _dominant(track, outcome.gauge.pool_area)
+    for name, track in sorted(result.share_metrics.queues.items()):
+        due = _dominant(track, result.share_metrics.capacity_area)
         if due is not None and name in by_queue:
-            served = total(life.served_until(outcome.ended_at) for life in by_queue[name])
-            found[name] = Fraction(served.get(due, 0), track.due_area[due])
+            served = total(job.served_until(result.ended_at) for job in by_queue[name])
+            found[name] = Fraction(served.get(due, 0), track.fair_share_area[due])
     return found
 
 
-def _dominant(track: Track, pool: Mapping[str, int]) -> str | None:
+def _dominant(track: QueueIntegrals, pool: Mapping[str, int]) -> str | None:
     """Return the resource of which the queue was entitled to the largest part, the first by name of equal ones."""
     parts = {
-        name: Fraction(area, pool[name]) for name, area in sorted(track.due_area.items()) if area and pool.get(name)
+        name: Fraction(area, pool[name])
+        for name, area in sorted(track.fair_share_area.items())
+        if area and pool.get(name)
     }
     return max(parts, key=lambda name: parts[name], default=None)
 
 
 def _queues(
-    outcome: Outcome, lives: Iterable[Life], satisfactions: Mapping[QueueName, Fraction]
+    result: SimulationResult, jobs: Iterable[SimulatedJob], satisfactions: Mapping[QueueName, Fraction]
 ) -> Iterator[QueueSummary]:
-    by_queue: dict[QueueName, list[Life]] = {name: [] for name in outcome.gauge.tracks if name != ROOT}
-    for life in lives:
-        by_queue.setdefault(life.workload.queue, []).append(life)
+    by_queue: dict[QueueName, list[SimulatedJob]] = {name: [] for name in result.share_metrics.queues if name != ROOT}
+    for job in jobs:
+        by_queue.setdefault(job.workload.queue, []).append(job)
     for name in sorted(by_queue):
-        own, track = by_queue[name], outcome.gauge.tracks.get(name, Track())
+        own, track = by_queue[name], result.share_metrics.queues.get(name, QueueIntegrals())
         yield QueueSummary(
             name=name,
             submitted=len(own),
-            finished=sum(life.stage is Stage.FINISHED for life in own),
-            evictions=sum(life.evictions for life in own),
+            finished=sum(job.stage is JobStage.FINISHED for job in own),
+            evictions=sum(job.evictions for job in own),
             waiting=_waits(own),
-            held=_parts(track.held_area, outcome),
-            entitled=_parts(track.due_area, outcome),
-            deviation=_deviation(track, outcome),
+            held=_parts(track.usage_area, result),
+            entitled=_parts(track.fair_share_area, result),
+            deviation=_deviation(track, result),
             satisfaction=_rounded(satisfactions.get(name)),
         )
 
 
-def _deviation(track: Track, outcome: Outcome) -> dict[str, Deviation]:
-    means = _parts(track.gap_area, outcome)
-    widest = {name: round(float(gap), _DIGITS) for name, gap in track.widest_gap.items()}
+def _deviation(track: QueueIntegrals, result: SimulationResult) -> dict[str, Deviation]:
+    means = _parts(track.gap_area, result)
+    widest = {name: round(float(gap), _DIGITS) for name, gap in track.max_gap.items()}
     return {name: Deviation(means[name], widest.get(name, 0.0)) for name in means}
 
 
-def _never_admitted(outcome: Outcome, life: Life) -> NeverAdmitted:
-    workload = life.workload
-    refusal = outcome.state.refusal(workload.uid)
+def _never_admitted(result: SimulationResult, job: SimulatedJob) -> NeverAdmitted:
+    workload = job.workload
+    refusal = result.state.refusal(workload.uid)
     return NeverAdmitted(
         kind=workload.kind,
         namespace=workload.namespace,
         name=workload.name,
         queue=workload.queue,
-        since=seconds(life.submission.at),
+        since=seconds(job.submission.at),
         reason=refusal.reason if refusal else None,
         message=pending_message(refusal) if refusal else "its admission was being written",
     )
 
 
-def _by_reason(outcome: Outcome, lives: Iterable[Life]) -> Iterator[ReasonWaits]:
+def _by_reason(result: SimulationResult, jobs: Iterable[SimulatedJob]) -> Iterator[ReasonWaits]:
     times: dict[Reason | None, list[int]] = {}
-    for life in lives:
-        for reason, time in life.reasons_until(outcome.ended_at).items():
+    for job in jobs:
+        for reason, time in job.reasons_until(result.ended_at).items():
             times.setdefault(reason, []).append(time)
     for reason, found in sorted(times.items(), key=lambda item: (-sum(item[1]), item[0] or "")):
         yield ReasonWaits(reason, len(found), seconds(sum(found)))
 
 
-def _longest(outcome: Outcome, lives: Iterable[Life]) -> Iterator[LongWait]:
-    waited = [(life.waited_until(outcome.ended_at), life) for life in lives]
+def _longest(result: SimulationResult, jobs: Iterable[SimulatedJob]) -> Iterator[LongWait]:
+    waited = [(job.waited_until(result.ended_at), job) for job in jobs]
     ranked = sorted((each for each in waited if each[0]), key=lambda each: (-each[0], each[1].workload.uid))
-    for time, life in ranked[:_LONGEST]:
-        reasons = life.reasons_until(outcome.ended_at)
+    for time, job in ranked[:_MAX_LONGEST]:
+        reasons = job.reasons_until(result.ended_at)
         main = max(reasons, key=lambda reason: (reasons[reason], reason or ""), default=None)
-        refusal = life.refusals.get(main) if main is not None else None
+        refusal = job.refusals.get(main) if main is not None else None
         yield LongWait(
-            kind=life.workload.kind,
-            namespace=life.workload.namespace,
-            name=life.workload.name,
-            queue=life.workload.queue,
+            kind=job.workload.kind,
+            namespace=job.workload.namespace,
+            name=job.workload.name,
+            queue=job.workload.queue,
             time=seconds(time),
             reason=main,
             message=pending_message(refusal) if refusal is not None else "its admission was being written",
         )
 
 
-def _idle(outcome: Outcome) -> dict[str, dict[str, float]]:
-    parts = {cause: _parts(areas, outcome) for cause, areas in outcome.idle.areas.items()}
+def _idle(result: SimulationResult) -> dict[str, dict[str, float]]:
+    parts = {cause: _parts(areas, result) for cause, areas in result.idle.areas.items()}
     names = sorted({name for found in parts.values() for name in found})
     return {name: {str(cause): found[name] for cause, found in parts.items() if name in found} for name in names}
 

@@ -55,7 +55,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Tempo:
+class SimulationSettings:
     """How fast the outside answers, and how long to look."""
 
     writes_per_second: int = 0

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.simulator.driver import Simulation
-from controller.simulator.summary import Deviation, Jobs, Waits, jain, nearest_rank, summarise
-from controller.simulator.trace import Tempo
+from controller.simulator.simulation import Simulation
+from controller.simulator.summary import Deviation, Jobs, WaitTimes, jain, nearest_rank, summarise
+from controller.simulator.trace import SimulationSettings
 from tests.simulator.traces import cluster, job, queue, trace
 
 
 def figures(*jobs, until=None, **more):
-    return summarise(Simulation(trace(*jobs, **more), Tempo(until=until)).run())
+    return summarise(Simulation(trace(*jobs, **more), SimulationSettings(until=until)).run())
 
 
 def by_name(summary):
@@ -21,7 +21,7 @@ def by_name(summary):
 def test_waiting_times_count_from_submission_to_start():
     # One at a time: they wait 0, 10, 20 and 30 seconds.
     summary = figures(*(job(f"j{n}", 8) for n in range(4)))
-    assert summary.waiting == Waits(jobs=4, mean=15, p50=10, p99=30, max=30)
+    assert summary.waiting == WaitTimes(jobs=4, mean=15, p50=10, p99=30, max=30)
     assert summary.makespan == 40
     assert summary.jobs == Jobs(submitted=4, finished=4, running=0, waiting=0)
 
@@ -69,7 +69,7 @@ def test_who_was_never_admitted_is_named_with_the_reason():
 
 
 def test_who_is_cut_off_while_his_admission_is_written_is_said_to_be():
-    outcome = Simulation(trace(job("a")), Tempo(until=500, writes_per_second=1)).run()
+    outcome = Simulation(trace(job("a")), SimulationSettings(until=500, writes_per_second=1)).run()
     [never] = summarise(outcome).never_admitted
     assert (never.reason, never.message) == (None, "its admission was being written")
 

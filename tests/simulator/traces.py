@@ -15,8 +15,8 @@ from controller.engine.workloads import (
     WorkloadState,
     WorkloadUid,
 )
-from controller.simulator.driver import Outcome
 from controller.simulator.generators.load import ANY_ONE_CLUSTER
+from controller.simulator.simulation import SimulationResult
 from controller.simulator.trace import PodSet, Submission, Trace
 
 START = 1_000_000_000
@@ -80,10 +80,10 @@ def trace(
     return Trace(tuple(queues), tuple(clusters), jobs, policy=policy or Policy(), start=START, **more)
 
 
-def story(outcome: Outcome) -> list[tuple[float, str, str]]:
+def story(outcome: SimulationResult) -> list[tuple[float, str, str]]:
     """Return what happened, without why somebody waits: seconds, action, job."""
     return [
         (entry.at / 1000, entry.action.value, entry.workload.name)
-        for entry in outcome.journal
+        for entry in outcome.log
         if entry.action.value != "Wait"
     ]

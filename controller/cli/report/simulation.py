@@ -5,10 +5,10 @@ import msgspec
 from controller.cli.report.plan import ClusterTarget
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.messages import EVICTION_MESSAGES, pending_message
-from controller.simulator.driver import Outcome
-from controller.simulator.journal import Entry
-from controller.simulator.perpod import PerPod
-from controller.simulator.spans import seconds
+from controller.simulator.durations import seconds
+from controller.simulator.event_log import LogEntry
+from controller.simulator.per_pod import PerPodResult
+from controller.simulator.simulation import SimulationResult
 from controller.simulator.summary import Number, Summary, summarise
 
 
@@ -47,25 +47,25 @@ class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_default
     per_pod: PerPodReport | None = None
 
 
-def simulation_report(outcome: Outcome, per_pod: PerPodReport | None = None) -> SimulationReport:
+def simulation_report(result: SimulationResult, per_pod: PerPodReport | None = None) -> SimulationReport:
     """Return the report of a simulation."""
-    return SimulationReport(tuple(map(_event, outcome.journal)), summarise(outcome), per_pod)
+    return SimulationReport(tuple(map(_event, result.log)), summarise(result), per_pod)
 
 
-def per_pod_report(outcome: PerPod, seed: int) -> PerPodReport:
+def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
     """Return the report of the pod-by-pod comparison."""
     return PerPodReport(
         seed=seed,
-        jobs=outcome.jobs,
-        finished=outcome.finished,
-        finished_at=None if outcome.finished_at is None else seconds(outcome.finished_at),
-        deadlocked=outcome.is_deadlocked,
-        jobs_stuck=outcome.holders,
-        pods_in_vain=outcome.pods_in_vain,
+        jobs=result.jobs,
+        finished=result.finished,
+        finished_at=None if result.finished_at is None else seconds(result.finished_at),
+        deadlocked=result.is_deadlocked,
+        jobs_stuck=result.stuck_jobs,
+        pods_in_vain=result.pods_in_vain,
     )
 
 
-def _event(entry: Entry) -> SimulationEvent:
+def _event(entry: LogEntry) -> SimulationEvent:
     workload = entry.workload
     return SimulationEvent(
         time=seconds(entry.at),
@@ -80,11 +80,11 @@ def _event(entry: Entry) -> SimulationEvent:
     )
 
 
-def _reason(entry: Entry) -> str | None:
+def _reason(entry: LogEntry) -> str | None:
     return entry.cause.reason if isinstance(entry.cause, Refusal) else entry.cause
 
 
-def _message(entry: Entry) -> str:
+def _message(entry: LogEntry) -> str:
     if entry.cause is None:
         return ""
     return EVICTION_MESSAGES[entry.cause] if isinstance(entry.cause, EvictionReason) else pending_message(entry.cause)

@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import CPU, MEMORY, MILLI
-from controller.simulator.generators.dice import Dice, milliseconds, quantile
+from controller.simulator.generators.distributions import RandomStream, milliseconds, quantile
 from controller.simulator.generators.helios import ranked_queues
-from controller.simulator.generators.load import Job, Load, Task, Tasks, amounts
-from controller.simulator.generators.measured import Alibaba, measured
-from controller.simulator.generators.size import Size, members
+from controller.simulator.generators.load import Job, Load, Task, Tasks, resource_amounts
+from controller.simulator.generators.load_size import LoadSize, clusters_for
+from controller.simulator.generators.measurements import Alibaba, load_measurements
 
 HUNDREDTHS_OF_A_GPU = "koordinator.sh/gpu-core"
 _WHOLE = 100
@@ -26,35 +26,37 @@ _MEAN_GAP = 30
 """Seconds from one task to the next; the clusters are made as large as that asks for."""
 
 
-def alibaba_load(size: Size) -> Load:
+def alibaba_load(size: LoadSize) -> Load:
     """Return a load of *size.jobs* tasks, each a job of one pod."""
     queues = tuple(Queue(name) for name in ranked_queues(size))
     jobs = tuple(_jobs(size))
     classes = {_class(name): value for name, value in _CLASSES.items()}
-    return Load(queues, members(jobs, _NODE, size), jobs, classes)
+    return Load(queues, clusters_for(jobs, _NODE, size), jobs, classes)
 
 
 def _class(name: str) -> str:
     return {"LS": "latency-sensitive", "BE": "best-effort"}.get(name, name.lower())
 
 
-def _jobs(size: Size) -> Iterator[Job]:
-    alibaba, probabilities = measured().alibaba, measured().probabilities
+def _jobs(size: LoadSize) -> Iterator[Job]:
+    alibaba, probabilities = load_measurements().alibaba, load_measurements().probabilities
     queues = {str(name): part for name, part in ranked_queues(size).items()}
-    dice, now = Dice(size.seed, "alibaba"), 0
+    random, now = RandomStream(size.seed, "alibaba"), 0
     for number in range(1, size.jobs + 1):
-        queue, service = QueueName(dice.one_of(queues)), _class(dice.one_of(alibaba.classes))
-        runtime = milliseconds(quantile(dice.part(), probabilities, alibaba.durations))
-        yield Job(queue, f"task-{number}", queue, _tasks(alibaba, dice), now, runtime, service)
-        now += dice.gap(_MEAN_GAP)
+        queue, service = QueueName(random.choose(queues)), _class(random.choose(alibaba.classes))
+        runtime = milliseconds(quantile(random.uniform(), probabilities, alibaba.durations))
+        yield Job(queue, f"task-{number}", queue, _tasks(alibaba, random), now, runtime, service)
+        now += random.gap(_MEAN_GAP)
 
 
-def _tasks(alibaba: Alibaba, dice: Dice) -> Tasks:
-    gpus = int(dice.one_of(alibaba.gpus))
-    percent = int(dice.one_of(alibaba.percent_of_one_gpu)) if gpus == 1 else gpus * _WHOLE
+def _tasks(alibaba: Alibaba, random: RandomStream) -> Tasks:
+    gpus = int(random.choose(alibaba.gpus))
+    percent = int(random.choose(alibaba.percent_of_one_gpu)) if gpus == 1 else gpus * _WHOLE
     # Who asks for much of one asks for much of the other.
-    size, probabilities = dice.part(), measured().probabilities
+    size, probabilities = random.uniform(), load_measurements().probabilities
     cpu = round(quantile(size, probabilities, alibaba.cpu_milli))
     memory = max(round(quantile(size, probabilities, alibaba.memory_mib)), 1) * _MIB
-    request = dict(amounts(cpu=cpu, memory=memory)) | ({HUNDREDTHS_OF_A_GPU: percent * MILLI} if percent else {})
+    request = dict(resource_amounts(cpu=cpu, memory=memory)) | (
+        {HUNDREDTHS_OF_A_GPU: percent * MILLI} if percent else {}
+    )
     return (Task("main", 1, tuple(sorted(request.items()))),)

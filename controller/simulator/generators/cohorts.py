@@ -10,94 +10,96 @@ from dataclasses import dataclass
 
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import CPU, MILLI
-from controller.simulator.generators.load import Job, Load, Task, amounts, member
+from controller.simulator.generators.load import Job, Load, Task, empty_cluster, resource_amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class JobStream:
     """Equal jobs of one queue that come at equal distances; times in milliseconds."""
 
     name: str
     count: int
     cpu: int
-    every: int
+    interval: int
     runtime: int
     priority: int
 
 
 @dataclass(frozen=True, slots=True)
-class Cohorts:
+class CohortShape:
     """How many queues there are, and what comes to each of them."""
 
     cohorts: int
     queues: int
     """In each cohort."""
-    streams: tuple[Stream, ...]
+    streams: tuple[JobStream, ...]
     deserved: int = 20
     """CPUs that a queue deserves; a cohort has as many as its queues deserve together."""
-    most: int = 120
+    max_usage: int = 120
     """CPUs that a queue may hold with what it borrows."""
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Return the CPUs of one cohort."""
         return self.queues * self.deserved
 
     @property
-    def ideal(self) -> int:
+    def ideal_makespan(self) -> int:
         """Return the shortest makespan that the room allows, in milliseconds."""
         work = sum(stream.count * stream.cpu * stream.runtime for stream in self.streams)
-        return self.queues * work // self.room
+        return self.queues * work // self.capacity
 
 
-THIRTY = Cohorts(
+THIRTY = CohortShape(
     cohorts=5,
     queues=6,
     streams=(
-        Stream("small", 350, cpu=1, every=100, runtime=200, priority=50),
-        Stream("medium", 100, cpu=5, every=500, runtime=500, priority=100),
-        Stream("large", 50, cpu=20, every=1200, runtime=1000, priority=200),
+        JobStream("small", 350, cpu=1, interval=100, runtime=200, priority=50),
+        JobStream("medium", 100, cpu=5, interval=500, runtime=500, priority=100),
+        JobStream("large", 50, cpu=20, interval=1200, runtime=1000, priority=200),
     ),
 )
-THOUSAND = Cohorts(
+THOUSAND = CohortShape(
     cohorts=10,
     queues=100,
     streams=(
-        Stream("small", 35, cpu=1, every=60, runtime=150, priority=50),
-        Stream("medium", 11, cpu=5, every=300, runtime=350, priority=100),
-        Stream("large", 4, cpu=20, every=700, runtime=700, priority=200),
+        JobStream("small", 35, cpu=1, interval=60, runtime=150, priority=50),
+        JobStream("medium", 11, cpu=5, interval=300, runtime=350, priority=100),
+        JobStream("large", 4, cpu=20, interval=700, runtime=700, priority=200),
     ),
 )
 
 
-def cohorts_load(shape: Cohorts, *, clusters: int = 1) -> Load:
+def cohorts_load(shape: CohortShape, *, clusters: int = 1) -> Load:
     """Return the load of *shape*, with its room in so many equal clusters, rounded up."""
-    room = -(-shape.cohorts * shape.room // clusters)
+    room = -(-shape.cohorts * shape.capacity // clusters)
     return Load(
         queues=tuple(_queues(shape)),
-        clusters=tuple(member(f"member{number}", {CPU: room * MILLI}) for number in range(1, clusters + 1)),
+        clusters=tuple(empty_cluster(f"member{number}", {CPU: room * MILLI}) for number in range(1, clusters + 1)),
         jobs=tuple(_jobs(shape)),
         classes={stream.name: stream.priority for stream in shape.streams},
     )
 
 
-def _queues(shape: Cohorts) -> Iterator[Queue]:
+def _queues(shape: CohortShape) -> Iterator[Queue]:
     for number in range(1, shape.cohorts + 1):
         cohort = QueueName(f"cohort-{number}")
-        yield Queue(cohort, capability={CPU: shape.room * MILLI})
+        yield Queue(cohort, capability={CPU: shape.capacity * MILLI})
         for name in _leaves(shape, number):
-            deserved, most = {CPU: shape.deserved * MILLI}, {CPU: shape.most * MILLI}
+            deserved, most = {CPU: shape.deserved * MILLI}, {CPU: shape.max_usage * MILLI}
             yield Queue(name, parent=cohort, deserved=deserved, capability=most)
 
 
-def _leaves(shape: Cohorts, cohort: int) -> Iterator[QueueName]:
+def _leaves(shape: CohortShape, cohort: int) -> Iterator[QueueName]:
     return (QueueName(f"cohort-{cohort}-queue-{number}") for number in range(1, shape.queues + 1))
 
 
-def _jobs(shape: Cohorts) -> Iterator[Job]:
+def _jobs(shape: CohortShape) -> Iterator[Job]:
     """Yield all jobs, the earlier ones first."""
-    tasks = {stream: (Task("main", 1, amounts(cpu=stream.cpu * MILLI)),) for stream in shape.streams}
-    arrivals = sorted((place * stream.every, number, place, stream) for number, place, stream in _places(shape.streams))
+    tasks = {stream: (Task("main", 1, resource_amounts(cpu=stream.cpu * MILLI)),) for stream in shape.streams}
+    arrivals = sorted(
+        (place * stream.interval, number, place, stream) for number, place, stream in _numbered_jobs(shape.streams)
+    )
     queues = [name for cohort in range(1, shape.cohorts + 1) for name in _leaves(shape, cohort)]
     for at, _, place, stream in arrivals:
         for queue in queues:
@@ -105,7 +107,7 @@ def _jobs(shape: Cohorts) -> Iterator[Job]:
             yield Job(queue, name, queue, tasks[stream], at, stream.runtime, stream.name)
 
 
-def _places(streams: tuple[Stream, ...]) -> Iterator[tuple[int, int, Stream]]:
+def _numbered_jobs(streams: tuple[JobStream, ...]) -> Iterator[tuple[int, int, JobStream]]:
     for number, stream in enumerate(streams):
         for place in range(stream.count):
             yield number, place, stream

@@ -8,11 +8,11 @@ two of five such jobs finished.
 
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import CPU, MILLI
-from controller.simulator.generators.load import Job, Load, Task, amounts, member
+from controller.simulator.generators.load import Job, Load, Task, empty_cluster, resource_amounts
 
 _ROOM = 9
 _RUNTIME = 60_000
-_POD = amounts(cpu=MILLI)
+_POD = resource_amounts(cpu=MILLI)
 _TASKS = Task("ps", 2, _POD), Task("worker", 4, _POD)
 
 
@@ -21,6 +21,6 @@ def gang_load(jobs: int = 5) -> Load:
     queue = QueueName("training")
     return Load(
         queues=(Queue(queue),),
-        clusters=(member("member1", {CPU: _ROOM * MILLI}),),
+        clusters=(empty_cluster("member1", {CPU: _ROOM * MILLI}),),
         jobs=tuple(Job("training", f"job-{number}", queue, _TASKS, 0, _RUNTIME) for number in range(1, jobs + 1)),
     )

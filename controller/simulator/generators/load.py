@@ -59,24 +59,24 @@ class Load:
     """The values of the PriorityClasses, by name."""
 
 
-def amounts(**named: int) -> tuple[tuple[str, int], ...]:
+def resource_amounts(**named: int) -> tuple[tuple[str, int], ...]:
     """Return the request of a task; *named* are base units."""
     return tuple(sorted(named.items()))
 
 
-def member(name: str, allocatable: Resources, pods: int = 1_000_000) -> Cluster:
+def empty_cluster(name: str, allocatable: Resources, pods: int = 1_000_000) -> Cluster:
     """Return a cluster that takes Volcano Jobs and holds nothing."""
     room = {**allocatable, PODS: pods * MILLI}
     return Cluster(ClusterName(name), enablements=frozenset({VOLCANO_JOB}), allocatable=room)
 
 
-def as_trace(load: Load, *, start: int = 0) -> Trace:
+def to_trace(load: Load, *, start: int = 0) -> Trace:
     """Return the trace that *load* is, as it would be read from its manifests."""
     forms: dict[Tasks, tuple[SchedulingRequirements, tuple[PodSet, ...]]] = {}
     submissions = []
     for job in sorted(load.jobs, key=lambda job: (job.at, job.namespace, job.name)):
         if job.tasks not in forms:
-            forms[job.tasks] = _form(job.tasks)
+            forms[job.tasks] = _requirements(job.tasks)
         shape, pods = forms[job.tasks]
         workload = Workload(
             uid=WorkloadUid(f"Job/{job.namespace}/{job.name}"),
@@ -93,7 +93,7 @@ def as_trace(load: Load, *, start: int = 0) -> Trace:
     return Trace(load.queues, load.clusters, tuple(submissions), start=start)
 
 
-def _form(tasks: Tasks) -> tuple[SchedulingRequirements, tuple[PodSet, ...]]:
+def _requirements(tasks: Tasks) -> tuple[SchedulingRequirements, tuple[PodSet, ...]]:
     """Return the shape of a job with *tasks*, and its pods."""
     pods = [PodTemplate((Container(dict(task.request)),)) for task in tasks]
     job = JobTemplate(tuple(TaskTemplate(task.name, task.replicas, pod) for task, pod in zip(tasks, pods, strict=True)))

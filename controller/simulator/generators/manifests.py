@@ -16,8 +16,8 @@ from controller.cache.translate.units import format_resources
 from controller.engine.clusters import Cluster
 from controller.engine.queues import ROOT, Queue
 from controller.engine.resources import EMPTY, Resources
+from controller.simulator.durations import format_duration
 from controller.simulator.generators.load import Job, Load, Task
-from controller.simulator.spans import format_span
 
 Manifest = dict[str, Any]
 
@@ -25,13 +25,13 @@ Manifest = dict[str, Any]
 def manifests(load: Load) -> Iterator[Manifest]:
     """Yield PriorityClasses, queues, clusters and jobs, each in the order in which they were made up."""
     for name, value in load.classes.items():
-        yield {**_headed(PRIORITY_CLASSES, name=name), "value": value}
+        yield {**_metadata(PRIORITY_CLASSES, name=name), "value": value}
     yield from map(_queue, load.queues)
     yield from map(_cluster, load.clusters)
     yield from map(_job, load.jobs)
 
 
-def _headed(resource: Resource, **metadata: Any) -> Manifest:
+def _metadata(resource: Resource, **metadata: Any) -> Manifest:
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
@@ -42,7 +42,7 @@ def _queue(queue: Queue) -> Manifest:
     for name, amounts in (("capability", queue.capability), ("deserved", queue.deserved)):
         if amounts:
             spec[name] = format_resources(amounts)
-    return {**_headed(QUEUES, name=queue.name), "spec": spec}
+    return {**_metadata(QUEUES, name=queue.name), "spec": spec}
 
 
 def _cluster(cluster: Cluster) -> Manifest:
@@ -51,16 +51,16 @@ def _cluster(cluster: Cluster) -> Manifest:
         "conditions": [{"type": "Ready", "status": "True"}],
         "resourceSummary": {"allocatable": format_resources(cluster.allocatable or EMPTY)},
     }
-    return {**_headed(CLUSTERS, name=cluster.name), "status": status}
+    return {**_metadata(CLUSTERS, name=cluster.name), "status": status}
 
 
 def _job(job: Job) -> Manifest:
-    annotations = {SUBMIT_ANNOTATION: format_span(job.at), RUNTIME_ANNOTATION: format_span(job.runtime)}
+    annotations = {SUBMIT_ANNOTATION: format_duration(job.at), RUNTIME_ANNOTATION: format_duration(job.runtime)}
     spec: Manifest = {"queue": job.queue}
     if job.priority_class:
         spec["priorityClassName"] = job.priority_class
     spec["tasks"] = [_task(task) for task in job.tasks]
-    return {**_headed(JOBS, name=job.name, namespace=job.namespace, annotations=annotations), "spec": spec}
+    return {**_metadata(JOBS, name=job.name, namespace=job.namespace, annotations=annotations), "spec": spec}
 
 
 def _task(task: Task) -> Manifest:

@@ -3,27 +3,27 @@ from dataclasses import replace
 
 import pytest
 
-from controller.simulator.driver import Simulation
-from controller.simulator.generators.cohorts import THIRTY, THOUSAND, Cohorts, Stream, cohorts_load
-from controller.simulator.generators.load import as_trace
-from controller.simulator.lives import Stage
+from controller.simulator.generators.cohorts import THIRTY, THOUSAND, CohortShape, JobStream, cohorts_load
+from controller.simulator.generators.load import to_trace
+from controller.simulator.jobs import JobStage
+from controller.simulator.simulation import Simulation
 from controller.simulator.summary import summarise
-from controller.simulator.trace import Tempo
+from controller.simulator.trace import SimulationSettings
 
-SMALL = Cohorts(
+SMALL = CohortShape(
     cohorts=2,
     queues=3,
     streams=(
-        Stream("small", 35, cpu=1, every=100, runtime=200, priority=50),
-        Stream("medium", 10, cpu=5, every=500, runtime=500, priority=100),
-        Stream("large", 5, cpu=20, every=1200, runtime=1000, priority=200),
+        JobStream("small", 35, cpu=1, interval=100, runtime=200, priority=50),
+        JobStream("medium", 10, cpu=5, interval=500, runtime=500, priority=100),
+        JobStream("large", 5, cpu=20, interval=1200, runtime=1000, priority=200),
     ),
-    most=60,
+    max_usage=60,
 )
 
 
-def played(shape, *, clusters=1, **tempo):
-    return Simulation(as_trace(cohorts_load(shape, clusters=clusters)), Tempo(**tempo)).run()
+def played(shape, *, clusters=1, **settings):
+    return Simulation(to_trace(cohorts_load(shape, clusters=clusters)), SimulationSettings(**settings)).run()
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def played(shape, *, clusters=1, **tempo):
 )
 def test_the_shapes_are_those_that_performance_is_measured_on(shape, queues, jobs, ideal):
     load = cohorts_load(shape)
-    assert (len(load.queues), len(load.jobs), shape.ideal) == (queues, jobs, ideal)
+    assert (len(load.queues), len(load.jobs), shape.ideal_makespan) == (queues, jobs, ideal)
     leaf, cohort = load.queues[1], load.queues[0]
     assert (leaf.parent, leaf.deserved, leaf.capability) == (cohort.name, {"cpu": 20_000}, {"cpu": 120_000})
     assert cohort.capability == {"cpu": shape.queues * 20_000}
@@ -55,19 +55,19 @@ def test_every_queue_gets_the_same_jobs_in_rhythm():
 def test_a_small_version_comes_near_the_ideal(clusters):
     summary = summarise(played(SMALL, clusters=clusters))
     assert summary.jobs.finished == 2 * 3 * 50
-    assert summary.makespan * 1000 <= SMALL.ideal * 6 / 5
+    assert summary.makespan * 1000 <= SMALL.ideal_makespan * 6 / 5
     assert summary.fairness > 0.95
 
 
 def test_no_cohort_and_no_queue_holds_more_than_it_may():
     outcome = played(SMALL)
-    for name, track in outcome.gauge.tracks.items():
-        assert track.held_area.get("cpu", 0) <= 60_000 * outcome.ended_at or name == "root"
+    for name, track in outcome.share_metrics.queues.items():
+        assert track.usage_area.get("cpu", 0) <= 60_000 * outcome.ended_at or name == "root"
 
 
 def test_with_few_writes_a_second_the_writes_are_what_it_takes():
     outcome = played(SMALL, writes_per_second=20)
-    assert {life.stage for life in outcome.lives} == {Stage.FINISHED}
+    assert {life.stage for life in outcome.jobs} == {JobStage.FINISHED}
     # Fifteen seconds of writes, and the run of the job that was written last.
     assert 15_000 <= outcome.ended_at <= 17_000
 
@@ -84,7 +84,7 @@ def test_with_few_writes_a_second_the_writes_are_what_it_takes():
 def test_the_makespan_is_within_a_fifth_of_the_ideal(shape, clusters):
     summary = summarise(played(shape, clusters=clusters))
     assert summary.jobs.finished == summary.jobs.submitted
-    assert summary.makespan * 1000 <= shape.ideal * 6 / 5
+    assert summary.makespan * 1000 <= shape.ideal_makespan * 6 / 5
 
 
 @pytest.mark.long

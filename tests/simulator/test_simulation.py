@@ -9,15 +9,15 @@ from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state import State
 from controller.engine.workloads import WorkloadState
-from controller.simulator.driver import Simulation
-from controller.simulator.lives import Stage
-from controller.simulator.trace import Tempo
+from controller.simulator.jobs import JobStage
+from controller.simulator.simulation import Simulation
+from controller.simulator.trace import SimulationSettings
 from tests.draws import draws
 from tests.simulator.traces import START, cluster, job, queue, story, trace
 
 
-def play(found, **tempo):
-    return Simulation(found, Tempo(**tempo)).run()
+def play(found, **settings):
+    return Simulation(found, SimulationSettings(**settings)).run()
 
 
 class Scripted(State):
@@ -33,11 +33,11 @@ class Scripted(State):
             return replace(plan, wake_at=self.at if self.name else plan.wake_at)
         victim = next(each for each in self.workloads.values() if each.name == self.name)
         self.name = None
-        return Plan((*plan.decisions, Evict(victim, self.reason)), plan.waits, wake_at=plan.wake_at)
+        return Plan((*plan.decisions, Evict(victim, self.reason)), plan.record_pending, wake_at=plan.wake_at)
 
 
-def evicting(found, name, at, **tempo):
-    simulation = Simulation(found, Tempo(**tempo))
+def evicting(found, name, at, **settings):
+    simulation = Simulation(found, SimulationSettings(**settings))
     simulation._world = Scripted(name, at)
     return simulation.run()
 
@@ -52,13 +52,13 @@ def test_two_jobs_that_fit_only_one_at_a_time_run_one_after_the_other():
         (10, "Admit", "b"),
         (20, "Finish", "b"),
     ]
-    assert [life.waited for life in outcome.lives] == [0, 7000]
+    assert [life.waited for life in outcome.jobs] == [0, 7000]
     assert outcome.ended_at == 20_000
 
 
 def test_who_waits_is_told_why_and_when():
     outcome = play(trace(job("a", 6), job("b", 6, at=3)))
-    [wait] = [entry for entry in outcome.journal if entry.action == "Wait"]
+    [wait] = [entry for entry in outcome.log if entry.action == "Wait"]
     assert (wait.at, wait.workload.name, wait.cause.reason) == (3000, "b", Reason.QUEUE_LIMIT_REACHED)
 
 
@@ -103,13 +103,16 @@ def test_room_is_taken_while_an_admission_is_written():
 def test_one_stops_looking_when_told_to():
     outcome = play(trace(job("a", 8), job("b", 8), job("late", at=60)), until=15_000)
     assert outcome.ended_at == 15_000
-    assert [(life.workload.name, life.stage) for life in outcome.lives] == [("a", Stage.FINISHED), ("b", Stage.RUNNING)]
-    assert [life.served_until(15_000)["cpu"] for life in outcome.lives] == [8000 * 10_000, 8000 * 5000]
+    assert [(life.workload.name, life.stage) for life in outcome.jobs] == [
+        ("a", JobStage.FINISHED),
+        ("b", JobStage.RUNNING),
+    ]
+    assert [life.served_until(15_000)["cpu"] for life in outcome.jobs] == [8000 * 10_000, 8000 * 5000]
 
 
 def test_who_fits_nowhere_waits_for_ever_and_the_end_comes_all_the_same():
     outcome = play(trace(job("a"), job("giant", 9)))
-    assert [life.stage for life in outcome.lives] == [Stage.FINISHED, Stage.WAITING]
+    assert [life.stage for life in outcome.jobs] == [JobStage.FINISHED, JobStage.WAITING]
     assert outcome.ended_at == 10_000
 
 
@@ -121,7 +124,7 @@ def test_what_runs_at_the_start_holds_its_room_until_it_ends():
 
 def test_what_others_use_is_no_room():
     outcome = play(trace(job("a", 6), clusters=[cluster(used=4)]))
-    assert [life.stage for life in outcome.lives] == [Stage.WAITING]
+    assert [life.stage for life in outcome.jobs] == [JobStage.WAITING]
 
 
 def test_a_victim_stops_after_its_grace_and_waits_again_as_old_as_it_was():
@@ -135,7 +138,7 @@ def test_a_victim_stops_after_its_grace_and_waits_again_as_old_as_it_was():
         (27, "Admit", "b"),
         (37, "Finish", "b"),
     ]
-    life = next(iter(outcome.lives))
+    life = next(iter(outcome.jobs))
     assert (life.evictions, life.runs, life.waited) == (1, 2, 0)
     assert life.served["cpu"] == 8000 * (7000 + 20_000)
 
@@ -149,9 +152,7 @@ def test_a_victim_is_charged_until_its_clusters_are_empty():
         (17, "Admit", "a"),
     ]
     waits = [
-        (entry.at, entry.cause.reason)
-        for entry in outcome.journal
-        if entry.action == "Wait" and entry.workload.name == "a"
+        (entry.at, entry.cause.reason) for entry in outcome.log if entry.action == "Wait" and entry.workload.name == "a"
     ]
     assert waits[0] == (7000, Reason.QUEUE_LIMIT_REACHED)
 
@@ -199,7 +200,7 @@ def test_an_eviction_takes_effect_when_its_write_is_done():
 def test_a_run_that_ends_before_its_eviction_is_written_is_finished():
     outcome = evicting(trace(job("a", 8, runs=6)), "a", 6, writes_per_second=1)
     assert story(outcome)[-1] == (7, "Finish", "a")
-    assert next(iter(outcome.lives)).evictions == 0
+    assert next(iter(outcome.jobs)).evictions == 0
 
 
 def test_the_summary_follows_with_its_delay_and_only_when_it_has_changed():
@@ -218,7 +219,7 @@ def test_the_summary_follows_with_its_delay_and_only_when_it_has_changed():
 
 
 def test_the_engine_hears_that_pods_run():
-    simulation = Simulation(trace(job("a")), Tempo(until=5000))
+    simulation = Simulation(trace(job("a")), SimulationSettings(until=5000))
     simulation.run()
     [workload] = simulation._world.workloads.values()
     assert (workload.state, workload.admission.reported) == (WorkloadState.ADMITTED, True)
@@ -241,16 +242,16 @@ def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, unti
     ]
     state = trace(*found, queues=[queue("q"), queue("r", weight=2)], clusters=[cluster("m", 8), cluster("n", 4)])
     outcome = play(state, writes_per_second=writes, until=until)
-    stages = Counter(life.stage for life in outcome.lives)
+    stages = Counter(life.stage for life in outcome.jobs)
     came = [each for each in found if until is None or each.at <= until]
     assert stages.total() == len(came)
     actions = Counter(action for _, action, _ in story(outcome))
     assert actions["Submit"] == len(came)
-    assert actions["Finish"] == stages[Stage.FINISHED]
-    assert actions["Admit"] - actions["Finish"] == stages[Stage.RUNNING]
+    assert actions["Finish"] == stages[JobStage.FINISHED]
+    assert actions["Admit"] - actions["Finish"] == stages[JobStage.RUNNING]
     if until is None:
-        assert stages[Stage.RUNNING] == 0
-        assert {life.workload.name for life in outcome.lives if life.stage is Stage.WAITING} == {
+        assert stages[JobStage.RUNNING] == 0
+        assert {life.workload.name for life in outcome.jobs if life.stage is JobStage.WAITING} == {
             each.workload.name for each in found if each.workload.requirements.requests["cpu"] > 8000
         }
 
@@ -260,10 +261,10 @@ def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, unti
 def test_clusters_and_queues_never_hold_more_than_they_may(drawn):
     found = [job(f"j{n}", cpu, at=at, runs=runs, queue=name) for n, (cpu, at, runs, name, _) in enumerate(drawn)]
     outcome = play(trace(*found, queues=[queue("q", capability={"cpu": 5000}), queue("r")]))
-    for at in {entry.at for entry in outcome.journal}:
+    for at in {entry.at for entry in outcome.log}:
         running = [
             each
-            for each in outcome.lives
+            for each in outcome.jobs
             if each.runs and each.finished_at - each.submission.runtime <= at < each.finished_at
         ]
         held = {
@@ -278,5 +279,5 @@ def test_clusters_and_queues_never_hold_more_than_they_may(drawn):
 def test_the_same_trace_is_played_the_same_way(writes):
     found = trace(*(job(f"j{n}", 1 + n % 5, at=n % 7, runs=3 + n % 4) for n in range(30)))
     first, second = (play(found, writes_per_second=writes) for _ in range(2))
-    assert first.journal == second.journal
+    assert first.log == second.log
     assert first.cycles == second.cycles

@@ -6,7 +6,7 @@ from math import ceil
 _SECOND = 1000
 
 
-class Writer:
+class WriteLatency:
     """Tells when a write will be done; *per_second* 0 means at once."""
 
     def __init__(self, per_second: int) -> None:

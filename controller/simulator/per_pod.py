@@ -19,7 +19,7 @@ from controller.simulator.trace import Submission, Trace
 
 
 @dataclass(frozen=True, slots=True)
-class PerPod:
+class PerPodResult:
     """What became of the jobs."""
 
     jobs: int
@@ -28,13 +28,13 @@ class PerPod:
     """When the last of them finished, ``None`` where none did."""
     pods_in_vain: int
     """How many pods hold room for ever, for jobs that never run."""
-    holders: int
+    stuck_jobs: int
     """How many jobs they belong to."""
 
     @property
     def is_deadlocked(self) -> bool:
         """Say whether jobs hold room that keeps each other from running."""
-        return self.holders > 0
+        return self.stuck_jobs > 0
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Job:
     placed: list[tuple[ClusterName, Resources]] = field(default_factory=list)
 
 
-class _Rooms:
+class _FreeCapacities:
     """What is left in each cluster."""
 
     def __init__(self, clusters: tuple[Cluster, ...]) -> None:
@@ -65,10 +65,10 @@ class _Rooms:
             self._left[name] = add(self._left[name], request)
 
 
-def admit_per_pod(trace: Trace, seed: int) -> PerPod:
+def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
     """Play *trace* pod by pod, in the random order that *seed* gives."""
     dice = Random(seed)  # noqa: S311 - an order that can be had again, no secret
-    rooms = _Rooms(trace.clusters)
+    rooms = _FreeCapacities(trace.clusters)
     agenda = [(job.submission.at, number, job) for number, job in enumerate(_jobs(trace))]
     heapify(agenda)
     tickets = count(len(agenda))
@@ -86,12 +86,12 @@ def admit_per_pod(trace: Trace, seed: int) -> PerPod:
             heappush(agenda, (now + job.submission.runtime, next(tickets), job))
         waiting = [job for job in waiting if job.missing]
     holding = [job for job in waiting if job.placed]
-    return PerPod(
+    return PerPodResult(
         jobs=len(finished) + len(waiting),
         finished=len(finished),
         finished_at=max(finished, default=None),
         pods_in_vain=sum(len(job.placed) for job in holding),
-        holders=len(holding),
+        stuck_jobs=len(holding),
     )
 
 
@@ -108,7 +108,7 @@ def _due(agenda: list[tuple[int, int, _Job]], now: int) -> Iterator[_Job]:
         yield heappop(agenda)[2]
 
 
-def _place(waiting: Sequence[_Job], rooms: _Rooms, dice: Random) -> Iterator[_Job]:
+def _place(waiting: Sequence[_Job], rooms: _FreeCapacities, dice: Random) -> Iterator[_Job]:
     """Try every pod of *waiting* once, in random order; yield the jobs all of whose pods have room then."""
     pods = [(job, request) for job in waiting for request in job.missing]
     dice.shuffle(pods)

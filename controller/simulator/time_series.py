@@ -10,7 +10,7 @@ Steps = list[tuple[int, Fraction]]
 """From each of these times on, this value."""
 
 
-class Series:
+class TimeSeries:
     """What each queue held, as a part of all there was, and how many waited."""
 
     def __init__(self) -> None:
@@ -18,13 +18,13 @@ class Series:
         """By resource and queue."""
         self.waiting: list[tuple[int, int]] = []
 
-    def stands(self, queue: QueueName, now: int, *, held: Resources, pool: Resources) -> None:
+    def record_usage(self, queue: QueueName, now: int, *, held: Resources, pool: Resources) -> None:
         """Note what *queue* holds from *now* on, out of *pool*."""
         for name, amount in pool.items():
             part = Fraction(held.get(name, 0), amount) if amount else Fraction(0)
             _note(self.held.setdefault(name, {}).setdefault(queue, []), now, part)
 
-    def waits(self, count: int, now: int) -> None:
+    def record_pending(self, count: int, now: int) -> None:
         """Note how many wait from *now* on."""
         if not self.waiting or self.waiting[-1][1] != count:
             self.waiting.append((now, count))

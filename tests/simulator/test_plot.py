@@ -3,21 +3,21 @@ from fractions import Fraction
 
 import pytest
 
-from controller.simulator.drawing import DrawingError, draw, must_be_drawable
-from controller.simulator.driver import Simulation
-from controller.simulator.series import Series, values_at
+from controller.simulator.plot import PlotError, check_plot, write_plot
+from controller.simulator.simulation import Simulation
+from controller.simulator.time_series import TimeSeries, values_at
 from tests.simulator.traces import job, queue, trace
 
 
 def drawn(path):
     pytest.importorskip("matplotlib")
-    series = Series()
+    series = TimeSeries()
     found = trace(
         *(job(f"j{n}", 4, queue="q" if n % 2 else "r", at=n) for n in range(6)), queues=[queue("q"), queue("r")]
     )
     outcome = Simulation(found, series=series).run()
-    must_be_drawable(path)
-    draw(series, outcome, path)
+    check_plot(path)
+    write_plot(series, outcome, path)
     return path.read_bytes()
 
 
@@ -32,18 +32,18 @@ def test_a_picture_is_drawn_as_its_name_says(tmp_path):
 )
 def test_what_cannot_be_drawn_is_said_before_anything_is_played(tmp_path, name, why):
     pytest.importorskip("matplotlib")
-    with pytest.raises(DrawingError, match=why):
-        must_be_drawable(tmp_path / name)
+    with pytest.raises(PlotError, match=why):
+        check_plot(tmp_path / name)
 
 
 def test_without_matplotlib_one_is_told_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(DrawingError, match=r"pip install 'volcano-global\[plot\]'"):
-        must_be_drawable(tmp_path / "a.png")
+    with pytest.raises(PlotError, match=r"pip install 'volcano-global\[plot\]'"):
+        check_plot(tmp_path / "a.png")
 
 
 def test_a_series_keeps_what_the_queues_held_and_who_waited():
-    series = Series()
+    series = TimeSeries()
     Simulation(trace(job("a", 4), job("b", 8)), series=series).run()
     assert series.held["cpu"]["q"] == [(0, Fraction(1, 2)), (10_000, Fraction(1)), (20_000, Fraction(0))]
     assert series.waiting == [(0, 1), (10_000, 0)]

@@ -1,7 +1,7 @@
 from fractions import Fraction
 
 from controller.engine.state import State
-from controller.simulator.gauge import Gauge
+from controller.simulator.share_metrics import ShareMetrics
 from tests.simulator.traces import START, cluster, job, queue
 
 
@@ -21,33 +21,33 @@ def read(gauge, state, *, at, cpu):
 
 
 def test_areas_count_from_one_reading_to_the_next():
-    gauge, state = Gauge(), told(job("a", 6, on="m"))
+    gauge, state = ShareMetrics(), told(job("a", 6, on="m"))
     read(gauge, state, at=0, cpu=8)
     state.workload_removed("uid-a", START + 5000)
     read(gauge, state, at=5, cpu=8)
     gauge.close(20_000)
-    assert gauge.tracks["q"].held_area["cpu"] == 6000 * 5000
-    assert gauge.pool_area["cpu"] == 8000 * 20_000
+    assert gauge.queues["q"].usage_area["cpu"] == 6000 * 5000
+    assert gauge.capacity_area["cpu"] == 8000 * 20_000
 
 
 def test_gaps_are_parts_of_what_was_there_at_the_time():
     # Of 8 CPUs q holds 6 and is due 4 for 10 seconds, since r waits for 6; of 80 it is due all that it holds.
-    gauge, state = Gauge(), told(job("a", 6, on="m"), job("b", 6, queue="r"))
+    gauge, state = ShareMetrics(), told(job("a", 6, on="m"), job("b", 6, queue="r"))
     state.queue_changed(queue("r"))
     read(gauge, state, at=0, cpu=8)
     read(gauge, state, at=10, cpu=80)
     gauge.close(15_000)
-    track = gauge.tracks["q"]
-    assert gauge.pool_area["cpu"] == 8000 * 10_000 + 80_000 * 5000
+    track = gauge.queues["q"]
+    assert gauge.capacity_area["cpu"] == 8000 * 10_000 + 80_000 * 5000
     assert track.gap_area["cpu"] == 2000 * 10_000
-    assert track.widest_gap["cpu"] == Fraction(1, 4)
+    assert track.max_gap["cpu"] == Fraction(1, 4)
 
 
 def test_what_is_due_is_rounded_down_to_a_base_unit():
-    gauge = Gauge()
+    gauge = ShareMetrics()
     state = told(*(job(f"{name}-{n}", 1, queue=name) for name in "qrs" for n in range(2)))
     state.queue_changed(queue("r"))
     state.queue_changed(queue("s"))
     read(gauge, state, at=0, cpu=1)
     gauge.close(1000)
-    assert {name: gauge.tracks[name].due_area["cpu"] for name in "qrs"} == dict.fromkeys("qrs", 333_000)
+    assert {name: gauge.queues[name].fair_share_area["cpu"] for name in "qrs"} == dict.fromkeys("qrs", 333_000)

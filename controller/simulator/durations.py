@@ -8,18 +8,20 @@ _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _SECOND = 1000
 
 
-class SpanError(ValueError):
+class DurationError(ValueError):
     """A text that is no span of time; the message says how to write one."""
 
 
-def parse_span(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Return the milliseconds that *text* says: ``90s``, ``1h30m``, ``200ms``."""
     if not _FORM.fullmatch(text):
-        raise SpanError(f"{text!r} is no span of time; write whole numbers with h, m, s or ms, such as 90s or 1h30m")
+        raise DurationError(
+            f"{text!r} is no span of time; write whole numbers with h, m, s or ms, such as 90s or 1h30m"
+        )
     return sum(int(count) * _MILLISECONDS[unit] for count, unit in _PART.findall(text))
 
 
-def format_span(span: int) -> str:
+def format_duration(span: int) -> str:
     """Return *span* as ``parse_span`` reads it."""
     return f"{span}ms" if span % _SECOND else f"{span // _SECOND}s"
 

@@ -10,7 +10,7 @@ Quantiles = tuple[float, ...]
 Frequencies = dict[str, float]
 
 
-class Tenant(msgspec.Struct, frozen=True):
+class PhillyTenant(msgspec.Struct, frozen=True):
     """One virtual cluster of Philly; times in seconds."""
 
     name: str
@@ -31,32 +31,32 @@ class Philly(msgspec.Struct, frozen=True):
     """How many times as many jobs as on the average come in each hour."""
     weekday: tuple[float, ...]
     """The same for each day, Monday first."""
-    tenants: tuple[Tenant, ...]
+    tenants: tuple[PhillyTenant, ...]
 
 
-class Spread(msgspec.Struct, frozen=True):
+class MeanAndMedian(msgspec.Struct, frozen=True):
     """A distribution of which only the middle is known, in seconds."""
 
     mean: float
     median: float
 
 
-class Site(msgspec.Struct, frozen=True):
+class HeliosCluster(msgspec.Struct, frozen=True):
     """One cluster of Helios."""
 
     name: str
     gpu_jobs: int
     cpu_jobs: int
     mean_gpus: float
-    gpu_seconds: Spread
-    cpu_seconds: Spread
+    gpu_seconds: MeanAndMedian
+    cpu_seconds: MeanAndMedian
 
 
 class Helios(msgspec.Struct, frozen=True):
     """SenseTime's four clusters: half of the jobs use no GPU and are short, some use very many."""
 
     source: str
-    clusters: tuple[Site, ...]
+    clusters: tuple[HeliosCluster, ...]
 
 
 class Alibaba(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Alibaba(msgspec.Struct, frozen=True):
     classes: Frequencies
 
 
-class Measured(msgspec.Struct, frozen=True):
+class Measurements(msgspec.Struct, frozen=True):
     """All of it; *probabilities* are those of every list of quantiles."""
 
     probabilities: Quantiles
@@ -82,7 +82,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 @cache
-def measured() -> Measured:
+def load_measurements() -> Measurements:
     """Return what was measured."""
     text = files(__package__).joinpath("measured.json").read_bytes()
-    return msgspec.json.decode(text, type=Measured)
+    return msgspec.json.decode(text, type=Measurements)

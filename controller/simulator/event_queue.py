@@ -23,14 +23,14 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteCompleted:
     """The write of a decision is done."""
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class RunCompleted:
     """A job's run comes to its end; *run* counts its runs, for one that was evicted runs again."""
 
     uid: WorkloadUid
@@ -38,34 +38,34 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class PodsTerminated:
     """A victim's pods are gone."""
 
     uid: WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusUpdate:
     """A cluster's summary is looked at."""
 
     cluster: ClusterName
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
+class WakeUp:
     """The engine asked to be woken."""
 
 
-Occurrence = Arrival | Written | Completion | Departure | Status | Wake
+QueuedEvent = Arrival | WriteCompleted | RunCompleted | PodsTerminated | StatusUpdate | WakeUp
 
-_PASSIVE = (Status, Wake)
+_PASSIVE = (StatusUpdate, WakeUp)
 
 
-class Agenda:
+class EventQueue:
     """All that is still to happen."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Occurrence]] = []
+        self._heap: list[tuple[int, int, QueuedEvent]] = []
         self._sequence = count()
         self._active = 0
 
@@ -79,12 +79,12 @@ class Agenda:
         """Say whether nothing but summaries and wake-ups is to come."""
         return self._active == 0
 
-    def put(self, at: int, occurrence: Occurrence) -> None:
+    def push(self, at: int, occurrence: QueuedEvent) -> None:
         """Let *occurrence* happen at *at*, after all that was put down for that time before."""
         heappush(self._heap, (at, next(self._sequence), occurrence))
         self._active += not isinstance(occurrence, _PASSIVE)
 
-    def take(self, now: int) -> Iterator[Occurrence]:
+    def pop_due(self, now: int) -> Iterator[QueuedEvent]:
         """Yield and strike out what is due at *now*; what is put down for it meanwhile waits for the next call."""
         due = []
         while self._heap and self._heap[0][0] <= now:

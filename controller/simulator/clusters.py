@@ -14,7 +14,7 @@ from controller.engine.workloads import ClusterCharge
 
 
 @dataclass(slots=True)
-class _Member:
+class _SimulatedCluster:
     told: Cluster
     """As the control plane has it."""
     foreign: Resources
@@ -26,18 +26,20 @@ class _Member:
         return replace(self.told, used=positive(add(self.foreign, self.ours)))
 
 
-class Members:
+class SimulatedClusters:
     """All member clusters; a booking on a cluster that is not there is nobody's."""
 
     def __init__(self, clusters: Iterable[Cluster], status_period: int) -> None:
-        self._members = {each.name: _Member(replace(each, used=positive(each.used)), each.used) for each in clusters}
+        self._clusters = {
+            each.name: _SimulatedCluster(replace(each, used=positive(each.used)), each.used) for each in clusters
+        }
         self._period = status_period
         self._due: set[ClusterName] = set()
 
-    def counts_already(self, bookings: Iterable[ClusterCharge]) -> None:
+    def add_existing(self, bookings: Iterable[ClusterCharge]) -> None:
         """Take *bookings* for a part of what the summaries showed at the start."""
         for booking in bookings:
-            member = self._members.get(booking.cluster)
+            member = self._clusters.get(booking.cluster)
             if member is not None:
                 member.foreign = clamp_non_negative(subtract(member.foreign, booking.charge))
                 member.ours = add(member.ours, booking.charge)
@@ -53,7 +55,7 @@ class Members:
     def _change(self, bookings: Iterable[ClusterCharge], sign: int) -> list[ClusterName]:
         changed = []
         for booking in bookings:
-            member = self._members.get(booking.cluster)
+            member = self._clusters.get(booking.cluster)
             if member is None:
                 continue
             member.ours = (add if sign > 0 else subtract)(member.ours, booking.charge)
@@ -62,14 +64,14 @@ class Members:
                 changed.append(booking.cluster)
         return changed
 
-    def next_look(self, now: int) -> int:
+    def next_update(self, now: int) -> int:
         """Return when the summaries are looked at next after *now*; without a period, at once."""
         return (now // self._period + 1) * self._period if self._period else now
 
-    def look(self, name: ClusterName) -> Cluster | None:
+    def update(self, name: ClusterName) -> Cluster | None:
         """Return the cluster with its summary written anew, ``None`` where it has not changed."""
         self._due.discard(name)
-        member = self._members[name]
+        member = self._clusters[name]
         if member.now.used == member.told.used:
             return None
         member.told = member.now

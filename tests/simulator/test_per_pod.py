@@ -1,12 +1,12 @@
 import pytest
 
-from controller.simulator.driver import Simulation
 from controller.simulator.generators.gang import gang_load
-from controller.simulator.generators.load import as_trace
-from controller.simulator.perpod import PerPod, admit_per_pod
+from controller.simulator.generators.load import to_trace
+from controller.simulator.per_pod import PerPodResult, admit_per_pod
+from controller.simulator.simulation import Simulation
 from tests.simulator.traces import cluster, job, story, trace
 
-GANG = as_trace(gang_load())
+GANG = to_trace(gang_load())
 
 
 def test_five_gangs_on_room_for_one_and_a_half_finish_one_after_another():
@@ -20,8 +20,8 @@ def test_five_gangs_on_room_for_one_and_a_half_finish_one_after_another():
 
 def test_no_gang_ever_holds_a_part_of_itself():
     outcome = Simulation(GANG).run()
-    assert {life.admission.charge["cpu"] for life in outcome.lives} == {6000}
-    assert outcome.gauge.tracks["training"].held_area["cpu"] == 5 * 6000 * 60_000
+    assert {life.admission.charge["cpu"] for life in outcome.jobs} == {6000}
+    assert outcome.share_metrics.queues["training"].usage_area["cpu"] == 5 * 6000 * 60_000
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -33,12 +33,12 @@ def test_pod_by_pod_the_gangs_take_each_others_room(seed):
 
 def test_where_there_is_room_for_all_pod_by_pod_does_no_harm():
     found = trace(*(job(f"j{n}", 2, pods=2, at=n) for n in range(4)), clusters=[cluster(cpu=8)])
-    assert admit_per_pod(found, 0) == PerPod(jobs=4, finished=4, finished_at=13_000, pods_in_vain=0, holders=0)
+    assert admit_per_pod(found, 0) == PerPodResult(jobs=4, finished=4, finished_at=13_000, pods_in_vain=0, stuck_jobs=0)
 
 
 def test_a_job_that_can_never_be_whole_holds_the_room_of_its_pods():
     found = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
-    assert (found.finished, found.holders, found.pods_in_vain) == (0, 1, 8)
+    assert (found.finished, found.stuck_jobs, found.pods_in_vain) == (0, 1, 8)
 
 
 def test_the_same_seed_draws_the_same_order():

@@ -12,7 +12,7 @@ from controller.engine.resources import EMPTY, PODS, Resources, subtract, total
 from controller.engine.state import State
 
 
-class Cause(StrEnum):
+class IdleCause(StrEnum):
     """The causes, in the order in which they are looked for."""
 
     HELD = "held"
@@ -29,12 +29,12 @@ class Cause(StrEnum):
     """It is asked for and allowed, and fits in no cluster, or not together with another resource that is used up."""
 
 
-class Idle:
+class IdleCapacity:
     """Reads why capacity is idle whenever that may have changed."""
 
     def __init__(self) -> None:
-        self.areas: dict[Cause, dict[str, int]] = {cause: {} for cause in Cause}
-        self._amounts: dict[Cause, dict[str, int]] = {cause: {} for cause in Cause}
+        self.areas: dict[IdleCause, dict[str, int]] = {cause: {} for cause in IdleCause}
+        self._amounts: dict[IdleCause, dict[str, int]] = {cause: {} for cause in IdleCause}
         """Since the last reading."""
         self._read_at = 0
         self._known: dict[QueueName, tuple[Resources, Resources, Resources]] = {}
@@ -63,14 +63,14 @@ class Idle:
                 continue
             rest = max(amount - present.usage(ROOT, name), 0)
             guaranteed = quota.reservation(root, name) - quota.usage(ROOT, name)
-            rest = self._count(Cause.HELD, name, held.get(name, 0), rest=rest)
-            rest = self._count(Cause.RESERVED, name, reserved.get(name, 0), rest=rest)
-            rest = self._count(Cause.GUARANTEED, name, guaranteed, rest=rest)
-            rest = self._count(Cause.NOTHING_PENDING, name, rest - self._unmet.get(name, 0), rest=rest)
-            rest = self._count(Cause.LIMITED, name, rest - self._allowed.get(name, 0), rest=rest)
-            self._count(Cause.FRAGMENTED, name, rest, rest=rest)
+            rest = self._count(IdleCause.HELD, name, held.get(name, 0), rest=rest)
+            rest = self._count(IdleCause.RESERVED, name, reserved.get(name, 0), rest=rest)
+            rest = self._count(IdleCause.GUARANTEED, name, guaranteed, rest=rest)
+            rest = self._count(IdleCause.NOTHING_PENDING, name, rest - self._unmet.get(name, 0), rest=rest)
+            rest = self._count(IdleCause.LIMITED, name, rest - self._allowed.get(name, 0), rest=rest)
+            self._count(IdleCause.FRAGMENTED, name, rest, rest=rest)
 
-    def _count(self, cause: Cause, resource: str, amount: int, *, rest: int) -> int:
+    def _count(self, cause: IdleCause, resource: str, amount: int, *, rest: int) -> int:
         """Count *amount*, of the *rest* at most, under *cause*; return what is left."""
         found = min(max(amount, 0), rest)
         self._amounts[cause][resource] = found

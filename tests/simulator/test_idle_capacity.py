@@ -4,14 +4,14 @@ import pytest
 
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.resources import CPU
-from controller.simulator.driver import Simulation
+from controller.simulator.simulation import Simulation
 from controller.simulator.summary import LongWait, ReasonWaits, summarise
-from controller.simulator.trace import Tempo
+from controller.simulator.trace import SimulationSettings
 from tests.simulator.traces import cluster, cpus, job, queue, trace
 
 
 def figures(*jobs, writes=0, **more):
-    return summarise(Simulation(trace(*jobs, **more), Tempo(writes_per_second=writes)).run())
+    return summarise(Simulation(trace(*jobs, **more), SimulationSettings(writes_per_second=writes)).run())
 
 
 def idle(*jobs, **more):

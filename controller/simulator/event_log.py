@@ -8,7 +8,7 @@ from controller.engine.reasons import EvictionReason, Refusal
 from controller.engine.workloads import Workload
 
 
-class Action(StrEnum):
+class JobAction(StrEnum):
     """What can happen to a job."""
 
     SUBMIT = "Submit"
@@ -22,11 +22,11 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One thing that happened, *at* milliseconds after the start."""
 
     at: int
-    action: Action
+    action: JobAction
     workload: Workload
     clusters: tuple[Assignment, ...] = ()
     cause: Refusal | EvictionReason | None = None

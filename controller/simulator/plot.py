@@ -9,8 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from controller.simulator.driver import Outcome
-from controller.simulator.series import Series, values_at
+from controller.simulator.simulation import SimulationResult
+from controller.simulator.time_series import TimeSeries, values_at
 
 FORMATS = (".png", ".svg")
 _MOST_QUEUES = 8
@@ -21,29 +21,29 @@ _ENOUGH_UNITS = 3
 """A picture of fewer units than this uses the next smaller one."""
 
 
-class DrawingError(Exception):
+class PlotError(Exception):
     """A picture that cannot be drawn; the message says what to do."""
 
 
-def must_be_drawable(path: Path) -> None:
+def check_plot(path: Path) -> None:
     """Raise `DrawingError` where *path* could not be drawn, before a long simulation is in vain."""
     if path.suffix.lower() not in FORMATS:
-        raise DrawingError(f"{path}: a picture ends in {' or '.join(FORMATS)}")
+        raise PlotError(f"{path}: a picture ends in {' or '.join(FORMATS)}")
     if find_spec("matplotlib") is None:
-        raise DrawingError("a picture needs matplotlib; install it with: pip install 'volcano-global[plot]'")
+        raise PlotError("a picture needs matplotlib; install it with: pip install 'volcano-global[plot]'")
     if not path.absolute().parent.is_dir():
-        raise DrawingError(f"{path}: the folder {path.parent} does not exist")
+        raise PlotError(f"{path}: the folder {path.parent} does not exist")
 
 
-def draw(series: Series, outcome: Outcome, path: Path) -> None:
+def write_plot(series: TimeSeries, result: SimulationResult, path: Path) -> None:
     """Write a picture of *outcome* to *path*: the shares of the largest queues above, who waits below."""
-    resource = _main_resource(series, outcome)
-    times = _times(outcome.ended_at)
-    unit, name = _unit(outcome.ended_at)
+    resource = _main_resource(series, result)
+    times = _times(result.ended_at)
+    unit, name = _unit(result.ended_at)
     axis = [time / unit for time in times]
     figure = import_module("matplotlib.figure").Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    labels, bands = _bands(series, outcome, resource, times)
+    labels, bands = _bands(series, result, resource, times)
     upper.stackplot(axis, bands, labels=labels, step="post")
     upper.set(ylabel=f"{resource} held (% of all)", ylim=(0, 100), title="What the queues held")
     upper.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize="small", reverse=True)
@@ -53,24 +53,24 @@ def draw(series: Series, outcome: Outcome, path: Path) -> None:
     figure.savefig(path, dpi=_DOTS)
 
 
-def _main_resource(series: Series, outcome: Outcome) -> str:
+def _main_resource(series: TimeSeries, result: SimulationResult) -> str:
     """Return the resource of which queues held the largest part over time."""
     held = {
-        name: Fraction(sum(track.held_area.get(name, 0) for track in outcome.gauge.tracks.values()), area)
-        for name, area in sorted(outcome.gauge.pool_area.items())
+        name: Fraction(sum(track.usage_area.get(name, 0) for track in result.share_metrics.queues.values()), area)
+        for name, area in sorted(result.share_metrics.capacity_area.items())
         if area and name in series.held
     }
     return max(held, key=lambda name: held[name], default="cpu")
 
 
 def _bands(
-    series: Series, outcome: Outcome, resource: str, times: Sequence[int]
+    series: TimeSeries, result: SimulationResult, resource: str, times: Sequence[int]
 ) -> tuple[list[str], list[list[float]]]:
     """Return what the largest leaf queues held in percent at each time, and all others together."""
-    tracks = outcome.gauge.tracks
+    tracks = result.share_metrics.queues
     steps = series.held.get(resource, {})
-    leaves = [name for name in steps if outcome.state.tree().nodes[name].is_leaf]
-    ranked = sorted(leaves, key=lambda name: (-tracks[name].held_area.get(resource, 0), name))
+    leaves = [name for name in steps if result.state.tree().nodes[name].is_leaf]
+    ranked = sorted(leaves, key=lambda name: (-tracks[name].usage_area.get(resource, 0), name))
     values = {name: [float(100 * part) for part in values_at(steps[name], times)] for name in ranked}
     labels = [str(name) for name in ranked[:_MOST_QUEUES]]
     bands = [values[name] for name in ranked[:_MOST_QUEUES]]
@@ -81,7 +81,7 @@ def _bands(
     return labels, bands
 
 
-def _waiting(series: Series) -> list[tuple[int, Fraction]]:
+def _waiting(series: TimeSeries) -> list[tuple[int, Fraction]]:
     return [(time, Fraction(count)) for time, count in series.waiting]
 
 

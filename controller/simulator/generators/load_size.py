@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from controller.engine.clusters import Cluster
 from controller.engine.resources import Resources, scale, total
-from controller.simulator.generators.load import Job, member
+from controller.simulator.generators.load import Job, empty_cluster
 
-_LEAST_SPAN = 3_600_000
+_MIN_DURATION = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class LoadSize:
     """What the user asks for; *load* is what comes, in percent of what the clusters can run meanwhile."""
 
     jobs: int = 500
@@ -21,21 +21,21 @@ class Size:
     seed: int = 0
 
 
-def members(jobs: Sequence[Job], node: Resources, size: Size) -> tuple[Cluster, ...]:
+def clusters_for(jobs: Sequence[Job], node: Resources, size: LoadSize) -> tuple[Cluster, ...]:
     """Return clusters of equal nodes for *jobs* to load as *size* says; the first one holds the largest job.
 
     What runs longer than jobs come counts as long as they come.
     """
-    span = max(jobs[-1].at - jobs[0].at, _LEAST_SPAN)
+    span = max(jobs[-1].at - jobs[0].at, _MIN_DURATION)
     asked = [total(scale(dict(task.request), task.replicas) for task in job.tasks) for job in jobs]
     work = total(scale(each, min(job.runtime, span)) for each, job in zip(asked, jobs, strict=True))
-    wanted = max(_rounded_up(work.get(name, 0) * 100, span * size.load * node[name]) for name in node)
-    least = max(_rounded_up(each.get(name, 0), node[name]) for each in asked for name in node)
-    first = max(_rounded_up(wanted, size.clusters), least)
+    wanted = max(_divide_up(work.get(name, 0) * 100, span * size.load * node[name]) for name in node)
+    least = max(_divide_up(each.get(name, 0), node[name]) for each in asked for name in node)
+    first = max(_divide_up(wanted, size.clusters), least)
     others = size.clusters - 1
     counts = [first, *(max((wanted - first + place) // others, 1) for place in reversed(range(others)))]
-    return tuple(member(f"member{place}", scale(node, count)) for place, count in enumerate(counts, start=1))
+    return tuple(empty_cluster(f"member{place}", scale(node, count)) for place, count in enumerate(counts, start=1))
 
 
-def _rounded_up(dividend: int, divisor: int) -> int:
+def _divide_up(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)

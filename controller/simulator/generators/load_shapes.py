@@ -10,11 +10,11 @@ from controller.simulator.generators.cohorts import THIRTY, THOUSAND, cohorts_lo
 from controller.simulator.generators.gang import gang_load
 from controller.simulator.generators.helios import helios_load
 from controller.simulator.generators.load import Load
+from controller.simulator.generators.load_size import LoadSize
 from controller.simulator.generators.philly import philly_load
-from controller.simulator.generators.size import Size
 
 
-class Shape(StrEnum):
+class LoadShape(StrEnum):
     """The names."""
 
     GANG = "gang"
@@ -30,37 +30,37 @@ class SizeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class LoadGenerator:
     """How a shape is made, and which sizes it takes; the others are its own."""
 
-    make: Callable[[Size], Load]
-    takes: frozenset[str] = frozenset({"jobs", "queues", "clusters", "load"})
+    generate: Callable[[LoadSize], Load]
+    accepts: frozenset[str] = frozenset({"jobs", "queues", "clusters", "load"})
     defaults: Mapping[str, int] = field(default_factory=dict)
 
 
-SHAPES: Mapping[Shape, Recipe] = MappingProxyType(
+GENERATORS: Mapping[LoadShape, LoadGenerator] = MappingProxyType(
     {
-        Shape.GANG: Recipe(lambda size: gang_load(size.jobs), frozenset({"jobs"}), {"jobs": 5}),
-        Shape.COHORTS_30: Recipe(
+        LoadShape.GANG: LoadGenerator(lambda size: gang_load(size.jobs), frozenset({"jobs"}), {"jobs": 5}),
+        LoadShape.COHORTS_30: LoadGenerator(
             lambda size: cohorts_load(THIRTY, clusters=size.clusters), frozenset({"clusters"}), {"clusters": 1}
         ),
-        Shape.COHORTS_1000: Recipe(
+        LoadShape.COHORTS_1000: LoadGenerator(
             lambda size: cohorts_load(THOUSAND, clusters=size.clusters), frozenset({"clusters"}), {"clusters": 1}
         ),
-        Shape.PHILLY: Recipe(philly_load),
-        Shape.HELIOS: Recipe(helios_load),
-        Shape.ALIBABA: Recipe(alibaba_load),
+        LoadShape.PHILLY: LoadGenerator(philly_load),
+        LoadShape.HELIOS: LoadGenerator(helios_load),
+        LoadShape.ALIBABA: LoadGenerator(alibaba_load),
     }
 )
 
 
-def make(shape: Shape, seed: int, **sizes: int | None) -> Load:
+def generate_load(shape: LoadShape, seed: int, **sizes: int | None) -> Load:
     """Return a load of *shape*; *sizes* that are ``None`` are the shape's own. Raise `SizeError`."""
-    recipe = SHAPES[shape]
+    recipe = GENERATORS[shape]
     asked = {name: size for name, size in sizes.items() if size is not None}
     for name, size in asked.items():
-        if name not in recipe.takes:
-            raise SizeError(f"{shape} takes no {name}; it takes {' and '.join(sorted(recipe.takes))}")
+        if name not in recipe.accepts:
+            raise SizeError(f"{shape} takes no {name}; it takes {' and '.join(sorted(recipe.accepts))}")
         if size < 1:
             raise SizeError(f"{name} is {size}; write 1 or more")
-    return recipe.make(Size(seed=seed, **{**recipe.defaults, **asked}))
+    return recipe.generate(LoadSize(seed=seed, **{**recipe.defaults, **asked}))

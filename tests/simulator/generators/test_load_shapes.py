@@ -4,15 +4,15 @@ from itertools import pairwise
 import pytest
 
 from controller.engine.resources import scale, total
-from controller.simulator.driver import Simulation
-from controller.simulator.generators.dice import Dice, milliseconds, quantile
-from controller.simulator.generators.load import as_trace
-from controller.simulator.generators.measured import measured
+from controller.simulator.generators.distributions import RandomStream, milliseconds, quantile
+from controller.simulator.generators.load import to_trace
+from controller.simulator.generators.load_shapes import LoadShape, SizeError, generate_load
+from controller.simulator.generators.measurements import load_measurements
 from controller.simulator.generators.philly import GPU, gpu_tasks
-from controller.simulator.generators.shapes import Shape, SizeError, make
-from controller.simulator.lives import Stage
+from controller.simulator.jobs import JobStage
+from controller.simulator.simulation import Simulation
 
-MEASURED = [Shape.PHILLY, Shape.HELIOS, Shape.ALIBABA]
+MEASURED = [LoadShape.PHILLY, LoadShape.HELIOS, LoadShape.ALIBABA]
 DAY = 86_400_000
 
 
@@ -22,7 +22,7 @@ def asked(job):
 
 @pytest.mark.parametrize("shape", MEASURED)
 def test_a_load_has_the_size_that_was_asked_for(shape):
-    load = make(shape, 3, jobs=200, queues=14, clusters=5)
+    load = generate_load(shape, 3, jobs=200, queues=14, clusters=5)
     assert (len(load.jobs), len(load.queues), len(load.clusters)) == (200, 14, 5)
     assert len({(job.namespace, job.name) for job in load.jobs}) == 200
     assert {job.queue for job in load.jobs} <= {queue.name for queue in load.queues}
@@ -30,37 +30,37 @@ def test_a_load_has_the_size_that_was_asked_for(shape):
 
 @pytest.mark.parametrize("shape", MEASURED)
 def test_jobs_come_one_after_the_other_and_run_for_a_second_to_a_day(shape):
-    jobs = make(shape, 0, jobs=500).jobs
+    jobs = generate_load(shape, 0, jobs=500).jobs
     assert all(before.at <= after.at for before, after in pairwise(jobs))
     assert all(1000 <= job.runtime <= DAY for job in jobs)
 
 
 @pytest.mark.parametrize("shape", MEASURED)
 def test_the_same_seed_draws_the_same_and_another_one_another(shape):
-    assert make(shape, 5, jobs=50) == make(shape, 5, jobs=50)
-    assert make(shape, 5, jobs=50) != make(shape, 6, jobs=50)
+    assert generate_load(shape, 5, jobs=50) == generate_load(shape, 5, jobs=50)
+    assert generate_load(shape, 5, jobs=50) != generate_load(shape, 6, jobs=50)
 
 
 @pytest.mark.parametrize("shape", MEASURED)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_job_fits_the_first_cluster_and_is_done_at_last(shape, seed):
-    load = make(shape, seed, jobs=120)
+    load = generate_load(shape, seed, jobs=120)
     room = load.clusters[0].allocatable
     assert all(amount <= room[name] for job in load.jobs for name, amount in asked(job).items())
-    outcome = Simulation(as_trace(load)).run()
-    assert Counter(life.stage for life in outcome.lives) == {Stage.FINISHED: 120}
+    outcome = Simulation(to_trace(load)).run()
+    assert Counter(life.stage for life in outcome.jobs) == {JobStage.FINISHED: 120}
 
 
 @pytest.mark.parametrize("shape", MEASURED)
 def test_more_load_is_the_same_jobs_on_fewer_machines(shape):
-    light, heavy = (make(shape, 0, jobs=500, load=load) for load in (50, 200))
+    light, heavy = (generate_load(shape, 0, jobs=500, load=load) for load in (50, 200))
     assert light.jobs == heavy.jobs
     cpus = [sum(each.allocatable["cpu"] for each in load.clusters) for load in (light, heavy)]
     assert cpus[0] > cpus[1]
 
 
 def test_philly_has_mostly_jobs_of_one_gpu_and_tenants_as_large_as_measured():
-    jobs = make(Shape.PHILLY, 0, jobs=5000, queues=11).jobs
+    jobs = generate_load(LoadShape.PHILLY, 0, jobs=5000, queues=11).jobs
     one = sum(asked(job)[GPU] == 1000 for job in jobs) / len(jobs)
     largest = sum(job.queue == "vc-6214e9" for job in jobs) / len(jobs)
     assert 0.88 < one < 0.97
@@ -68,20 +68,20 @@ def test_philly_has_mostly_jobs_of_one_gpu_and_tenants_as_large_as_measured():
 
 
 def test_philly_weighs_tenants_by_the_gpu_time_that_they_took():
-    weights = {queue.name: queue.weight for queue in make(Shape.PHILLY, 0, jobs=10, queues=12).queues}
+    weights = {queue.name: queue.weight for queue in generate_load(LoadShape.PHILLY, 0, jobs=10, queues=12).queues}
     assert (weights["vc-ee9e8c"], weights["vc-ed69ec"]) == (26, 1)
     assert weights["vc-6214e9"] == weights["vc-6214e9-2"] == 10
 
 
 def test_helios_has_cpu_jobs_for_a_half_and_the_mean_of_gpus():
-    jobs = [asked(job) for job in make(Shape.HELIOS, 0, jobs=5000).jobs]
+    jobs = [asked(job) for job in generate_load(LoadShape.HELIOS, 0, jobs=5000).jobs]
     gpus = [job[GPU] // 1000 for job in jobs if GPU in job]
     assert 0.44 < len(gpus) / len(jobs) < 0.50
     assert 3.2 < sum(gpus) / len(gpus) < 4.2
 
 
 def test_alibaba_has_parts_of_gpus_and_classes_of_service():
-    load = make(Shape.ALIBABA, 0, jobs=3000)
+    load = generate_load(LoadShape.ALIBABA, 0, jobs=3000)
     parts = [asked(job).get("koordinator.sh/gpu-core", 0) // 1000 for job in load.jobs]
     assert 0.10 < parts.count(0) / len(parts) < 0.16
     assert {part for part in parts if 0 < part < 100} == {81, 47, 32, 65, 23, 46, 59, 16, 55, 22, 37}
@@ -98,17 +98,17 @@ def test_a_job_of_many_gpus_has_equal_pods_of_a_node_at_most(gpus, pods, each):
 @pytest.mark.parametrize(
     ("shape", "sizes", "why"),
     [
-        pytest.param(Shape.GANG, {"clusters": 2}, "gang takes no clusters; it takes jobs", id="not-taken"),
-        pytest.param(Shape.PHILLY, {"jobs": 0}, "jobs is 0; write 1 or more", id="none-at-all"),
+        pytest.param(LoadShape.GANG, {"clusters": 2}, "gang takes no clusters; it takes jobs", id="not-taken"),
+        pytest.param(LoadShape.PHILLY, {"jobs": 0}, "jobs is 0; write 1 or more", id="none-at-all"),
     ],
 )
 def test_a_size_that_makes_no_sense_is_refused(shape, sizes, why):
     with pytest.raises(SizeError, match=why):
-        make(shape, 0, **sizes)
+        generate_load(shape, 0, **sizes)
 
 
 def test_every_measured_list_has_a_value_for_each_probability():
-    found = measured()
+    found = load_measurements()
     lists = [tenant.durations for tenant in found.philly.tenants]
     lists += [found.alibaba.durations, found.alibaba.cpu_milli, found.alibaba.memory_mib]
     assert {len(each) for each in lists} == {len(found.probabilities)}
@@ -127,7 +127,7 @@ def test_between_known_quantiles_values_lie_on_a_line_of_magnitudes():
 
 
 def test_draws_have_the_means_that_they_are_drawn_for():
-    dice = Dice(1, "means")
+    dice = RandomStream(1, "means")
     bursts = [dice.burst(12.6) for _ in range(20_000)]
     gaps = [dice.gap(30) for _ in range(20_000)]
     assert min(bursts) == 1

@@ -13,23 +13,23 @@ SECOND = 1000
 _DAY = 86_400 * SECOND
 
 
-class Dice:
+class RandomStream:
     """One stream of draws; *names* tell it from the other streams of a load."""
 
     def __init__(self, *names: object) -> None:
         self._random = Random("/".join(map(str, names)))  # noqa: S311 - numbers that can be had again, no secret
 
-    def part(self) -> float:
+    def uniform(self) -> float:
         """Return a number from 0 to 1."""
         return self._random.random()
 
-    def one_of(self, frequencies: Mapping[str, float]) -> str:
+    def choose(self, frequencies: Mapping[str, float]) -> str:
         """Return one of the names, as often as its frequency says."""
         return self._random.choices(list(frequencies), list(frequencies.values()))[0]
 
     def burst(self, mean: float) -> int:
         """Return a count of at least one: geometric, with this mean."""
-        return 1 if mean <= 1 else ceil(log(1 - self.part()) / log(1 - 1 / mean) or 1)
+        return 1 if mean <= 1 else ceil(log(1 - self.uniform()) / log(1 - 1 / mean) or 1)
 
     def gap(self, mean_seconds: float) -> int:
         """Return milliseconds to the next event of a Poisson process."""

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.simulator.spans import SpanError, format_span, parse_span, seconds
+from controller.simulator.durations import DurationError, format_duration, parse_duration, seconds
 
 
 @pytest.mark.parametrize(
@@ -10,18 +10,18 @@ from controller.simulator.spans import SpanError, format_span, parse_span, secon
     [("0s", 0), ("90s", 90_000), ("200ms", 200), ("1h30m", 5_400_000), ("1s200ms", 1200), ("5m5ms", 300_005)],
 )
 def test_a_span_is_whole_numbers_with_units(text, span):
-    assert parse_span(text) == span
+    assert parse_duration(text) == span
 
 
 @pytest.mark.parametrize("text", ["", "90", "1.5s", "-1s", "1d", "s", "1 s", "\uff11s", "9" * 13 + "s"])
 def test_anything_else_is_refused_with_how_to_write_it(text):
-    with pytest.raises(SpanError, match="such as 90s or 1h30m"):
-        parse_span(text)
+    with pytest.raises(DurationError, match="such as 90s or 1h30m"):
+        parse_duration(text)
 
 
 @given(st.integers(0, 10**12))
 def test_a_span_reads_as_it_was_written(span):
-    assert parse_span(format_span(span)) == span
+    assert parse_duration(format_duration(span)) == span
 
 
 def test_reports_have_whole_seconds_where_they_are():

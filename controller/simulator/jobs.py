@@ -10,7 +10,7 @@ from controller.engine.workloads import Admission, Workload, WorkloadUid
 from controller.simulator.trace import Submission
 
 
-class Stage(StrEnum):
+class JobStage(StrEnum):
     """Where a job stands."""
 
     WAITING = "Waiting"
@@ -20,7 +20,7 @@ class Stage(StrEnum):
 
 
 @dataclass(slots=True)
-class Life:
+class SimulatedJob:
     """One job from its submission on."""
 
     submission: Submission
@@ -32,7 +32,7 @@ class Life:
     """Under which it runs or ran last."""
     ran_before: bool = False
     """It ran when the simulation began: how long it had waited is not known."""
-    leaving: bool = False
+    evicting: bool = False
     """It was evicted, and its pods are not gone yet."""
     runs: int = 0
     evictions: int = 0
@@ -54,11 +54,11 @@ class Life:
         return self.submission.workload
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> JobStage:
         """Return where it stands."""
         if self.finished_at is not None:
-            return Stage.FINISHED
-        return Stage.WAITING if self.running_since is None or self.leaving else Stage.RUNNING
+            return JobStage.FINISHED
+        return JobStage.WAITING if self.running_since is None or self.evicting else JobStage.RUNNING
 
     def explain(self, reason: Refusal | None, now: int) -> None:
         """Let it wait for *reason* from *now* on."""
@@ -92,7 +92,7 @@ class Life:
         """End its run at *now*, whether it is done or not."""
         self.served = self.served_until(now)
         self.running_since = None
-        self.leaving = False
+        self.evicting = False
 
     def served_until(self, now: int) -> Resources:
         """Return what it held until *now*, multiplied by the milliseconds for which it ran."""
@@ -101,45 +101,45 @@ class Life:
         return add(self.served, scale(self.admission.charge, now - self.running_since))
 
 
-class Lives:
+class SimulatedJobs:
     """All jobs that were submitted so far, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._lives: dict[WorkloadUid, Life] = {}
+        self._jobs: dict[WorkloadUid, SimulatedJob] = {}
         self.finished = 0
         self.waiting = 0
         """How many wait to be admitted; those who leave are counted once they are gone."""
 
-    def __iter__(self) -> Iterator[Life]:
-        return iter(self._lives.values())
+    def __iter__(self) -> Iterator[SimulatedJob]:
+        return iter(self._jobs.values())
 
     def __len__(self) -> int:
-        return len(self._lives)
+        return len(self._jobs)
 
-    def __getitem__(self, uid: WorkloadUid) -> Life:
-        return self._lives[uid]
+    def __getitem__(self, uid: WorkloadUid) -> SimulatedJob:
+        return self._jobs[uid]
 
-    def begin(self, submission: Submission, *, waiting_since: int | None) -> Life:
+    def begin(self, submission: Submission, *, waiting_since: int | None) -> SimulatedJob:
         """Take up a job that was submitted, or that ran before."""
-        life = Life(submission, waiting_since=waiting_since, ran_before=waiting_since is None)
-        life.reason_since = waiting_since or 0
-        self._lives[submission.workload.uid] = life
+        job = SimulatedJob(submission, waiting_since=waiting_since, ran_before=waiting_since is None)
+        job.reason_since = waiting_since or 0
+        self._jobs[submission.workload.uid] = job
         self.waiting += waiting_since is not None
-        return life
+        return job
 
-    def start(self, life: Life, admission: Admission, now: int) -> None:
+    def start(self, job: SimulatedJob, admission: Admission, now: int) -> None:
         """Let a job that waits run from *now* on."""
         self.waiting -= 1
-        life.start(admission, now)
+        job.start(admission, now)
 
-    def finish(self, life: Life, now: int) -> None:
+    def finish(self, job: SimulatedJob, now: int) -> None:
         """Let a job be done at *now*."""
-        life.stop(now)
-        life.finished_at = now
+        job.stop(now)
+        job.finished_at = now
         self.finished += 1
 
-    def wait_again(self, life: Life, now: int) -> None:
+    def wait_again(self, job: SimulatedJob, now: int) -> None:
         """Let a victim whose pods are gone wait again from *now* on."""
-        life.stop(now)
-        life.waiting_since = life.reason_since = now
+        job.stop(now)
+        job.waiting_since = job.reason_since = now
         self.waiting += 1

@@ -1,0 +1,287 @@
+"""The driver: plays a trace against the engine, instant by instant.
+
+At each instant at which something happens, all of it is told to the World in
+the order in which it was put on the agenda (jobs of the trace first, then by
+what caused it), and one cycle decides. What the cycle decides takes effect
+when its write is done: only then does a job's run time begin.
+
+An evicted job stops when its grace is over, loses what it has done, and waits
+again with the age it had; what would have finished during the grace does not.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from controller.engine.clusters import ClusterName
+from controller.engine.plan import Admit, Decision, Evict
+from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.state import State
+from controller.engine.workloads import Admission, Workload, WorkloadState, WorkloadUid
+from controller.simulator.clusters import SimulatedClusters
+from controller.simulator.event_log import JobAction, LogEntry
+from controller.simulator.event_queue import (
+    Arrival,
+    EventQueue,
+    PodsTerminated,
+    QueuedEvent,
+    RunCompleted,
+    StatusUpdate,
+    WakeUp,
+    WriteCompleted,
+)
+from controller.simulator.idle_capacity import IdleCapacity
+from controller.simulator.jobs import SimulatedJob, SimulatedJobs
+from controller.simulator.share_metrics import ShareMetrics
+from controller.simulator.time_series import TimeSeries
+from controller.simulator.trace import DEFAULT_GRACE, SimulationSettings, Submission, Trace
+from controller.simulator.write_latency import WriteLatency
+
+ProgressCallback = Callable[[int, int], None]
+"""Told how many of the trace's jobs have finished, of how many."""
+
+_MAX_IDLE_WAKE_UPS = 100
+"""How many wake-ups that change nothing are waited for once nothing else is to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """All that is known after a simulation."""
+
+    trace: Trace
+    log: tuple[LogEntry, ...]
+    jobs: SimulatedJobs
+    share_metrics: ShareMetrics
+    idle: IdleCapacity
+    state: State
+    cycles: int
+    ended_at: int
+    """When the last thing of interest happened, or where one stopped looking."""
+
+
+class Simulation:
+    """One run of a trace; *series* takes notes for a drawing."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        settings: SimulationSettings | None = None,
+        *,
+        watch: ProgressCallback | None = None,
+        series: TimeSeries | None = None,
+    ) -> None:
+        self._trace = trace
+        self._settings = settings or SimulationSettings()
+        self._progress = watch
+        self._series = series
+        # What is admitted in a simulation starts.
+        self._state = State(replace(trace.policy, startup_timeout_ms=None))
+        self._events = EventQueue()
+        self._write_latency = WriteLatency(self._settings.writes_per_second)
+        self._clusters = SimulatedClusters(trace.clusters, self._settings.status_period)
+        self._jobs = SimulatedJobs()
+        self._share_metrics = ShareMetrics(series)
+        self._idle_capacity = IdleCapacity()
+        self._log: list[LogEntry] = []
+        self._cycles = 0
+        self._idle_wake_ups = 0
+        self._wakes: set[int] = set()
+        self._ended_at = 0
+
+    def run(self) -> SimulationResult:
+        """Play the trace to its end and return what became of it."""
+        self._initialize()
+        until = self._settings.until
+        while (now := self._events.next_time) is not None and not self._is_over():
+            if until is not None and now > until:
+                self._ended_at = until
+                break
+            self._run_cycle(now)
+        self._share_metrics.close(self._ended_at)
+        self._idle_capacity.close(self._ended_at)
+        return SimulationResult(
+            self._trace,
+            log=tuple(self._log),
+            jobs=self._jobs,
+            share_metrics=self._share_metrics,
+            idle=self._idle_capacity,
+            state=self._state,
+            cycles=self._cycles,
+            ended_at=self._ended_at,
+        )
+
+    # -- the beginning and the end --------------------------------------
+
+    def _initialize(self) -> None:
+        """Tell the World what there is at the start, charges before the summaries that may show them."""
+        for submission in self._trace.submissions:
+            if submission.workload.state is WorkloadState.PENDING and submission.workload.admission is None:
+                self._events.push(submission.at, Arrival(submission))
+            elif submission.workload.state is not WorkloadState.FINISHED:
+                self._resume(submission)
+        for queue in self._trace.queues:
+            self._state.queue_changed(queue)
+        for cluster in self._trace.clusters:
+            self._state.cluster_changed(cluster, self._trace.start)
+        self._events.push(0, WakeUp())
+
+    def _resume(self, submission: Submission) -> None:
+        """Go on with a job that holds clusters at the start: it runs, or it leaves after an eviction."""
+        workload, admission = submission.workload, submission.workload.admission
+        if admission is None:
+            return
+        self._update(workload, 0)
+        job = self._jobs.begin(submission, waiting_since=None)
+        job.start(admission, 0)
+        if admission.reported:
+            self._clusters.add_existing(admission.cluster_charges)
+        else:
+            self._schedule_status(self._clusters.start(admission.cluster_charges), 0)
+        if workload.state is WorkloadState.PENDING:
+            job.evicting = True
+            self._events.push(DEFAULT_GRACE, PodsTerminated(workload.uid))
+        else:
+            self._events.push(submission.runtime, RunCompleted(workload.uid, job.runs))
+
+    def _is_over(self) -> bool:
+        """Say whether nothing can happen any more that is worth waiting for."""
+        everything_is_done = self._jobs.finished == len(self._jobs)
+        return (
+            self._events.is_idle
+            and (everything_is_done or self._idle_wake_ups > _MAX_IDLE_WAKE_UPS)
+            and self._cycles > 0
+        )
+
+    # -- one instant ----------------------------------------------------
+
+    def _run_cycle(self, now: int) -> None:
+        """Let all happen that is due at *now*, decide once, and carry out what was decided."""
+        was_idle = self._events.is_idle
+        for occurrence in self._events.pop_due(now):
+            self._handle(occurrence, now)
+        plan = self._state.plan(self._trace.start + now)
+        self._cycles += 1
+        for decision in plan.decisions:
+            self._write(decision, now)
+        for wait in plan.waits:
+            self._log.append(LogEntry(now, JobAction.WAIT, wait.workload, cause=wait.refusal))
+            self._jobs[wait.workload.uid].explain(wait.refusal, now)
+        self._wake_at(plan.wake_at)
+        self._idle_wake_ups = self._idle_wake_ups + 1 if was_idle and not plan.decisions else 0
+        if not was_idle or plan.decisions or self._cycles == 1:
+            self._measure(now)
+
+    def _measure(self, now: int) -> None:
+        self._ended_at = now
+        if self._state.queue_shares is not None:
+            self._share_metrics.read(self._state.queue_shares, now)
+            self._idle_capacity.read(self._state, now)
+        if self._series is not None:
+            self._series.record_pending(self._jobs.waiting, now)
+        if self._progress is not None:
+            self._progress(self._jobs.finished, len(self._trace.submissions))
+
+    def _handle(self, occurrence: QueuedEvent, now: int) -> None:
+        match occurrence:
+            case Arrival(submission):
+                self._submit(submission, now)
+            case WriteCompleted(decision):
+                self._apply(decision, now)
+            case RunCompleted(uid, run):
+                self._complete(self._jobs[uid], run, now=now)
+            case PodsTerminated(uid):
+                self._terminate(self._jobs[uid], now)
+            case StatusUpdate(name):
+                cluster = self._clusters.update(name)
+                if cluster is not None:
+                    self._state.cluster_changed(cluster, self._trace.start + now)
+            case WakeUp():
+                self._wakes.discard(now)
+
+    def _wake_at(self, time: int | None) -> None:
+        """Look again at *time*, the engine's, unless that is arranged already."""
+        at = None if time is None else time - self._trace.start
+        if at is not None and at not in self._wakes:
+            self._wakes.add(at)
+            self._events.push(at, WakeUp())
+
+    # -- what happens to a job ------------------------------------------
+
+    def _submit(self, submission: Submission, now: int) -> None:
+        self._jobs.begin(submission, waiting_since=now)
+        self._update(submission.workload, now)
+        self._log.append(LogEntry(now, JobAction.SUBMIT, submission.workload))
+
+    def _write(self, decision: Decision, now: int) -> None:
+        """Write a decision that the World has booked."""
+        if isinstance(decision, Evict):
+            self._mark_evicting(decision.workload.uid, now)
+        else:
+            self._jobs[decision.workload.uid].explain(None, now)
+        done_at = self._write_latency.done_at(now)
+        if done_at == now:
+            self._apply(decision, now)
+        else:
+            self._events.push(done_at, WriteCompleted(decision))
+
+    def _apply(self, decision: Decision, now: int) -> None:
+        job = self._jobs[decision.workload.uid]
+        if job.finished_at is not None:
+            return  # a run that has come to its end cannot be taken back
+        if isinstance(decision, Admit):
+            self._log.append(LogEntry(now, JobAction.ADMIT, job.workload, decision.clusters))
+            self._start(job, decision.admission, now)
+        else:
+            self._log.append(LogEntry(now, JobAction.EVICT, job.workload, cause=decision.reason))
+            job.evictions += 1
+            job.evicting = True
+            self._events.push(now + self._grace(decision.reason), PodsTerminated(job.workload.uid))
+
+    def _start(self, job: SimulatedJob, admission: Admission, now: int) -> None:
+        """Let a job's pods run, which its cluster reports at once and its cluster's summary later."""
+        uid = job.workload.uid
+        self._jobs.start(job, admission, now)
+        self._events.push(now + job.submission.runtime, RunCompleted(uid, job.runs))
+        self._schedule_status(self._clusters.start(admission.cluster_charges), now)
+        known = self._state.workloads[uid]
+        if known.state is WorkloadState.ADMITTED and known.admission is not None:
+            self._update(replace(known, admission=replace(known.admission, reported=True)), now)
+
+    def _complete(self, job: SimulatedJob, run: int, *, now: int) -> None:
+        if job.runs != run or job.running_since is None or job.evicting:
+            return  # it was evicted in the meantime
+        self._stop_pods(job, now)
+        self._jobs.finish(job, now)
+        known = self._state.workloads[job.workload.uid]
+        self._update(replace(known, state=WorkloadState.FINISHED, admission=None, hold=None), now)
+        self._log.append(LogEntry(now, JobAction.FINISH, job.workload))
+
+    def _mark_evicting(self, uid: WorkloadUid, now: int) -> None:
+        """Tell the World that a victim leaves; one that has done so itself hears nothing new."""
+        known = self._state.workloads[uid]
+        if known.state is WorkloadState.ADMITTED and known.admission is not None:
+            place = next((booking.cluster for booking in known.admission.cluster_charges), None)
+            hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=place)
+            self._update(replace(known, state=WorkloadState.PENDING, hold=hold), now)
+
+    def _terminate(self, job: SimulatedJob, now: int) -> None:
+        """Tell the World that a victim's clusters are empty: it waits again, as old as it was."""
+        self._stop_pods(job, now)
+        self._jobs.wait_again(job, now)
+        known = self._state.workloads[job.workload.uid]
+        self._update(replace(known, state=WorkloadState.PENDING, admission=None, hold=None), now)
+
+    def _stop_pods(self, job: SimulatedJob, now: int) -> None:
+        if job.running_since is not None and job.admission is not None:
+            self._schedule_status(self._clusters.stop(job.admission.cluster_charges), now)
+
+    # -- what surrounds it ----------------------------------------------
+
+    def _update(self, workload: Workload, now: int) -> None:
+        self._state.workload_changed(workload, self._trace.start + now)
+
+    def _schedule_status(self, clusters: Iterable[ClusterName], now: int) -> None:
+        for name in clusters:
+            self._events.push(self._clusters.next_update(now), StatusUpdate(name))
+
+    def _grace(self, reason: EvictionReason) -> int:
+        return self._trace.grace.get(reason, DEFAULT_GRACE)
