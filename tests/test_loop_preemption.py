@@ -124,7 +124,7 @@ async def test_what_the_record_holds_is_known_after_a_restart_and_comes_before_t
 
 def stage_demand(stage: Stage) -> dict[str, str]:
     """Return what one job asks for, as a record writes it."""
-    found = next(iter(stage.store.jobs)).demand
+    found = next(iter(stage.store.jobs)).requests
     assert found is not None
     return {"cpu": "1", "memory": str(found.whole.get("memory", 0)), "pods": "1"}
 

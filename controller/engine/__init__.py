@@ -1,5 +1,5 @@
-"""The core that decides: a World in, a Plan out, and nothing else touched.
+"""The scheduling engine: pure functions and data that turn a ``State`` into a ``Plan``.
 
-Standard library only; amounts are integers in base units, quotients exact
-rationals, times integer milliseconds that come in as values.
+Standard library only. Amounts are integers in base units, ratios are exact
+fractions, and times are integer milliseconds passed in as arguments.
 """

@@ -1,7 +1,7 @@
-"""Serving those who wait, one head after the other: who is tried, and whether it gets in (O1-O5).
+"""Tries queue heads one after the other and admits those that fit (O1-O5).
 
-Of those who wait only lanes that something was freed for are tried. Which head
-comes next is ``ordering``; what is done for those without room is not known here.
+Only classes for which something was freed are tried. The order of heads comes
+from ``ordering`` and ``tournament``.
 """
 
 from collections import Counter as Tally
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class AdmissionPass:
-    """The decisions of one cycle as they are taken, and those who were refused."""
+    """Decisions of one cycle, and the classes that it refused."""
 
     def __init__(self, state: "State", standing: QueueShares, now: int, *, most: int | None = None) -> None:
         self.state = state
@@ -38,28 +38,28 @@ class AdmissionPass:
         self.decisions: list[Decision] = []
         self.refused: list[WorkloadClass] = []
         self.admitted: set[WorkloadUid] = {*state.admitted_so_far}
-        """Workloads admitted by this cycle, and by the cut ones that it continues: no victims in it (O3)."""
+        """Workloads admitted by this cycle and by the cut ones that it continues; they are no victims in it (O3)."""
         self.borrowing = BorrowingPolicy(state, standing, now) if state.policy.reclaim.enabled else None
-        """Who may borrow, while what is borrowed can be reclaimed."""
+        """The borrowing rules, while reclaim is on."""
         self.may_retry = False
-        """Whether somebody was let in after another was not allowed to borrow, for whom it may be otherwise now."""
+        """Whether a workload was admitted after the borrowing rules refused another one, which they may allow now."""
         self._refused_borrowing = False
         self._most = most
         self._fitting: frozenset[int] = frozenset()
-        """The shapes for which there is room at the root and on the clusters."""
+        """The requirements that fit the root's limit and some cluster."""
 
     @property
     def is_at_limit(self) -> bool:
-        """Say whether as much was decided as may be at once: the next cycle goes on."""
+        """Return whether the cycle has made as many decisions as it may; the next cycle continues."""
         return self._most is not None and len(self.decisions) >= self._most
 
     @property
     def quota(self) -> Quota:
-        """Return the settled charges."""
+        """Return the quota with settled usage."""
         return self.shares.quota
 
     def run(self) -> Steps[None]:
-        """Admit or pass over one head after the other (O1-O5)."""
+        """Admit or skip one head after the other (O1-O5)."""
         if self.state.policy.queue_order == "FairShareFirst":
             yield from self._run_fair_share_first()
             return
@@ -85,7 +85,7 @@ class AdmissionPass:
                     contest = self._tournament(counts)
 
     def _select_fitting(self, shapes: Iterable[int]) -> Steps[frozenset[int]]:
-        """Return those of *shapes* that still wait and for which there is room at the root and on the clusters."""
+        """Return those of *shapes* that are still pending and fit the root's limit and some cluster."""
         kept, found = active_reservations(self.state), set[int]()
         prospects = self.state.queue_usage.feasibility_cache
         for key in set(shapes) - prospects.infeasible(self.quota):
@@ -98,13 +98,13 @@ class AdmissionPass:
         return frozenset(found)
 
     def _are_blocked(self, kept: ActiveReservations, lanes: Iterable[WorkloadClass]) -> bool:
-        """Say whether leaving out *lanes*, which reservations block, changes nobody's turn."""
+        """Return whether all *lanes* are blocked by reservations, and skipping them does not affect other heads."""
         if self.quota.guaranteed or self.state.policy.is_by_tenant:
             return False
         return all(self._is_blocked(kept, lane) for lane in lanes)
 
     def _is_blocked(self, kept: ActiveReservations, lane: WorkloadClass) -> bool:
-        """Say whether reservations block *lane*, and its head ranks its queue as any other head would (O1)."""
+        """Return whether reservations block the class, and its head ranks its queue as any other head would (O1)."""
         if lane.inadmissible is not None or not lane.is_waiting or not kept.blocks(lane):
             return False
         leaf, asks = (
@@ -126,10 +126,10 @@ class AdmissionPass:
         )
 
     def _run_fair_share_first(self) -> Steps[None]:
-        """Do the same where it matters to everybody's turn who would borrow (O3).
+        """Do the same where the order depends on which heads would borrow (O3).
 
-        When an admission has left most of the lanes without a chance, the
-        others go on alone.
+        After an admission that leaves most classes without a chance, the order is
+        rebuilt from the others.
         """
         lanes = yield from schedulable_classes(self.state, self.quota)
         while lanes and not self.is_at_limit:
@@ -148,18 +148,18 @@ class AdmissionPass:
             lanes = (yield from schedulable_classes(self.state, self.quota)) if head is not None else {}
 
     def head_iterator(self, lanes: Mapping[QueueName, list[SchedulableClass]]) -> HeadIterator:
-        """Return the turns of *lanes*."""
+        """Return the iterator over the heads of *lanes*."""
         return HeadIterator(self.shares, self.state.policy, lanes, fits=self.fits)
 
     def fits(self, head: Head) -> bool:
-        """Say whether the head would get in now, together with its group."""
+        """Return whether the head, with its gang, could be admitted now."""
         if head.workload_class.gang is not None and gangs.is_all_or_nothing(self.state, head.workload_class):
             trial = self._try_gang(head.workload_class.gang)
             return trial.refusal is None and self.are_estimates_settled(trial.choices)
         return self.evaluate(head) is not None
 
     def try_admit(self, head: Head) -> int:
-        """Let the head in, together with the other parts of its group; return how many that were."""
+        """Admit the head, with the other parts of its gang, if it fits; return how many workloads were admitted."""
         if head.workload_class.gang is not None and gangs.is_all_or_nothing(self.state, head.workload_class):
             return self._try_admit_gang(head.workload_class.gang)
         choice = self.evaluate(head)
@@ -182,7 +182,7 @@ class AdmissionPass:
         return trial
 
     def evaluate(self, head: Head) -> Choice | None:
-        """Return where the head goes, or nothing: ceilings first, then clusters, then what others are entitled to."""
+        """Return the clusters for the head, or ``None``: checks limits, then clusters, reservations and borrowing."""
         over = self.quota.refusal(head.leaf, head.workload_class.charge)
         if over is not None:
             head.workload_class.retry_hint = _sleep(over, head.leaf, self.quota)
@@ -202,7 +202,7 @@ class AdmissionPass:
         return choice if self.are_estimates_settled([(head.workload, choice)]) else None
 
     def are_estimates_settled(self, chosen: Sequence[tuple[Workload, Choice]]) -> bool:
-        """Say whether no cluster's estimator has yet to tell of those who would be admitted; ask where that is so."""
+        """Return whether estimators have answered for all *chosen* workloads; query them where they have not."""
         if not self.state.policy.node_estimates:
             return True
         of, estimating = self.state.queue_usage.feasibility_cache.get, self.state.estimate_tracker
@@ -219,18 +219,18 @@ class AdmissionPass:
         return False
 
     def has_relaxed_borrowing(self) -> bool:
-        """Say whether a workload that was not allowed to borrow may be now."""
+        """Return whether a workload that was not allowed to borrow may be allowed now."""
         return self.may_retry and self.borrowing is not None and self.borrowing.has_relaxed()
 
     def _fits_current_quota(self, head: Head) -> bool:
-        """Say whether the ceilings allow it while those who leave are still charged (P5)."""
+        """Return whether the limits allow the head while workloads being evicted are still charged (P5)."""
         present = self.state.queue_usage.current_quota()
         return (
             present is None or present.refusal(present.tree.nodes[head.leaf.name], head.workload_class.charge) is None
         )
 
     def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
-        """Let *workload* in."""
+        """Admit *workload* to the chosen clusters."""
         admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now)
         self.state.admit(workload, admission, self.now)
         self.decisions.append(Admit(workload, choice.assignments, admission, plan))
@@ -242,7 +242,7 @@ class AdmissionPass:
 
 
 def schedulable_classes(state: "State", quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
-    """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
+    """Return, by queue, the classes that may fit: there is capacity, and usage was freed since their refusal."""
     queues, found = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
     for lanes in state.pending.by_requirements.values():
         if state.queue_usage.feasibility_cache.is_feasible(quota, lanes[0].requirements):
@@ -256,9 +256,9 @@ def schedulable_classes(state: "State", quota: Quota) -> Steps[Mapping[QueueName
 def _entries(
     state: "State", quota: Quota, leaf: Node, with_room: frozenset[int] | None = None
 ) -> Steps[list[SchedulableClass]]:
-    """Return the lanes of a leaf that may be tried; of a fifo queue all, and only if its first may.
+    """Return the classes of a leaf that may be tried; of a fifo queue all, and only if its head may.
 
-    Whether there is room for a shape is known where the shapes *with_room* are given.
+    Where the requirements *with_room* are given, capacity for others is not checked again.
     """
     of = state.queue_usage.feasibility_cache.get
     lanes = [lane for lane in state.pending.queues.get(leaf.name, ()) if lane.inadmissible is None and lane.is_waiting]
@@ -275,7 +275,7 @@ def _entries(
 
 
 def filter_stage(state: "State", quota: Quota, prospect: ClassFeasibility) -> Stage:
-    """Return how far a shape comes: ceiling and guarantees at the root, room on a cluster."""
+    """Return which filters the requirements pass: the root's limit, its unreserved quota, some cluster."""
     if prospect.candidates.refusal is not None:
         return False, False, False
     root = quota.tree.root
@@ -287,7 +287,7 @@ def filter_stage(state: "State", quota: Quota, prospect: ClassFeasibility) -> St
 
 
 def _is_awake(quota: Quota, lane: WorkloadClass) -> bool:
-    """Say whether something was freed since the lane was refused."""
+    """Return whether usage was freed that makes a retry of the class worthwhile."""
     sleep = lane.retry_hint
     if sleep is None or sleep.generation != quota.generation or quota.free_counts[sleep.queue] != sleep.free_count:
         return True
@@ -298,7 +298,7 @@ def _is_awake(quota: Quota, lane: WorkloadClass) -> bool:
 
 
 class _Alive:
-    """The shapes among the awake lanes, and whether most lanes belong to such as have no chance any more."""
+    """Tracks how many of the classes could still fit."""
 
     def __init__(self, state: "State", quota: Quota, lanes: Mapping[QueueName, list[SchedulableClass]]) -> None:
         self._world = state
@@ -314,7 +314,7 @@ class _Alive:
         self._most = sum(self._lanes.values())
 
     def are_few(self) -> Steps[bool]:
-        """Say whether going on alone would spare the others more than half of the turns."""
+        """Return whether dropping the classes without a chance would save more than half of the tries."""
         for key, shape in list(self._shapes.items()):
             has_free, _, has_room = filter_stage(
                 self._world, self._quota, self._world.queue_usage.feasibility_cache.get(shape)
@@ -326,10 +326,10 @@ class _Alive:
 
 
 def _sleep(over: Refusal, leaf: Node, quota: Quota) -> QueueingHint | None:
-    """Return until when one who is over a ceiling need not be tried again.
+    """Return what must change before a class that exceeds a limit is tried again.
 
-    At the root everybody is asked for anew, shape by shape; what is reserved
-    there also depends on the guarantees in the branch.
+    The root's limit is checked for all requirements in every cycle; unreserved
+    quota at the root also depends on the guarantees in the branch.
     """
     if over.queue is None or (over.queue == ROOT and over.reason is Reason.INSUFFICIENT_CAPACITY):
         return None

@@ -1,7 +1,7 @@
-"""Who may borrow while reclaim is on, and what must be left for those who are entitled to it (O3, P4).
+"""Decides which workloads may borrow while reclaim is on (O3, P4).
 
-Quota is left, at every common ancestor, for the waiting workloads of other
-branches that would stay within their entitlements; room of clusters is not.
+At every common ancestor, quota is left for pending workloads of other branches
+that would stay within their fair shares. Cluster capacity is not.
 """
 
 from collections.abc import Iterator
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Want:
-    """A waiting workload for which quota is left."""
+    """A pending workload within its queue's fair share, for which quota is left."""
 
     priority: int
-    """Its queue's, negated."""
+    """The queue's priority, negated."""
     order_key: OrderKey
     workload_class: WorkloadClass
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What is left for those who wait below one queue."""
+    """Quota that is left for workloads pending below one queue."""
 
     demands: tuple[_Want, ...]
     raised: Resources
-    """By how much they would raise what is reserved for the queue at its parent."""
+    """How much these workloads would increase the queue's reserved quota at its parent."""
 
 
 class BorrowingPolicy:
-    """The lending rule; it must be told of queues in which something was admitted, evicted or held."""
+    """The borrowing rules for one state; ``invalidate`` must follow every admission, eviction and nomination."""
 
     def __init__(self, state: "State", standing: QueueShares, now: int) -> None:
         self.candidates = PreemptionCandidates(state, standing.quota.tree)
@@ -55,15 +55,15 @@ class BorrowingPolicy:
         self._reclaimable = ReclaimableCapacity(state, standing, self.candidates, now)
         self._protected: dict[QueueName, _Kept] = {}
         self._sums: dict[QueueName, Resources] = {}
-        """What is left below each parent, by name."""
+        """Quota left for workloads below each parent."""
         self._unprotected: dict[QueueName, Resources] = {}
-        """What each parent has beyond that, as of when it was last asked."""
+        """Quota of each parent beyond that, as of the last check."""
         self._has_relaxed = False
 
     def refusal(self, leaf: Node, lane: WorkloadClass, quota: Quota | None = None) -> Refusal | None:
-        """Return why the head of *lane* may not borrow, ``None`` where it may or does not.
+        """Return why the head of *workload_class* may not borrow, ``None`` where it may or does not need to.
 
-        With a *quota*: judged as that has it, beside the charges that there are.
+        With *quota*, evaluate against its usage instead of the settled usage.
         """
         quota = quota or self._quota
         if (
@@ -82,7 +82,7 @@ class BorrowingPolicy:
         return None
 
     def has_relaxed(self) -> bool:
-        """Say whether a workload that was not allowed to borrow may be now, since this was last asked."""
+        """Return whether, since the last call, a workload that was not allowed to borrow may be allowed now."""
         self._refresh_reclaimable()
         for name, before in self._unprotected.items():
             self._unprotected[name] = self._unprotected_quota(name)
@@ -104,7 +104,7 @@ class BorrowingPolicy:
             self._has_relaxed = True
 
     def _raises_above_fair_share(self, node: Node, charge: Resources, quota: Quota) -> bool:
-        """Say whether *charge* lifts *node* above its entitlement, and higher than it stands now."""
+        """Return whether *charge* raises *node* above its fair share and above its settled usage."""
         raised = {
             name: amount
             for name, amount in charge.items()
@@ -113,7 +113,7 @@ class BorrowingPolicy:
         return self._shares.first_above_fair_share(node, raised, quota) is not None
 
     def _protected_refusal(self, leaf: Node, branch: Node, lane: WorkloadClass, quota: Quota) -> Refusal | None:
-        """Return which resource would not be left for others at the parent of *branch*."""
+        """Return a refusal with the resource of which too little would be left for others at the parent of *branch*."""
         parent = branch.parent
         if parent is None:
             return None
@@ -141,7 +141,7 @@ class BorrowingPolicy:
         return subtract(self._sums[parent.name], self._protect(branch).raised)
 
     def invalidate(self, queue: QueueName) -> None:
-        """Ask anew what is left for those below *queue*, in which somebody came or went."""
+        """Discard what depends on the workloads of *queue*."""
         self.candidates.invalidate(queue)
         node = self._nodes.get(queue)
         if node is None:
@@ -175,9 +175,9 @@ class BorrowingPolicy:
         return self._protected[node.name]
 
     def _pending_demands(self, leaf: Node) -> Iterator[_Want]:
-        """Yield those who wait in a leaf, in order; of a fifo queue the first only, which blocks the others.
+        """Yield pending workloads of a leaf, in order; of a fifo queue only the head, which blocks the others.
 
-        Of a lane no more are looked at than its queue is entitled to.
+        A class yields no more workloads than fit its queue's fair share.
         """
         first = self._world.queue_head(leaf.name) if leaf.queue.fifo else None
         if leaf.queue.fifo and first is None:

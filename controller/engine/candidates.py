@@ -1,7 +1,6 @@
-"""Which clusters Karmada's scheduler would let a workload onto, and why not the others (C1).
+"""Finds the clusters that Karmada's scheduler would not filter out, and why it filters the others (C1).
 
-Placement and clusters only: what room a cluster has, and whether it takes new
-admissions just now, is not asked here.
+Uses placement and cluster properties only, neither capacity nor readiness for new admissions.
 """
 
 import re
@@ -33,13 +32,13 @@ class Exclusion(StrEnum):
     SPREAD_PROPERTY_MISSING = "SpreadPropertyMissing"
     EVICTION_TASK = "EvictionTask"
     TOO_FEW_GROUPS = "TooFewGroups"
-    """It would do, but there are fewer than a spread constraint's minimum."""
+    """It is suitable, but there are fewer than a spread constraint's minimum."""
     LEFT_OUT = "LeftOut"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidate clusters by name, the ordered term they come from, and why others are out.
+    """The candidate clusters by name, their affinity term, and why others are excluded.
 
     Where no term has any, *excluded* is that of the first one tried.
     """
@@ -50,11 +49,11 @@ class Candidates:
 
 
 Selects = Callable[[Affinity, Cluster], bool]
-"""Says whether an affinity selects a cluster."""
+"""Returns whether an affinity selects a cluster."""
 
 
 def matches(affinity: Affinity, cluster: Cluster) -> bool:
-    """Say whether *affinity* selects *cluster*; a selector that is not valid selects nothing."""
+    """Return whether *affinity* selects *cluster*; an invalid selector selects nothing."""
     if cluster.name in affinity.excluded or (affinity.names and cluster.name not in affinity.names):
         return False
     return all(_holds_label(requirement, cluster.labels) for requirement in affinity.labels) and all(
@@ -71,10 +70,9 @@ def candidates(
 ) -> Candidates:
     """Return the clusters that Karmada's scheduler would not filter out for *shape*.
 
-    Of ordered affinities the first term that serves counts, from the observed
-    one on. *as_if_usable* sets aside what passes with time (C5): that a cluster
-    is being deleted, not ready or unreachable, its eviction tasks, and that it
-    is left out (R1).
+    Of ordered affinities, the first term with a candidate counts, from the observed
+    one on. *as_if_usable* ignores what passes with time (C5): deletion, missing
+    readiness, eviction tasks, and exclusion after a failed start (R1).
     """
     sites = sorted(clusters, key=lambda cluster: cluster.name)
     tried: list[Candidates] = []
@@ -90,29 +88,29 @@ def candidates(
 
 
 _Asked = tuple[object, ...]
-"""All that candidates depend on, but the clusters."""
+"""The key of candidates, without the clusters."""
 
 
 class CandidateCache:
-    """Candidates as they were found last: what a change of one cluster does not concern is not judged again.
+    """Cached candidates; only what a change of a cluster concerns is evaluated again.
 
-    Shapes that differ in their amounts only have the same candidates.
+    Requirements that differ only in amounts have the same candidates.
     """
 
     def __init__(self) -> None:
         self.steps = 0
-        """How many judgements of one affinity, or of one placement, on one cluster were made."""
+        """How many evaluations of an affinity or a placement on a cluster were made."""
         self._clusters: dict[ClusterName, Cluster] = {}
         self._selected: dict[ClusterName, dict[int, bool]] = {}
         """Which affinities, by id, select each cluster."""
         self._affinities: dict[int, Affinity] = {}
-        """Those affinities, so that their ids stay their own."""
+        """Referenced so that the ids stay unique."""
         self._candidates: dict[_Asked, tuple[Placement, Candidates]] = {}
 
     def of(
         self, shape: SchedulingRequirements, clusters: Sequence[Cluster], *, as_if_usable: bool = False
     ) -> Candidates:
-        """Return ``candidates`` of *shape* among *clusters*."""
+        """Return the ``candidates`` of *shape* among *clusters*."""
         self._invalidate_changed(clusters)
         placement = shape.placement
         key = (
@@ -134,7 +132,7 @@ class CandidateCache:
         return known[1]
 
     def _invalidate_changed(self, clusters: Sequence[Cluster]) -> None:
-        """Forget what was found for clusters that are others than before in anything that counts here."""
+        """Discard results for clusters that changed in a property that candidates depend on."""
         if len(clusters) == len(self._clusters) and all(self._clusters.get(each.name) is each for each in clusters):
             return
         before, self._clusters = self._clusters, {cluster.name: cluster for cluster in clusters}
@@ -158,7 +156,7 @@ class CandidateCache:
         return known
 
     def _clear_if_large(self) -> None:
-        """Begin anew where more is kept than waiting workloads can need: placements come and go."""
+        """Clear the cache when it is larger than pending workloads can need: placements come and go."""
         if len(self._affinities) > _MOST_KEPT or len(self._candidates) > _MOST_KEPT:
             self._selected.clear()
             self._affinities.clear()
@@ -169,16 +167,16 @@ _MOST_KEPT = 100_000
 
 
 def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
-    """Return all of *cluster* that decides whether it is a candidate."""
+    """Return the properties of *cluster* that candidates depend on."""
     where = cluster.labels, cluster.provider, cluster.region, cluster.zones
     return *where, cluster.taints, cluster.enablements, cluster.deleting
 
 
 def targets(shape: SchedulingRequirements) -> int | None:
-    """Return on how many of its candidates an indivisible workload runs whole, ``None`` for all (D5).
+    """Return how many of its candidates run a full copy of an indivisible workload, ``None`` for all (D5).
 
-    With a spread by region Karmada takes one cluster of each region first,
-    so that there are never fewer than regions.
+    With a spread by region Karmada takes one cluster of each region first, so that
+    there are never fewer than regions.
     """
     constraints = {spread.by: spread for spread in shape.placement.spread}
     if not is_effective(shape.placement):
@@ -191,7 +189,7 @@ def targets(shape: SchedulingRequirements) -> int | None:
 
 
 def _terms(shape: SchedulingRequirements) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
-    """Yield each term's name with the affinities of which one must match, ``None`` where none is asked."""
+    """Yield each term's name with the affinities of which one must match, ``None`` without affinity."""
     placement = shape.placement
     if placement.affinity is not None or not placement.terms:
         yield "", None if placement.affinity is None else (placement.affinity,)
@@ -205,7 +203,7 @@ def _terms(shape: SchedulingRequirements) -> Iterator[tuple[str, tuple[Affinity,
 def _of_term(
     shape: SchedulingRequirements, sites: Sequence[Cluster], selected: Sequence[bool], *, as_if_usable: bool
 ) -> Candidates:
-    """Return the candidates among *sites*, of which the term's affinities have *selected* some."""
+    """Return the candidates among *sites*, given which the term's affinities have *selected*."""
     excluded: dict[ClusterName, Exclusion] = {}
     passed: list[Cluster] = []
     for cluster, is_selected in zip(sites, selected, strict=True):
@@ -222,7 +220,7 @@ def _of_term(
 
 
 def _exclusion(shape: SchedulingRequirements, cluster: Cluster, *, as_if_usable: bool) -> Exclusion | None:
-    """Return why *cluster* is out whatever the affinity; what it already runs stays there."""
+    """Return why *cluster* is excluded whatever the affinity; a workload's current clusters keep it."""
     placed = cluster.name in shape.current_clusters
     if cluster.deleting and not as_if_usable:
         return Exclusion.DELETING
@@ -239,9 +237,9 @@ def _exclusion(shape: SchedulingRequirements, cluster: Cluster, *, as_if_usable:
 
 
 def _kept(shape: SchedulingRequirements, found: Candidates, term: str) -> Candidates:
-    """Return *found* without what we leave out ourselves.
+    """Return *found* without the clusters excluded after a failed start.
 
-    Karmada does not know of it, so it is no ground to go on to a later term.
+    Karmada does not know of these, so they are no reason to use a later term.
     """
     out = {name: Exclusion.LEFT_OUT for name in found.names if name in shape.excluded_clusters}
     return Candidates(tuple(name for name in found.names if name not in out), term, {**found.excluded, **out})
@@ -266,7 +264,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def _integer(text: str | None) -> int | None:
-    """Return *text* as a number of 64 bits, ``None`` where it is none."""
+    """Return *text* as a 64-bit number, ``None`` where it is none."""
     number = int(text) if text is not None and _INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
@@ -306,7 +304,7 @@ def _holds_label(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _holds_field(requirement: Requirement, cluster: Cluster) -> bool:
-    """Say what a field selector's expression says of *cluster*; of another field than these three it knows nothing."""
+    """Return whether *cluster* matches a field selector's expression; other fields than these three never match."""
     if requirement.key == "zone":
         test = _OF_ZONES.get(requirement.operator)
         return test is not None and test(frozenset(cluster.zones), requirement.values)
@@ -315,7 +313,7 @@ def _holds_field(requirement: Requirement, cluster: Cluster) -> bool:
 
 
 def _is_valid(requirement: Requirement) -> bool:
-    """Say whether Kubernetes takes the requirement; with one that it refuses, a selector selects nothing."""
+    """Return whether Kubernetes accepts the requirement; a selector with an invalid one selects nothing."""
     match requirement.operator:
         case "In" | "NotIn":
             counted = len(requirement.values) > 0

@@ -1,4 +1,4 @@
-"""What is told again of a workload, beside what was known of it."""
+"""Compares a workload's new state with its previous one."""
 
 from dataclasses import replace
 
@@ -8,12 +8,12 @@ from controller.engine.workloads import Admission, Workload, WorkloadState
 
 
 def is_noop_update(before: Workload, workload: Workload) -> bool:
-    """Say whether an admitted workload is told again with nothing new that a decision could depend on."""
+    """Return whether an update of an admitted workload changes nothing that decisions depend on."""
     return _weight(before) == _weight(workload) and has_same_charges(before, workload)
 
 
 def with_resize(before: Workload | None, workload: Workload) -> Workload:
-    """Return *workload*, judged as one that has grown for as long as it runs on after it had finished (D7)."""
+    """Return *workload*, marked as resized while it runs again after it had finished (D7)."""
     if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
     ran_on = before.state is WorkloadState.FINISHED or (
@@ -23,7 +23,7 @@ def with_resize(before: Workload | None, workload: Workload) -> Workload:
 
 
 def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
-    """Return *workload* with the time when others last changed its clusters, as far as it can be seen (R1)."""
+    """Return *workload* with the time when others last changed its clusters, as far as it was observed (R1)."""
     if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
     if before is None or before.state is not WorkloadState.ADMITTED or before.admission is None:
@@ -37,7 +37,7 @@ def _clusters(admission: Admission) -> set[ClusterName]:
 
 
 def _weight(workload: Workload) -> tuple[object, ...]:
-    """Return what decides, beside its charge, whether an admitted workload may be evicted."""
+    """Return what decides, in addition to its charge, whether an admitted workload may be evicted."""
     return (
         workload.state,
         workload.has_aborted,

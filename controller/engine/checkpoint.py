@@ -1,7 +1,6 @@
-"""What a World remembers beside the present truth: its past, as far as a decision may depend on it.
+"""Saves and restores a ``State``, with all history that decisions may depend on.
 
-Who is told the same queues and workloads, and remembers the same, decides the
-same from then on.
+A restored state decides as the saved one would have.
 """
 
 from collections.abc import Iterable
@@ -21,23 +20,23 @@ from controller.engine.workloads import HyperJobGang, Workload, WorkloadUid
 
 @dataclass(frozen=True, slots=True)
 class ClusterHistory:
-    """One cluster, and what was learned of it; what is booked there the workloads say."""
+    """One cluster and its derived usage; the charges follow from the workloads."""
 
     name: ClusterName
     cluster: Cluster | None = None
     external_usage: Resources = EMPTY
     recently_freed: tuple[tuple[int, Resources], ...] = ()
-    """What was freed lately, and when."""
+    """The recently freed charges with their times."""
     changed_at: int | None = None
     estimates: EstimatesCheckpoint | None = None
-    """What its estimator was asked, and has answered."""
+    """Queries to its estimator and the answers."""
     orphans: Orphans = NO_ORPHANS
-    """What queues are charged with for pods that deleted workloads have left running there."""
+    """Charges of queues for pods that deleted workloads left running there."""
 
 
 @dataclass(frozen=True, slots=True)
 class StarvationTimer:
-    """Who has been the best blocked one of a queue since when (O6)."""
+    """Since when a workload is the first blocked one of its queue (O6)."""
 
     queue: QueueName
     uid: WorkloadUid
@@ -46,27 +45,27 @@ class StarvationTimer:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The past of a World."""
+    """What a ``State`` knows in addition to its objects."""
 
     clusters: tuple[ClusterHistory, ...] = ()
     blocked: tuple[StarvationTimer, ...] = ()
     not_fitting_since: tuple[tuple[WorkloadUid, int], ...] = ()
-    """Who does not fit any more, and since when (D7)."""
+    """Resized workloads that do not fit, with the time when that began (D7)."""
     rescheduled: tuple[tuple[WorkloadUid, int], ...] = ()
-    """Whom Karmada was given again, because it does not run (R1)."""
+    """Workloads that were given to Karmada's scheduler again, with the time (R1)."""
     incomplete_gangs: tuple[tuple[HyperJobGang, int], ...] = ()
-    """Which groups lack parts that they need, and since when (R1)."""
+    """Gangs that lack required parts, with the time when that began (R1)."""
     usability_changed_at: int | None = None
     """When a cluster last became usable or unusable."""
     has_begun: bool = False
     has_usability_changed: bool = False
     spent_resize_grace: tuple[tuple[WorkloadUid, int, int], ...] = ()
-    """For how long workloads that shrank held more than fitted before, and until when (D7)."""
+    """How long resized workloads did not fit before they shrank, and when they did (D7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All of a World at one moment; nothing in it changes any more."""
+    """A complete, immutable copy of a ``State``."""
 
     policy: Policy
     queues: tuple[Queue, ...]
@@ -75,7 +74,7 @@ class Checkpoint:
 
 
 def take_checkpoint(state: State) -> Checkpoint:
-    """Return all of *world* as it is now."""
+    """Return a checkpoint of *state*."""
     return Checkpoint(state.policy, tuple(state.queues.values()), tuple(state.workloads.values()), _memory(state))
 
 
@@ -103,7 +102,7 @@ def _site(site: ClusterState) -> ClusterHistory:
 
 
 def restore(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workload], memory: History, now: int) -> State:
-    """Return a World that decides from *now* on as the one that all this was taken from."""
+    """Return a state that decides from *now* on as the saved one would."""
     state = State(policy)
     for workload in workloads:
         state.workload_changed(workload, now)
@@ -126,7 +125,7 @@ def restore(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workloa
 
 
 def _recall(state: State, memory: ClusterHistory) -> None:
-    """Give one site its past back; what is not known of it any more may change with time."""
+    """Restore one cluster."""
     if memory.cluster is not None:
         state.cluster_usage.update(memory.cluster, 0, 0)
     site = state.cluster_usage.cluster_state(memory.name)

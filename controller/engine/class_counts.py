@@ -1,7 +1,7 @@
-"""How many lanes of each shape wait in each part of the tree, so that whole branches can be left out.
+"""Counts pending workload classes by scheduling requirements in each branch of the tree.
 
-Counted lane by lane as they open and close, and by queue priority: queues of
-one priority compete with one another only.
+The tournament skips branches without a class that could fit. Counts are kept by
+queue priority, because only queues of equal priority compete with each other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,11 @@ from controller.engine.queues import QueueName
 from controller.engine.tree import Tree
 
 Counts = Mapping[QueueName, Mapping[int, int]]
-"""For each queue, how many lanes of each shape, by the shape's id, wait in it and below it."""
+"""For each queue, how many classes with each requirements (by id) are pending in it and below it."""
 
 
 class ClassCounts:
-    """The lanes that wait in one tree of queues."""
+    """Counts of the classes pending in one tree of queues."""
 
     def __init__(self, tree: Tree, lanes: Iterable[WorkloadClass]) -> None:
         self.tree = tree
@@ -24,7 +24,7 @@ class ClassCounts:
             self.add(lane, 1)
 
     def add(self, lane: WorkloadClass, change: int) -> None:
-        """Count *lane* once more, or once less with -1."""
+        """Add *change* (1 or -1) to the count of *lane* in its queue and all ancestors."""
         leaf = self.tree.nodes.get(lane.queue)
         if leaf is None or not leaf.is_leaf:
             return

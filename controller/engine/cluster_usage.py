@@ -1,8 +1,8 @@
-"""What the member clusters have, what of it is ours, and what is left.
+"""Tracks capacity, our charges and external usage of the member clusters.
 
-Headroom is allocatable less foreign use less our charges (C2). Foreign use is
-learned from a summary that comes late and has no timestamp, so it rises at
-once and falls only after a quiet settle period.
+Headroom is allocatable less external usage less our charges (C2). External
+usage is derived from a summary that is late and has no timestamp, so it rises
+at once and falls only after a settle period without changes of ours.
 """
 
 from bisect import bisect_right, insort
@@ -24,13 +24,13 @@ _REMEMBERED: Final = 1024
 
 
 class RecentlyFreed:
-    """The charges that were freed lately: the summary may show them for a while."""
+    """Charges that were freed recently and that a cluster's summary may still include."""
 
     __slots__ = ("_charges", "total")
 
     def __init__(self) -> None:
         self._charges: list[tuple[int, Resources]] = []
-        """When each was freed, the earliest first."""
+        """The time of each and the charge, the earliest first."""
         self.total: Resources = EMPTY
 
     def __bool__(self) -> bool:
@@ -38,16 +38,16 @@ class RecentlyFreed:
 
     @property
     def earliest(self) -> int:
-        """Return when the earliest was freed."""
+        """Return when the earliest charge was freed."""
         return self._charges[0][0]
 
     def add(self, charge: Resources, now: int) -> None:
-        """Remember a charge that was freed at *now*."""
+        """Add a charge that was freed at *now*."""
         insort(self._charges, (now, charge), key=_at)
         self.total = add(self.total, charge)
 
     def forget(self, until: int) -> None:
-        """Forget what was freed at *until* or before."""
+        """Drop what was freed at *until* or before."""
         past = bisect_right(self._charges, until, key=_at)
         if past:
             self.total = nonzero(subtract(self.total, total(charge for _, charge in self._charges[:past])))
@@ -60,54 +60,54 @@ def _at(end: tuple[int, Resources]) -> int:
 
 @dataclass(slots=True)
 class ClusterState:
-    """One cluster with its books; *cluster* is ``None`` while only charges are known of it."""
+    """One cluster with its usage; *cluster* is ``None`` while only charges refer to it."""
 
     name: ClusterName
     cluster: Cluster | None = None
     charged: Resources = EMPTY
     reported: Resources = EMPTY
-    """The part of *booked* whose pods are known to be in the summary."""
+    """The part of *charged* whose pods the summary is known to include."""
     external_usage: Resources = EMPTY
     leaving: Resources = EMPTY
-    """The part of *booked* whose workloads were evicted and are not gone yet (P5)."""
+    """The part of *charged* whose workloads are being evicted (P5)."""
     nominated: Resources = EMPTY
-    """What is held here for those who wait for others to leave (P5)."""
+    """What nominations set aside on the cluster (P5)."""
     recently_freed: RecentlyFreed = field(default_factory=RecentlyFreed)
     orphans: Orphans = NO_ORPHANS
-    """The part of *foreign* that queues are still charged with: pods that deleted workloads have left running."""
+    """The part of *external_usage* that queues are still charged for: pods left running by deleted workloads."""
     changed_at: int | None = None
-    """When something of ours last changed there."""
+    """When charges on the cluster last changed."""
     estimates: ClusterEstimates | None = None
-    """What its estimator has counted; ``None`` where none is asked."""
+    """Answers of its scheduler estimator; ``None`` where estimators are not used."""
     _headroom_inputs: tuple[Cluster | None, Resources, Resources] = (None, EMPTY, EMPTY)
-    """Cluster, foreign use and charges that *_headroom* was counted from."""
+    """The cluster, external usage and charges that *_headroom* was computed from."""
     _headroom: Resources = EMPTY
 
     @property
     def is_usable(self) -> bool:
-        """Say whether it takes new admissions (C1)."""
+        """Return whether the cluster accepts new admissions (C1)."""
         return self.cluster is not None and self.cluster.is_usable
 
     @property
     def is_unknown(self) -> bool:
-        """Say whether nobody knows what its nodes can hold."""
+        """Return whether the cluster's allocatable resources are unknown."""
         return self.cluster is None or self.cluster.allocatable is None
 
     @property
     def allocatable(self) -> Resources:
-        """Return what its nodes can hold in all, nothing while that is unknown."""
+        """Return the allocatable resources, empty while they are unknown."""
         return (self.cluster.allocatable if self.cluster else None) or EMPTY
 
     @property
     def capacity(self) -> Resources:
-        """Return what others leave us there: allocatable less foreign use."""
+        """Return allocatable less external usage."""
         return clamp_non_negative(subtract(self.allocatable, self.external_usage))
 
     @property
     def headroom(self) -> Resources:
-        """Return what is left; negative where more is charged than there is room.
+        """Return allocatable less external usage less charges; negative where charges exceed capacity.
 
-        It is asked for far more often than it changes; what it is made of is replaced and never altered.
+        Cached, because reads are far more frequent than changes; the inputs are replaced and never modified.
         """
         cluster, foreign, booked = self._headroom_inputs
         if cluster is not self.cluster or foreign is not self.external_usage or booked is not self.charged:
@@ -117,14 +117,14 @@ class ClusterState:
 
     @property
     def headroom_after_evictions(self) -> Resources:
-        """Return what is left once all who leave are gone, beside what is held."""
+        """Return the headroom after evictions in progress, less what nominations set aside."""
         if not self.leaving and not self.nominated:
             return self.headroom
         return subtract(add(self.headroom, self.leaving), self.nominated)
 
     @property
     def available(self) -> Resources:
-        """Return what one more may take: what is left now as well as once the evictions under way are done (P5)."""
+        """Return the free capacity for one more workload: the smaller of headroom now and after evictions (P5)."""
         if not self.leaving and not self.nominated:
             return self.headroom
         now, then = self.headroom, self.headroom_after_evictions
@@ -132,11 +132,11 @@ class ClusterState:
 
     @property
     def recently_freed_total(self) -> Resources:
-        """Return what its nodes may have gained since the summary: the charges that ended lately (C3)."""
+        """Return what its nodes may have gained since the summary: the recently freed charges (C3)."""
         return self.recently_freed.total
 
     def refresh_external_usage(self, now: int, settle_ms: int) -> None:
-        """Bring foreign use up to date with the summary."""
+        """Update external usage from the summary."""
         if self.is_unknown or self.cluster is None:
             return
         self.recently_freed.forget(now - settle_ms)
@@ -152,12 +152,12 @@ class ClusterState:
         self.external_usage = positive(self.external_usage)
 
     def _max_external_usage(self) -> Resources:
-        """Return what the summary leaves unexplained by the pods known to be in it."""
+        """Return the usage in the summary that reported pods do not explain."""
         used = self.cluster.used if self.cluster else EMPTY
         return clamp_non_negative(subtract(used, self.reported))
 
     def settles_at(self, settle_ms: int) -> int | None:
-        """Return when foreign use may change although nothing is heard, or ``None``."""
+        """Return when external usage may change without an event, or ``None``."""
         falls_at = self.changed_at + settle_ms if self.changed_at is not None and self.may_external_usage_fall else None
         rises_at = (
             self.recently_freed.earliest + settle_ms if self.recently_freed and self._may_external_usage_rise else None
@@ -166,7 +166,7 @@ class ClusterState:
 
     @property
     def _may_external_usage_rise(self) -> bool:
-        """Say whether only what has ended lately explains what the summary shows."""
+        """Return whether only recently freed charges explain the usage in the summary."""
         used = self.cluster.used if self.cluster else EMPTY
         return any(
             amount - self.charged.get(name, 0) > self.external_usage.get(name, 0)
@@ -176,31 +176,31 @@ class ClusterState:
 
     @property
     def may_external_usage_fall(self) -> bool:
-        """Say whether foreign use is held higher than the summary asks for, until all is quiet."""
+        """Return whether external usage is above what the summary shows, and falls after the settle period."""
         most = self._max_external_usage()
         return any(amount > most.get(name, 0) for name, amount in self.external_usage.items())
 
 
 class ClusterUsage:
-    """All sites, by name."""
+    """The states of all clusters, by name."""
 
     def __init__(self) -> None:
         self.free_count = 0
-        """How often some cluster got more room."""
+        """How often free capacity of some cluster has increased."""
         self._freed: deque[ClusterName] = deque(maxlen=_REMEMBERED)
         self._freed_since: dict[int, frozenset[ClusterName]] = {}
         """Results of ``freed_since``, until the next of *frees*."""
         self.version = 0
-        """Changes whenever any headroom does."""
+        """Changes with every change of any headroom."""
         self.candidates = CandidateCache()
         self._states: dict[ClusterName, ClusterState] = {}
         self._unsettled: set[ClusterName] = set()
-        """Sites whose foreign use may change with time."""
+        """Clusters whose external usage may change with time."""
         self._released: list[Orphan] = []
-        """Orphaned charges that have ended, and that queues are charged with still."""
+        """Orphaned charges that have ended while their queues are still charged."""
         self._root_limit: Resources | None = None
         self.usability_changed_at: int | None = None
-        """When a cluster last became usable or unusable; what is told before the first plan was so all along."""
+        """When a cluster last became usable or unusable; changes before the first plan do not count."""
         self._has_begun = self._has_usability_changed = False
         self._is_estimating = False
 
@@ -208,18 +208,18 @@ class ClusterUsage:
         return name in self._states
 
     def switch_estimates(self, *, on: bool) -> None:
-        """Keep estimates for every cluster from now on, none asked yet; or none at all."""
+        """Keep estimates for every cluster, initially none; or, with *on* false, no estimates."""
         self._is_estimating = on
         for site in self._states.values():
             site.estimates = ClusterEstimates() if on else None
             self._has_changed(site, gave_room=True)
 
     def estimate_changed(self, name: ClusterName) -> None:
-        """Look at a cluster again: its estimator may take other workloads than before."""
+        """Mark a cluster as changed, because its estimator may accept other workloads than before."""
         self._has_changed(self.cluster_state(name), gave_room=True)
 
     def cluster_state(self, name: ClusterName) -> ClusterState:
-        """Return the books of one cluster, opened if need be."""
+        """Return the state of one cluster, created if necessary."""
         if name not in self._states:
             self._states[name] = ClusterState(name, estimates=ClusterEstimates() if self._is_estimating else None)
         return self._states[name]
@@ -233,7 +233,7 @@ class ClusterUsage:
         return [site.cluster for site in self if site.cluster is not None]
 
     def update(self, cluster: Cluster, now: int, settle_ms: int) -> None:
-        """Take a cluster as it is at *now*."""
+        """Add or update a cluster, observed at *now*."""
         site = self.cluster_state(cluster.name)
         is_new, before, foreign = site.is_unknown, site.cluster, site.external_usage
         self._has_usability_changed |= self._has_begun and site.is_usable != cluster.is_usable
@@ -251,7 +251,7 @@ class ClusterUsage:
             self._has_changed(site, gave_room=True)
 
     def update_descriptions(self, described: Callable[[Cluster], Cluster]) -> bool:
-        """Replace each cluster by what *described* returns for it; say whether one of them is another one then."""
+        """Replace each cluster by what *described* returns for it; return whether any cluster changed."""
         changed = False
         for site in self:
             cluster = described(site.cluster) if site.cluster is not None else None
@@ -273,7 +273,7 @@ class ClusterUsage:
         self._freed_since.clear()
 
     def freed_since(self, frees: int) -> frozenset[ClusterName] | None:
-        """Return which clusters got more room since there were so many *frees*; ``None``: any of them."""
+        """Return the clusters whose free capacity increased after the count was *frees*; ``None`` means any of them."""
         known = self._freed_since.get(frees)
         if known is not None:
             return known
@@ -284,7 +284,7 @@ class ClusterUsage:
         return freed
 
     def remove(self, name: ClusterName) -> None:
-        """Forget a cluster; its charges stay until their workloads say otherwise."""
+        """Remove a cluster; its charges stay until the workloads change."""
         site = self.cluster_state(name)
         self._has_usability_changed |= self._has_begun and site.is_usable
         site.cluster = None
@@ -307,21 +307,21 @@ class ClusterUsage:
                 site.reported = add(site.reported, booking.charge)
 
     def assume(self, bookings: Iterable[ClusterCharge]) -> None:
-        """Book for a trial; ``take_back`` leaves no trace of it."""
+        """Add charges for a trial; ``unassume`` undoes it completely."""
         for booking in bookings:
             site = self.cluster_state(booking.cluster)
             site.charged = add(site.charged, booking.charge)
             self.version += 1
 
     def unassume(self, bookings: Iterable[ClusterCharge]) -> None:
-        """End a trial."""
+        """Remove the charges of a trial."""
         for booking in bookings:
             site = self.cluster_state(booking.cluster)
             site.charged = subtract(site.charged, booking.charge)
             self.version += 1
 
     def remove_usage(self, admission: Admission, now: int) -> None:
-        """Free the clusters of *admission*; the summary is given time to follow."""
+        """Free the clusters of *admission*; the charges count as recently freed until the summary follows."""
         for booking in admission.cluster_charges:
             site = self.cluster_state(booking.cluster)
             site.charged = subtract(site.charged, booking.charge)
@@ -334,7 +334,7 @@ class ClusterUsage:
                 site.reported = subtract(site.reported, booking.charge)
 
     def add_orphans(self, admission: Admission, workload: Workload, now: int) -> None:
-        """Take what *admission* books for external usage with which the queue of *workload* stays charged."""
+        """Turn the charges of *admission* into external usage for which the queue of *workload* stays charged."""
         for booking in admission.cluster_charges:
             site = self.cluster_state(booking.cluster)
             orphan = Orphan(workload.queue, workload.namespace, booking.charge)
@@ -355,12 +355,12 @@ class ClusterUsage:
             self._has_changed(site, gave_room=True)
 
     def take_released(self) -> list[Orphan]:
-        """Return the orphaned charges that have ended since it was last asked."""
+        """Return the orphaned charges that have ended since the last call."""
         released, self._released = self._released, []
         return released
 
     def add_recently_freed(self, admission: Admission, now: int) -> None:
-        """Remember what was freed when *admission* ended, before we looked: the summary may not have followed yet."""
+        """Add the charges of an *admission* that ended unobserved to the recently freed ones."""
         ended_at = min(admission.ends_at or now, now)
         for booking in admission.cluster_charges:
             site = self.cluster_state(booking.cluster)
@@ -369,35 +369,35 @@ class ClusterUsage:
             self._unsettled.add(site.name)
 
     def mark_leaving(self, admission: Admission) -> None:
-        """Take what *admission* charges for as good as free: its workload has been evicted."""
+        """Count the charges of *admission* as leaving: its workload was evicted."""
         for booking in admission.cluster_charges:
             site = self.cluster_state(booking.cluster)
             site.leaving = nonzero(add(site.leaving, booking.charge))
             self._has_changed(site, gave_room=True)
 
     def unmark_leaving(self, admission: Admission) -> None:
-        """Take back ``depart``: its workload is gone, or it stays after all."""
+        """Undo ``mark_leaving``: the workload has stopped, or is no longer being evicted."""
         for booking in admission.cluster_charges:
             site = self.cluster_state(booking.cluster)
             site.leaving = nonzero(subtract(site.leaving, booking.charge))
             self._has_changed(site, gave_room=False)
 
     def nominate(self, name: ClusterName, demand: Resources) -> None:
-        """Keep room for *demand* on a cluster."""
+        """Set capacity for *demand* aside on a cluster."""
         site = self.cluster_state(name)
         site.nominated = nonzero(add(site.nominated, demand))
         self._has_changed(site, gave_room=False)
 
     def unnominate(self, name: ClusterName, demand: Resources) -> None:
-        """Keep it no longer."""
+        """Undo ``nominate``."""
         site = self.cluster_state(name)
         site.nominated = nonzero(subtract(site.nominated, demand))
         self._has_changed(site, gave_room=True)
 
     def mark_reported(self, before: Admission, after: Admission, now: int) -> bool:
-        """Note that the pods of an admission, booked all along, run now, or no longer; the summary will follow.
+        """Record that the pods of an admission run, or no longer run, so that the summary will follow.
 
-        Return whether foreign use may fall once it has.
+        Return whether external usage may fall as a result.
         """
         if before.reported == after.reported:
             return False
@@ -409,7 +409,7 @@ class ClusterUsage:
         return any(site.may_external_usage_fall for site in sites)
 
     def refresh(self, now: int, settle_ms: int) -> None:
-        """Bring foreign use up to date wherever it may have changed."""
+        """Update external usage wherever it may have changed."""
         if self._has_usability_changed:
             self.usability_changed_at, self._has_usability_changed = now, False
         self._has_begun = True
@@ -427,10 +427,10 @@ class ClusterUsage:
                 self._unsettled.discard(name)
 
     def root_limit(self) -> Resources:
-        """Return the root's ceiling: what usable clusters leave us, and the charges on the others (Q1).
+        """Return the root's limit: capacity of usable clusters, and charges on the others (Q1).
 
-        What leaves is taken for gone, as everywhere where it is decided who may have what (P5). Orphans are charged
-        to queues as well, so that they are not taken off here.
+        Workloads being evicted count as stopped, as in all settled usage (P5). Orphaned
+        charges are part of external usage and of a queue's usage, so they are added back here.
         """
         if self._root_limit is None:
             self._root_limit = total(
@@ -440,22 +440,22 @@ class ClusterUsage:
         return self._root_limit
 
     def current_root_limit(self) -> Resources:
-        """Return the root's ceiling as long as nobody who leaves is gone."""
+        """Return the root's limit with workloads that are being evicted."""
         away = (site.leaving for site in self._states.values() if not site.is_usable)
         return add(self.root_limit(), total(away))
 
     @property
     def is_unknown(self) -> bool:
-        """Say whether there are clusters, and none has told what it has."""
+        """Return whether there are clusters but none has a resource summary."""
         known = [site for site in self._states.values() if site.cluster is not None]
         return bool(known) and all(site.is_unknown for site in known)
 
     def potential_root_limit(self) -> Resources:
-        """Return the root's ceiling as it would be with all clusters usable and empty (C5)."""
+        """Return the root's limit with all clusters usable and empty (C5)."""
         return total(site.allocatable for site in self._states.values())
 
     def settles_at(self, settle_ms: int) -> int | None:
-        """Return the first moment at which some foreign use may change by itself, or ``None``."""
+        """Return the first time at which external usage of any cluster may change without an event, or ``None``."""
         return earliest(self._states[name].settles_at(settle_ms) for name in self._unsettled if name in self._states)
 
 

@@ -1,7 +1,6 @@
-"""Member clusters as the engine knows them, and what a placement asks of them.
+"""Member clusters, and the placements that select them.
 
-Only values: which cluster is a candidate is ``candidates``, what room it has
-is ``ledger``.
+Values only: ``candidates`` selects clusters, ``cluster_usage`` tracks their capacity.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ class ApiKind:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint of a cluster; only ``NoSchedule`` and ``NoExecute`` keep workloads away."""
+    """A taint of a cluster; only ``NoSchedule`` and ``NoExecute`` exclude workloads."""
 
     key: str
     value: str
@@ -38,7 +37,7 @@ class NodeShape:
 
     count: int
     allocatable: tuple[tuple[str, int], ...]
-    """Of one node while it is empty; a resource that is not named is judged by the cluster's sum alone."""
+    """Of one empty node; a resource that is not named is checked against the cluster's sum only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Cluster:
     allocatable: Resources | None = None
     """``None`` while the cluster has no resource summary."""
     used: Resources = EMPTY
-    """What the summary shows as taken: ``allocated`` and ``allocating`` together."""
+    """The usage in the summary: ``allocated`` and ``allocating`` together."""
     grades: tuple[Resources, ...] = ()
     """Exclusive upper ends of the populated grades of its resource models, without those that others exceed.
 
@@ -65,11 +64,11 @@ class Cluster:
     Empty where the models bound nothing, or do not count every node.
     """
     nodes: tuple[NodeShape, ...] = ()
-    """All its nodes, where the operator's configuration describes them; the World adds them."""
+    """All its nodes, where the operator's configuration describes them; added by ``State``."""
 
     @property
     def is_usable(self) -> bool:
-        """Say whether it takes new admissions at all (C1)."""
+        """Return whether it accepts new admissions (C1)."""
         return self.ready and not self.deleting and self.allocatable is not None
 
 
@@ -84,7 +83,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """Which clusters a placement names; an empty part does not restrict."""
+    """The clusters that a placement selects; an empty part does not restrict."""
 
     names: tuple[ClusterName, ...] = ()
     excluded: frozenset[ClusterName] = frozenset()
@@ -99,12 +98,12 @@ class Term:
     name: str
     affinity: Affinity
     overflow: tuple[Affinity, ...] = ()
-    """Further clusters that a workload with replicas may spill over to."""
+    """Further clusters that a workload with replicas may overflow to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What taints a placement puts up with; an empty key with ``Exists`` tolerates all."""
+    """The taints that a placement tolerates; an empty key with ``Exists`` tolerates all."""
 
     key: str = ""
     operator: Literal["Equal", "Exists"] = "Equal"
@@ -124,7 +123,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class StaticWeight:
-    """The share of the clusters that match in a static division of replicas."""
+    """The weight of the matching clusters in a static division of replicas."""
 
     affinity: Affinity
     weight: int
@@ -132,14 +131,14 @@ class StaticWeight:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a workload may go, as its policy says."""
+    """Where a workload may run, according to its policy."""
 
     affinity: Affinity | None = None
     terms: tuple[Term, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     spread: tuple[Spread, ...] = ()
     divided: bool = False
-    """``Divided`` replicas; ``Duplicated`` or unset otherwise. Means something for divisible kinds only."""
+    """``Divided`` replicas; ``Duplicated`` or unset otherwise. Applies to divisible kinds only."""
     weights: tuple[StaticWeight, ...] = ()
     """Static weights of a ``Divided``, ``Weighted`` placement."""
     aggregated: bool = False

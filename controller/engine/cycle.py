@@ -1,7 +1,7 @@
-"""One cycle: the World as it is, turned into a Plan, in numbered steps.
+"""Runs one scheduling cycle: turns a ``State`` into a ``Plan`` in numbered steps.
 
-Nobody else decides who is admitted. Its work is proportional to what has
-changed: of those who wait, only lanes that something was freed for are tried.
+Its work is proportional to what has changed: of the pending workloads, only
+classes for which something was freed are tried.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def run(state: "State", now: int, *, most: int | None = None) -> Plan:
-    """Decide at *now*, book what is decided in *world*, and return what changed; end early after *most* decisions."""
+    """Decide at *now*, assume the decisions in *state*, and return them; stop early after *most* decisions."""
     return finish(steps(state, now, most=most))
 
 
 def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
-    """Do the same in parts, between which nothing may be told to *world*."""
+    """Run the same cycle in parts, between which no event may be applied to *state*."""
     is_restless = _is_restless(state)
     state.planned_at = now
     # What was worked out for those who asked in between, clusters and queues may have made untrue since.
@@ -92,21 +92,21 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
 
 
 def _served_at_once(service: AdmissionPass, notes: Sequence[RecordUpdate]) -> list[RecordUpdate]:
-    """Let those in who fit even beside the ones that leave for them; return the *notes* of those who do not yet."""
+    """Admit preemptors that fit although their victims still run; return the *notes* of the others."""
     if notes:
         nominations.admit_nominated(service)
     return [note for note in notes if note.workload.uid not in service.admitted]
 
 
 def _to_look_at(state: "State", changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
-    """Return the queues in which another one may be the best blocked one now."""
+    """Return the queues whose first blocked workload may have changed."""
     if state.policy.is_by_tenant:
         return {*state.pending.queues, *state.starvation_timers.heads}
     return {*changed, *state.pending.changed, *(lane.queue for lane in judged)}
 
 
 def _near_reservations(state: "State", *, has_changed: bool) -> list[WorkloadClass]:
-    """Return the lanes for which there is room that may be kept for others, all when what is kept has changed."""
+    """Return the classes that would fit without reservations; all classes when reservations have changed."""
     if has_changed:
         return list(state.pending.classes())
     stages = state.queue_usage.feasibility_cache.stages if state.with_reservation else {}
@@ -150,7 +150,7 @@ def refusal(state: "State", lane: WorkloadClass) -> Refusal | None:
 
 
 def _behind(state: "State", lane: WorkloadClass) -> Refusal | None:
-    """Return the reservation that keeps from the first of *lane* what there is room for (O6)."""
+    """Return the reservation that sets aside the capacity that the head of *workload_class* would fit (O6)."""
     kept = active_reservations(state)
     if kept is None:
         return None
@@ -166,14 +166,14 @@ def _not_lent(state: "State", standing: QueueShares, lane: WorkloadClass) -> Ref
 
 
 def _lending(state: "State", standing: QueueShares) -> BorrowingPolicy | None:
-    """Return who may borrow as things stand, ``None`` where everybody may."""
+    """Return the borrowing rules for the present state, ``None`` while reclaim is off."""
     if state.borrowing is None and state.policy.reclaim.enabled:
         state.borrowing = BorrowingPolicy(state, standing, state.planned_at)
     return state.borrowing
 
 
 def _regrouped(state: "State") -> list[WorkloadClass]:
-    """Return the lanes of groups of which a part came, went or started."""
+    """Return the classes of gangs of which a part was added, removed or started."""
     changed, state.gangs.changed = state.gangs.changed, set()
     uids = (uid for group in sorted(changed, key=lambda group: group.key) for uid in state.gangs.parts(group))
     return [state.pending.class_of(uid) for uid in uids if uid in state.pending]
@@ -184,7 +184,7 @@ def _incomplete(state: "State", lane: WorkloadClass) -> Refusal | None:
 
 
 def reason(state: "State", lane: WorkloadClass) -> Reason | None:
-    """Return the code of ``refusal`` alone, which costs less where nothing but ceilings and clusters decides."""
+    """Return only the code of ``refusal``, which is cheaper where only limits and clusters decide."""
     standing = state.queue_shares
     if lane.inadmissible is not None or standing is None or _is_restless(state) or gangs.is_all_or_nothing(state, lane):
         why = refusal(state, lane)
@@ -200,7 +200,7 @@ def reason(state: "State", lane: WorkloadClass) -> Reason | None:
 
 
 def _moved(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:
-    """Return the lanes whose shape comes further now than in the last cycle, or less far."""
+    """Return the classes whose requirements pass more or fewer filters than in the last cycle."""
     prospects = state.queue_usage.feasibility_cache
     before, at = prospects.stages, (quota, quota.version, state.cluster_usage.version)
     is_as_before = prospects.staged_at == at
@@ -220,14 +220,14 @@ def _moved(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:
 
 
 def _beside(state: "State", service: AdmissionPass, queues: Iterable[QueueName]) -> list[WorkloadClass]:
-    """Return the lanes whose queue holds more now; in a fifo queue, also those that may stand behind another head."""
+    """Return the classes of queues with more usage now, and of fifo queues whose head may have changed."""
     fuller = {decision.workload.queue for decision in service.decisions}
     fifo = {name for name in queues if name in state.queues and state.queues[name].fifo}
     return [lane for name in sorted(fuller | fifo) for lane in state.pending.queues.get(name, ())]
 
 
 def _wake_at(state: "State", now: int, retry_at: int | None) -> int | None:
-    """Return when something may change by itself: foreign use settles, a hold ends, somebody may be evicted."""
+    """Return when decisions may change without an event: external usage settles, a hold expires, an eviction is due."""
     settles_at = state.cluster_usage.settles_at(state.policy.settle_ms)
     lapses_at = earliest((nominations.next_expiry(state, now), reservations.next_expiry(state)))
     aborted_until = earliest(state.workloads[uid].eviction_retry_at for uid in state.aborted)

@@ -1,8 +1,8 @@
-"""What every queue is entitled to: a parent's amount divided top down (Q4).
+"""Computes the fair share of every queue: each parent's amount is divided top down (Q4).
 
-The division among the children of one parent is ``fairshare``; here it is
-applied level by level, one resource at a time, and after a change of demand
-only where that can matter.
+``water_filling`` divides among the children of one parent. This module applies
+it level by level, one resource at a time, and after a change of requests only
+where the result can differ.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,19 +18,18 @@ FairShares = Mapping[QueueName, Mapping[str, Fraction]]
 
 
 def fair_shares(quota: Quota, wanted: Mapping[QueueName, Resources]) -> FairShares:
-    """Return every queue's entitlement by resource, in base units; ``pods`` are nobody's due.
+    """Return every queue's fair share by resource, in base units; ``pods`` are not shared.
 
-    *wanted* is each leaf's demand: its charges and those of its waiting
-    workloads that are not held for another reason than room.
+    *wanted* has the requests of each leaf: its charges and those of its competing
+    pending workloads.
     """
     return FairShareDivision(quota, wanted).shares
 
 
 class FairShareDivision:
-    """The entitlements of a tree, kept up to date while demands change; ceilings and guarantees stay.
+    """The fair shares of a tree, updated incrementally; limits and guarantees are constant.
 
-    It holds what was divided, so it must be told of every queue whose demand
-    or direct charges change.
+    ``update`` must be called for every queue whose requests or direct charges change.
     """
 
     def __init__(self, quota: Quota, wanted: Mapping[QueueName, Resources]) -> None:
@@ -42,7 +41,7 @@ class FairShareDivision:
                 self.shares[name][resource] = share
 
     def update(self, wanted: Mapping[QueueName, Resources], changed: Iterable[QueueName]) -> set[QueueName]:
-        """Take the new demands of the *changed* queues; return whose entitlement is another one now."""
+        """Apply the new requests of the *changed* queues; return the queues whose fair share changed."""
         nodes = [self._quota.tree.nodes[name] for name in sorted({*changed}) if name in self._quota.tree.nodes]
         found: set[QueueName] = set()
         for node in nodes:
@@ -79,7 +78,7 @@ class _Part:
         self._resource = resource
         self._requested: dict[QueueName, int] = {}
         self._children_may_use: dict[QueueName, int] = dict.fromkeys(quota.tree.nodes, 0)
-        """What the children of each queue may have of what they want."""
+        """What the children of each queue may use of their requests."""
         for node in quota.tree.bottom_up():
             self._requested[node.name] = self._requested_by(node, wanted)
             if node.parent is not None:
@@ -90,7 +89,7 @@ class _Part:
             self.shares |= self._divide(node)
 
     def update(self, wanted: Mapping[QueueName, Resources], nodes: Iterable[Node]) -> dict[QueueName, Fraction]:
-        """Take the present demands of *nodes*; return the shares that changed."""
+        """Apply the present requests of *nodes*; return the shares that changed."""
         stale: dict[QueueName, Node] = {}
         for node in nodes:
             direct = self._quota.direct_usage(node.name, self._resource)
@@ -101,7 +100,7 @@ class _Part:
         return self._redivide(stale)
 
     def _raise(self, node: Node, wanted: Mapping[QueueName, Resources], stale: dict[QueueName, Node]) -> None:
-        """Bring the demands of *node* and those above it up to date; note whose children must be divided anew."""
+        """Update the requests of *node* and its ancestors; add parents whose division changes to *stale*."""
         for above in node.path():
             before, after = self._requested[above.name], self._requested_by(above, wanted)
             if before == after:
@@ -140,7 +139,7 @@ class _Part:
         return max(self._quota.limits[node.name].limit.get(self._resource, 0), 0)
 
     def _requested_by(self, node: Node, wanted: Mapping[QueueName, Resources]) -> int:
-        """Return what a queue wants: a leaf its own, a parent what its children may have and its direct charges."""
+        """Return a queue's requests: a leaf's own, a parent's direct charges and what its children may use."""
         if not node.children:
             return wanted.get(node.name, {}).get(self._resource, 0)
         return self._quota.direct_usage(node.name, self._resource) + self._children_may_use[node.name]

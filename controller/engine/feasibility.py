@@ -1,7 +1,7 @@
-"""What a shape can hope for from the clusters as they are, whatever is charged now.
+"""Determines where scheduling requirements could be satisfied if clusters were empty.
 
-Tells "fits nowhere, even empty" and "no cluster is a candidate" from "no room
-now" (C5), once per shape and change of the clusters.
+Separates "exceeds every cluster" and "no matching cluster" from "insufficient
+capacity now" (C5), once per requirements and change of the clusters.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ from controller.engine.workloads import SchedulingRequirements
 
 @dataclass(frozen=True, slots=True)
 class Feasibility:
-    """Where a shape may go now, on how many clusters at once, or why nowhere ever."""
+    """The clusters that requirements may use now, or why no cluster ever can satisfy them."""
 
     names: tuple[ClusterName, ...]
-    """The candidates that take new admissions."""
+    """The candidate clusters that accept new admissions."""
     copies: int
-    """On how many clusters the whole of it goes (D5)."""
+    """How many clusters get a full copy (D5)."""
     refusal: Refusal | None = None
-    """Set where no room in the world would help."""
+    """Set where even empty clusters would not suffice."""
 
     def charge(self, shape: SchedulingRequirements) -> Resources:
-        """Return what admitting *shape* would be charged in all."""
+        """Return the total charge of admitting a workload with these requirements."""
         return shape.requests if self.copies == 1 else scale(shape.requests, self.copies)
 
 
 def feasibility(shape: SchedulingRequirements, ledger: ClusterUsage) -> Feasibility:
-    """Return what *shape* can hope for from the clusters of *ledger*."""
+    """Return where *shape* can be satisfied in the clusters of *ledger*."""
     clusters = ledger.clusters
     hoped = ledger.candidates.of(shape, clusters, as_if_usable=True)
     if not hoped.names:
@@ -47,7 +47,7 @@ def feasibility(shape: SchedulingRequirements, ledger: ClusterUsage) -> Feasibil
 
 
 def copies(shape: SchedulingRequirements, names: Sequence[ClusterName]) -> int:
-    """Return how many of the candidates *names* get the whole of *shape* (D5)."""
+    """Return how many of the candidates *names* get a full copy (D5)."""
     if shape.replicas and shape.placement.divided:
         return 1
     wanted = targets(shape)
@@ -55,9 +55,9 @@ def copies(shape: SchedulingRequirements, names: Sequence[ClusterName]) -> int:
 
 
 def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], ledger: ClusterUsage) -> Refusal | None:
-    """Return ``ExceedsEveryCluster`` where even empty clusters have no room for *shape*.
+    """Return ``ExceedsEveryCluster`` where even empty clusters lack capacity for *shape*.
 
-    A cluster without a resource summary might have it, so nothing is said while there is one.
+    ``None`` while a candidate has no resource summary, because it might be large enough.
     """
     rooms = capacities_when_empty(ledger.cluster_state(name) for name in names)
     holding = [
@@ -84,13 +84,13 @@ def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], l
 
 
 def _has_nodes(shape: SchedulingRequirements, cluster: Cluster) -> bool:
-    """Say whether the gang has a place on the cluster's nodes while they are empty, as far as they are known."""
+    """Return whether the gang minimum fits the cluster's nodes while they are empty, as far as they are known."""
     is_divided = shape.replicas > 0 and shape.placement.divided
     return is_divided or not cluster.nodes or can_hold_gang(shape.pod_sets, cluster.nodes)
 
 
 def _why(found: Candidates) -> str:
-    """Return in short why each cluster is out, a few of them by name."""
+    """Return a short text with the reasons of up to three excluded clusters."""
     if not found.excluded:
         return "there is no cluster"
     shown = [f"{name}: {why}" for name, why in sorted(found.excluded.items())[:3]]
@@ -99,7 +99,7 @@ def _why(found: Candidates) -> str:
 
 
 def why_unusable(cluster: Cluster) -> str | None:
-    """Return why *cluster* takes no new admission, or ``None`` (C1)."""
+    """Return why *cluster* accepts no new admission, or ``None`` (C1)."""
     if cluster.deleting:
         return "is being deleted"
     if cluster.allocatable is None:

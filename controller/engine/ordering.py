@@ -1,8 +1,8 @@
-"""Whose turn it is: between queues, and inside one (O1-O3).
+"""Decides the order of heads, between queues and inside one (O1-O3).
 
-Queue priority comes first; among equals the branches of the tree compete
-bottom-up, the smaller share first. Shares are recomputed after every
-admission, for the branches it touched only.
+Queue priority comes first; among equals, branches of the tree compete
+bottom-up, the smaller usage ratio first. After an admission, only the ratios of
+the branches that it changed are computed again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,10 +22,10 @@ from controller.engine.tree import Node
 from controller.engine.workloads import Workload
 
 UsageRatio = tuple[int, Fraction]
-"""Ordered: ``(0, share)``, or ``(1, 0)`` for an infinite one."""
+"""Ordered: ``(0, ratio)``, or ``(1, 0)`` for an infinite ratio."""
 
 RatioKey = tuple[int, int, Fraction]
-"""A share with a coarse copy before the exact one."""
+"""A usage ratio with a coarse integer before the exact one, which is quicker to compare."""
 
 ZERO = Fraction(0)
 INFINITE: UsageRatio = (1, ZERO)
@@ -34,10 +34,9 @@ _EQUAL: UsageRatio = (0, ZERO)
 
 
 class QueueShares:
-    """How the queues stand: what they hold beside what they are entitled to.
+    """Fair shares of the queues, and their usage ratios: usage divided by fair share.
 
-    Shares are kept until ``forget`` is told of a queue whose charges or
-    entitlement are others now.
+    Ratios are cached until ``invalidate`` is called for a queue with another usage or fair share.
     """
 
     def __init__(
@@ -46,25 +45,25 @@ class QueueShares:
         self.quota = quota
         self.fair_shares = entitlements
         self.by_namespace = tenants
-        """Charges of each namespace in each queue."""
+        """Usage of each namespace in each queue."""
         self._ratio_keys: dict[QueueName, tuple[RatioKey, frozenset[str]]] = {}
 
     def invalidate(self, queues: Iterable[QueueName]) -> None:
-        """Compute the shares of *queues* anew when they are asked for next."""
+        """Compute the ratios of *queues* again when they are needed."""
         for name in queues:
             self._ratio_keys.pop(name, None)
 
     def usage_ratio(self, queue: QueueName, asks: frozenset[str]) -> UsageRatio:
-        """Return the queue's share while its next workload asks for the resources *asks*."""
+        """Return the queue's usage ratio while its next workload requests the resources *asks*."""
         is_infinite, _, share = self.ratio_key(queue, asks)
         return is_infinite, share
 
     def usage_ratio_with(self, queue: QueueName, held: Resources) -> UsageRatio:
-        """Return the share that *queue* would have if it held *held*; nothing is remembered."""
+        """Return the usage ratio that *queue* would have with usage *held*; not cached."""
         return _dominant(held, self.fair_shares[queue])
 
     def ratio_key(self, queue: QueueName, asks: frozenset[str]) -> RatioKey:
-        """Return a key that orders queues as their shares do, and is quicker to compare."""
+        """Return a key that orders queues as their usage ratios do and is quicker to compare."""
         known = self._ratio_keys.get(queue)
         if known is None:
             due = self.fair_shares[queue]
@@ -74,16 +73,16 @@ class QueueShares:
         return known[0] if asks <= known[1] else _INFINITE
 
     def has_fair_share_of(self, queue: QueueName, asks: frozenset[str]) -> bool:
-        """Say whether *queue* is entitled to all resources *asks*, so that they leave its rank as it is."""
+        """Return whether *queue* has a fair share of all resources *asks*, so that its ratio is finite."""
         self.ratio_key(queue, asks)
         return asks <= self._ratio_keys[queue][1]
 
     def namespace_ratio(self, queue: QueueName, namespace: str) -> UsageRatio:
-        """Return the namespace's dominant share of the queue's entitlement (O2)."""
+        """Return the namespace's usage divided by the queue's fair share, dominant over resources (O2)."""
         return _dominant(self.by_namespace.get((queue, namespace), {}), self.fair_shares[queue])
 
     def first_above_fair_share(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
-        """Return the first resource of which *charge* would lift *node* above its entitlement, as *quota* has it."""
+        """Return the first resource of which *charge* would raise *node* above its fair share, by usage in *quota*."""
         due, held = self.fair_shares[node.name], (quota or self.quota).allocated[node.name]
         above = [
             name
@@ -93,7 +92,7 @@ class QueueShares:
         return min(above, default=None)
 
     def borrows(self, leaf: Node, charge: Resources) -> bool:
-        """Say whether *charge* would lift the queue or an ancestor below the root above its entitlement."""
+        """Return whether *charge* would raise the queue or an ancestor below the root above its fair share."""
         for node in leaf.path():
             if node.parent is None:
                 return False
@@ -105,7 +104,7 @@ class QueueShares:
 
 
 def _coarse(share: Fraction) -> int:
-    """Return *share* in 2**-40ths, rounded down: in most cases it tells two of them apart."""
+    """Return *share* in 2**-40ths, rounded down, which suffices to compare most ratios."""
     return (share.numerator << 40) // share.denominator
 
 
@@ -122,13 +121,13 @@ def _dominant(held: Resources, due: Mapping[str, Fraction]) -> UsageRatio:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The next workload of a queue, with the lane it leads."""
+    """The next workload of a queue, with the class that it leads."""
 
     workload: Workload
     workload_class: WorkloadClass
     leaf: Node
     resources: frozenset[str]
-    """The resources that count for shares."""
+    """The resources that count for usage ratios."""
 
 
 Rank = tuple[RatioKey, int, int, QueueName]
@@ -136,14 +135,14 @@ Rank = tuple[RatioKey, int, int, QueueName]
 
 @dataclass(frozen=True, slots=True)
 class SchedulableClass:
-    """A lane that may be tried, with the resources of its shape that count for shares."""
+    """A class that may be tried, with the resources of its requirements that count for usage ratios."""
 
     workload_class: WorkloadClass
     resources: frozenset[str]
 
 
 class LeafIterator:
-    """The lanes of one leaf, the next one first."""
+    """The schedulable classes of one leaf queue, in order."""
 
     def __init__(self, leaf: Node, entries: Iterable[SchedulableClass], standing: QueueShares, policy: Policy) -> None:
         self.leaf = leaf
@@ -161,26 +160,26 @@ class LeafIterator:
         return 0 if self._by_tenant_first else first[0], share, first, number
 
     def head(self) -> Head | None:
-        """Return the first of those who are left."""
+        """Return the first remaining head."""
         if not self._heap:
             return None
         entry = self._classes[self._heap[0][3]]
         return Head(entry.workload_class.head, entry.workload_class, self.leaf, entry.resources)
 
     def charges(self) -> Iterable[Resources]:
-        """Return what the lanes that are left would be charged."""
+        """Return the charges of the remaining classes."""
         return (self._classes[key[3]].workload_class.charge for key in self._heap)
 
     def skip_class(self) -> None:
-        """Leave out the lane of the head."""
+        """Drop the class of the head."""
         heappop(self._heap)
 
     def skip_all(self) -> None:
-        """Leave out everybody."""
+        """Drop all classes."""
         self._heap.clear()
 
     def advance(self) -> None:
-        """Go on after the head was admitted: with the next one of its lane, tenants ranked anew."""
+        """Continue after the head was admitted: with the next workload of its class, and namespaces ranked again."""
         number = heappop(self._heap)[3]
         if self._classes[number].workload_class.workloads:
             heappush(self._heap, self._key(number))
@@ -189,7 +188,7 @@ class LeafIterator:
             heapify(self._heap)
 
     def restrict_to(self, shapes: AbstractSet[int]) -> None:
-        """Leave out the lanes of other shapes; of a fifo queue everybody, as soon as its first is one of them."""
+        """Drop the classes with other requirements; in a fifo queue drop all, if its head has other ones."""
         if not self.leaf.queue.fifo:
             self._heap = [key for key in self._heap if id(self._classes[key[3]].workload_class.requirements) in shapes]
             heapify(self._heap)
@@ -198,7 +197,7 @@ class LeafIterator:
 
 
 class _Tournament:
-    """The leaves of one level, compared bottom-up through the tree."""
+    """The leaves of one priority band, compared bottom-up through the tree."""
 
     def __init__(self, standing: QueueShares, heads: Iterable[Head]) -> None:
         self._standing = standing
@@ -227,7 +226,7 @@ class _Tournament:
                     by_depth.setdefault(depth - 1, {})[name] = parent, best
 
     def update(self, leaf: Node, head: Head | None) -> None:
-        """Let *leaf* compete with *head*, or leave the contest with ``None``."""
+        """Set the head with which *leaf* competes, or remove the leaf with ``None``."""
         node, offer = leaf, head
         while node.parent is not None:
             self._version += 1
@@ -249,7 +248,7 @@ class _Tournament:
         )
 
     def best(self, node: Node) -> Head | None:
-        """Return the head that *node* offers, or ``None`` when nobody competes below it."""
+        """Return the best head below *node*, or ``None``."""
         heap = self._heaps.get(node.name, [])
         while heap:
             _, branch, version = heap[0]
@@ -261,14 +260,14 @@ class _Tournament:
 
 
 PriorityBand = tuple[bool, int]
-"""Whether the head borrows (only where the entitled go first), and the queue priority, negated."""
+"""Whether the head borrows (only where others go first), and the queue priority, negated."""
 
 
 class HeadIterator:
-    """Hands out one head after the other until everybody was admitted or passed over.
+    """Yields one head after the other until all are admitted or skipped.
 
-    Where the entitled go first, a head that would borrow ends its queue's turn
-    only if it *fits*; one without room is passed over (O3).
+    Where workloads within their fair share go first, a head that would borrow takes
+    its queue's turn only if it *fits*; otherwise it is skipped (O3).
     """
 
     def __init__(
@@ -280,7 +279,7 @@ class HeadIterator:
         fits: Callable[[Head], bool],
     ) -> None:
         self.refused: list[WorkloadClass] = []
-        """Whose first was passed over."""
+        """Classes whose head was skipped."""
         self._fits = fits
         self._standing = standing
         self._fair_share_first = policy.queue_order == "FairShareFirst" or policy.reclaim.enabled
@@ -290,18 +289,18 @@ class HeadIterator:
         self._current: tuple[PriorityBand, _Tournament] | None = None
         self._leaves: dict[QueueName, LeafIterator] = {}
         self._hiding: dict[QueueName, Node] = {}
-        """Queues whose borrowing head comes before workloads that would not borrow."""
+        """Queues whose borrowing head precedes workloads that would not borrow."""
         self._changed_leaves: list[Node] = []
-        """Queues that have another head since they were seated."""
+        """Queues with another head since they were placed in a band."""
         self._is_stale = False
-        """Whether something was admitted since their heads were last found to fit."""
+        """Whether an admission may have changed which borrowing heads fit."""
         for name in sorted(lanes):
             leaf = standing.quota.tree.nodes[name]
             self._leaves[name] = LeafIterator(leaf, lanes[name], standing, policy)
             self._changed_leaves.append(leaf)
 
     def next(self) -> Steps[Head | None]:
-        """Return the head whose turn it is, or ``None`` when all are done."""
+        """Return the next head, or ``None`` when all are done."""
         yield from self._place_changed_leaves()
         while self._heads:
             level = min(self._heads)
@@ -317,13 +316,13 @@ class HeadIterator:
         return None
 
     def _place_changed_leaves(self) -> Steps[None]:
-        """Seat the queues that have another head, in the order in which they got it."""
+        """Place the queues with another head in their bands, in the order of the changes."""
         unseated, self._changed_leaves = self._changed_leaves, []
         for leaf in unseated:
             yield from self._place(leaf)
 
     def _recheck_borrowing_heads(self) -> Steps[None]:
-        """Pass over borrowing heads that no longer fit and hide workloads that would not borrow (O3)."""
+        """Skip borrowing heads that no longer fit and precede workloads that would not borrow (O3)."""
         self._is_stale = False
         for name, leaf in list(self._hiding.items()):
             head = self._leaves[name].head()
@@ -334,22 +333,22 @@ class HeadIterator:
                 del self._hiding[name]
 
     def borrows(self, head: Head) -> bool:
-        """Say whether the head comes after the entitled because it would borrow."""
+        """Return whether the head is tried later because it would borrow."""
         return self._borrows(head)
 
     def skip_queue(self, head: Head) -> None:
-        """Go on without the whole queue of *head*."""
+        """Drop the whole queue of *head*."""
         self._leaves[head.leaf.name].skip_all()
         self._changed_leaves.append(head.leaf)
 
     def on_admitted(self, head: Head) -> None:
-        """Go on after *head* was admitted and taken out of its lane."""
+        """Continue after *head* was admitted and removed from its class."""
         self._leaves[head.leaf.name].advance()
         self._is_stale = bool(self._hiding)
         self._changed_leaves.append(head.leaf)
 
     def on_skipped(self, head: Head) -> None:
-        """Go on after *head* was refused: nobody else in its lane would fit; in a fifo queue nobody at all."""
+        """Continue after *head* was refused: skip its class, or the whole queue if it is fifo."""
         self._skip(head)
         self._changed_leaves.append(head.leaf)
 
@@ -362,7 +361,7 @@ class HeadIterator:
             line.skip_class()
 
     def _place(self, leaf: Node) -> Steps[None]:
-        """Put the leaf with its present head on the level where it belongs."""
+        """Place the leaf with its present head in the band where it belongs."""
         before = self._bands.pop(leaf.name, None)
         if before is not None:
             del self._heads[before][leaf.name]
@@ -384,7 +383,7 @@ class HeadIterator:
             self._current[1].update(leaf, head if self._current[0] == level else None)
 
     def _hides(self, leaf: Node) -> bool:
-        """Say whether a workload of *leaf* would not borrow; what its queues hold only grows, so none will later."""
+        """Return whether a workload of *leaf* would not borrow; usage only grows, so that none will later."""
         charges = self._leaves[leaf.name].charges()
         return not leaf.queue.fifo and not all(self._standing.borrows(leaf, charge) for charge in charges)
 
@@ -395,7 +394,7 @@ class HeadIterator:
         return self._fair_share_first and self._standing.borrows(head.leaf, head.workload_class.charge)
 
     def _tournament(self, level: PriorityBand) -> _Tournament:
-        """Return the contest of *level*; it begins anew when another level was served in between."""
+        """Return the tournament of *level*; it is rebuilt after another band was served."""
         if self._current is None or self._current[0] != level:
             self._current = level, _Tournament(self._standing, self._heads[level].values())
         return self._current[1]

@@ -1,6 +1,6 @@
 """Charges of deleted workloads whose pods Karmada leaves running: ``preserveResourcesOnDeletion`` (C2).
 
-No object says any more what these pods do. On their cluster they are external
+No object describes these pods any more. Their cluster counts them as external
 usage, and the queue stays charged until external usage falls.
 """
 
@@ -17,7 +17,7 @@ _LASTING_PERIODS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """What one namespace is charged in one queue, for all its workloads that were left running in a cluster."""
+    """The charge of one namespace in one queue for all its workloads left running in a cluster."""
 
     queue: QueueName
     namespace: str
@@ -32,7 +32,7 @@ class Orphans:
     baseline: Resources = EMPTY
     """External usage without the orphans."""
     excess: Resources = EMPTY
-    """The least external usage beyond baseline and orphans in the present window."""
+    """The lowest external usage above baseline and orphans in the present window."""
     since: int = 0
     """When the present window began, in milliseconds."""
 
@@ -42,7 +42,7 @@ class Orphans:
         return total(each.charge for each in self.charges)
 
     def added(self, orphan: Orphan, external: Resources, now: int) -> "Orphans":
-        """Return them with *orphan*, at *now*, when external usage without it is *external*."""
+        """Return the charges with *orphan* added at *now*; *external* is external usage without it."""
         base = self if self.charges else Orphans(baseline=external, since=now)
         charges = {(each.queue, each.namespace): each for each in base.charges}
         key = orphan.queue, orphan.namespace
@@ -51,10 +51,10 @@ class Orphans:
         return replace(base, charges=tuple(charges.values()))
 
     def after(self, external: Resources, now: int, settle_ms: int) -> tuple["Orphans", tuple[Orphan, ...]]:
-        """Return what is left of them when external usage is *external* at *now*, and what has ended.
+        """Return the remaining charges when external usage is *external* at *now*, and the ended ones.
 
-        External usage also rises and falls while the summary still shows workloads that have ended. Only a rise
-        that lasts moves the baseline, so that such a fall ends no charge.
+        External usage also changes while the summary still includes finished workloads.
+        Only a lasting rise moves the baseline, so that the end of a short one ends no charge.
         """
         if not self.charges:
             return self, ()
@@ -77,7 +77,7 @@ class Orphans:
         return Orphans(tuple(kept), baseline, positive(excess), since), tuple(ended)
 
     def _losses(self, missing: Resources) -> Iterator[tuple[Orphan, Resources]]:
-        """Yield each charge with what it loses when *missing* does not run any more; the earliest loses first."""
+        """Yield each charge with the part of *missing* that it loses; the earliest loses first."""
         for each in self.charges:
             lost = positive({name: min(amount, missing.get(name, 0)) for name, amount in each.charge.items()})
             missing = subtract(missing, lost)

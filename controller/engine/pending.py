@@ -1,10 +1,9 @@
-"""The workloads that wait, in lanes of equal ones.
+"""Groups pending workloads into equivalence classes.
 
-A lane holds the waiting workloads of one queue that share a shape: where one
-of them does not fit, none of them does, so a lane is tried once and not once
-per workload. Where the queue is shared fairly among namespaces, each has lanes
-of its own; so have the parts of a group, those who are leaving, and those for
-whom others are.
+Workloads of one queue with the same scheduling requirements form a class: where
+one does not fit, none does, so a class is tried once. Namespaces form classes of
+their own where the queue is shared fairly among them; so do gangs, workloads
+being evicted, and nominated workloads.
 """
 
 from bisect import bisect_left, insort
@@ -20,8 +19,9 @@ from controller.engine.workloads import HyperJobGang, SchedulingRequirements, Wo
 OrderKey = tuple[int, int, str, str, str]
 
 _Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None]
-"""Queue, namespace, shape, group, whether they leave, what is held for them, whether they could be reclaimed, whose
-reservation it is."""
+"""Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
+and the owner of its reservation.
+"""
 
 
 def order_key(workload: Workload) -> OrderKey:
@@ -31,97 +31,97 @@ def order_key(workload: Workload) -> OrderKey:
 
 @dataclass(slots=True)
 class QueueingHint:
-    """What must happen before a refused lane is tried again."""
+    """What must change before an inadmissible class is tried again."""
 
     queue: QueueName
-    """At which something must be freed."""
+    """The queue in which usage must be freed."""
     free_count: int
-    """How often that had happened when it was refused."""
+    """How often usage had been freed there when the class was refused."""
     generation: int
-    """With which ceilings."""
+    """The generation of the quota that refused it."""
     or_unreserved_at_root: bool = False
-    """It would also do if the root had that much that is reserved for nobody."""
+    """A retry is also worthwhile once the root has enough unreserved quota."""
 
 
 @dataclass(slots=True, eq=False)
 class WorkloadClass:
-    """Equal workloads of one queue, in order; of one namespace where tenants are told apart."""
+    """Equal pending workloads of one queue, in order; of one namespace where namespaces share the queue fairly."""
 
     queue: QueueName
     namespace: str
-    """Empty where it does not matter."""
+    """Empty where all namespaces share the class."""
     requirements: SchedulingRequirements
     gang: HyperJobGang | None = None
-    """Set where all its workloads are parts of one group."""
+    """Set where all its workloads are parts of one gang."""
     workloads: list[Workload] = field(default_factory=list)
-    """In order of place."""
+    """Ordered by ``order_key``."""
     charge: Resources = EMPTY
-    """What admitting one of them would be charged in all (D5)."""
+    """The total charge of admitting one workload (D5)."""
     is_leaving: bool = False
-    """They were evicted and are not gone yet (P5)."""
+    """The workloads were evicted and have not stopped yet (P5)."""
     nominated_cluster: ClusterName | None = None
-    """The cluster that is held for them (P5)."""
+    """The cluster that the workloads are nominated for (P5)."""
     is_non_preemptible: bool = False
-    """What is admitted of them could not be reclaimed, so they may not borrow (P4)."""
+    """Reclaim could not evict these workloads once admitted, so they may not borrow (P4)."""
     reservation_owner: str | None = None
-    """Whom room is kept for (O6): the only one in it, or parts of one group."""
+    """Key of the head reservation that its workload or its gang has (O6)."""
     inadmissible: Refusal | None = None
-    """Why no room would help, as the queues and clusters are."""
+    """Why no capacity would help, given the present queues and clusters."""
     retry_hint: QueueingHint | None = None
-    """Set while it is known to be refused."""
+    """Set while the class is known to be refused."""
     last_reason: Reason | None = None
-    """The reason that all have been given but those who are news."""
+    """The reason published for all its workloads except unpublished ones."""
 
     @property
     def is_waiting(self) -> bool:
-        """Say whether they wait for room, neither leaving nor sure of what others leave."""
+        """Return whether its workloads compete for capacity, neither being evicted nor nominated."""
         return not self.is_leaving and self.nominated_cluster is None
 
     @property
     def head(self) -> Workload:
-        """Return the first workload; a lane in the backlog has one."""
+        """Return the first workload; a class in the collection has at least one."""
         return self.workloads[0]
 
     @property
     def order_key(self) -> OrderKey:
-        """Return the place of its first workload."""
+        """Return the order key of the first workload."""
         return order_key(self.workloads[0])
 
     def __iter__(self) -> Iterator[Workload]:
         return iter(self.workloads)
 
     def count_before(self, other: OrderKey) -> int:
-        """Return how many of its workloads come before that place."""
+        """Return how many of its workloads come before that key."""
         return bisect_left(self.workloads, other, key=order_key)
 
 
 def _whose(workload: Workload) -> str:
-    """Return what tells apart whose reservation it is: one covers all parts of a group (G1)."""
+    """Return the key of the reservation's owner: the gang for all its parts (G1), otherwise the workload."""
     return workload.gang.key if workload.gang is not None else workload.uid
 
 
 def _count_nothing(_: WorkloadClass, __: int) -> None:
-    """Let nobody know."""
+    """Ignore the change; the default of ``on_class_change``."""
 
 
 class PendingWorkloads:
-    """All waiting workloads that are not held for reasons of their own."""
+    """All pending workloads that compete, by equivalence class."""
 
     def __init__(self) -> None:
         self.is_by_tenant = False
-        """Whether lanes that are opened from now on hold workloads of one namespace only."""
+        """Whether new classes hold workloads of one namespace only."""
         self.queues: dict[QueueName, list[WorkloadClass]] = {}
-        """The lanes of each queue; none is empty."""
+        """The classes of each queue; none is empty."""
         self.by_requirements: dict[int, list[WorkloadClass]] = {}
-        """The lanes of each shape, by the shape's id."""
+        """The classes with each requirements, by the requirements' id."""
         self.unevaluated: dict[WorkloadClass, None] = {}
-        """Lanes that nobody has looked at since they began."""
+        """Classes that were not evaluated since they were created."""
         self.changed: set[QueueName] = set()
-        """Queues in which somebody came or went since this was last emptied."""
+        """Queues in which a workload was added or removed since this was last emptied."""
         self.unpublished: dict[WorkloadClass, set[WorkloadUid]] = {}
-        """Who has not been given a reason yet, by lane."""
+        """Workloads without a published reason, by class."""
         self.on_class_change: Callable[[WorkloadClass, int], None] = _count_nothing
-        """Hears of each lane that opens (1) and closes (-1)."""
+        """Called with each class that is created (1) or deleted (-1)."""
         self._classes: dict[_Key, WorkloadClass] = {}
         self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
         self._class_of: dict[WorkloadUid, WorkloadClass] = {}
@@ -133,16 +133,16 @@ class PendingWorkloads:
         return len(self._class_of)
 
     def classes(self) -> Iterator[WorkloadClass]:
-        """Yield all lanes, queue by queue."""
+        """Yield all classes, queue by queue."""
         for name in sorted(self.queues):
             yield from self.queues[name]
 
     def class_of(self, uid: WorkloadUid) -> WorkloadClass:
-        """Return the lane of a waiting workload."""
+        """Return the class of a pending workload."""
         return self._class_of[uid]
 
     def add(self, workload: Workload, *, immovable: bool = False) -> None:
-        """Let *workload* wait in its lane."""
+        """Add *workload* to its class."""
         shape = self._requirements.setdefault(workload.requirements.scheduling_key, workload.requirements)
         namespace = workload.namespace if self.is_by_tenant else ""
         held = workload.nomination.cluster if workload.nomination is not None and not workload.is_leaving else None
@@ -174,7 +174,7 @@ class PendingWorkloads:
         return lane
 
     def remove(self, workload: Workload) -> None:
-        """Take *workload*, as it was added, out of its lane."""
+        """Remove *workload*, as it was added, from its class."""
         lane = self._class_of.pop(workload.uid)
         del lane.workloads[lane.count_before(order_key(workload))]
         if lane in self.unpublished:
@@ -200,5 +200,5 @@ class PendingWorkloads:
         self.unpublished.pop(lane, None)
 
     def in_order(self, queue: QueueName) -> list[Workload]:
-        """Return everyone who waits in *queue*, in order of place."""
+        """Return all workloads pending in *queue*, ordered by ``order_key``."""
         return sorted((each for lane in self.queues.get(queue, ()) for each in lane), key=order_key)

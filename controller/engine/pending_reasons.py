@@ -1,8 +1,7 @@
-"""Who must be told that he waits for another reason than he was told last.
+"""Tracks pending workloads whose reason changed since it was last published.
 
-Whoever is new is told at once. That somebody waits for another reason now
-decides nothing, and may be so for very many at once: they are told a few at a
-time, so that no decision has to wait for it.
+New workloads are published at once. Changed reasons affect no decision and may
+be many, so a few are published at a time, and no decision has to wait.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,28 +27,28 @@ PAUSE_MS: Final = 20
 
 
 class PendingReasonUpdater:
-    """Keeps in mind whose reason may be another one than he was told."""
+    """Recomputes reasons of pending workloads and returns those that changed."""
 
     def __init__(self, state: "State") -> None:
         self._world = state
         self._stale: dict[int, dict[WorkloadClass, None]] = {}
-        """Whom to ask, by the shape's id: what is found out about a shape is good for all of it."""
+        """Classes to recompute, by the requirements' id: results for requirements are shared by their classes."""
         self._heads: dict[QueueName, WorkloadUid] = {}
-        """The first of each fifo queue when it was last asked: his reason is not that of those behind him."""
+        """The head of each fifo queue when it was last computed; its reason differs from the others'."""
         self._changed: dict[QueueName, dict[WorkloadUid, tuple[Workload, Refusal]]] = {}
 
     @property
     def is_behind(self) -> bool:
-        """Say whether some lanes have not been asked yet."""
+        """Return whether some classes still have to be recomputed."""
         return bool(self._stale)
 
     def mark_stale(self, lanes: Iterable[WorkloadClass]) -> None:
-        """Ask *lanes* sooner or later whether their reason is another one now."""
+        """Recompute the reasons of *lanes* later."""
         for lane in lanes:
             self._stale.setdefault(id(lane.requirements), {})[lane] = None
 
     def flush(self) -> Steps[tuple[Wait, ...]]:
-        """Return who is to be told now, by queue and position."""
+        """Return the changed reasons to publish now, by queue and position."""
         self._changed = {}
         for lane, uids in self._world.pending.unpublished.items():
             self._publish_new(lane, uids)
@@ -64,7 +63,7 @@ class PendingReasonUpdater:
         return tuple(wait for name in sorted(changed) for wait in self._with_positions(name, changed[name]))
 
     def _publish_new(self, lane: WorkloadClass, uids: Collection[WorkloadUid]) -> None:
-        """Tell those who are new in *lane*; the others are asked later if need be."""
+        """Publish the reason of new workloads of a class; mark the class stale if the others' reason differs."""
         if self._is_behind_head(lane):
             self._recompute_head(lane.queue)
         why, first = self._class_refusal(lane), self._head(lane)
@@ -77,7 +76,7 @@ class PendingReasonUpdater:
             self.mark_stale([lane])
 
     def _recompute_stale(self) -> None:
-        """Ask some of those in doubt."""
+        """Recompute some of the stale classes."""
         left = _WORKLOADS
         for lane in list(islice(chain.from_iterable(self._stale.values()), _LANES)):
             left -= self._recompute(lane, left) if lane.workloads else 0
@@ -89,7 +88,7 @@ class PendingReasonUpdater:
                 del self._stale[id(lane.requirements)]
 
     def _recompute(self, lane: WorkloadClass, most: int) -> int:
-        """Tell everybody in *lane* whose reason is another one, but no more than *most*; return how many were."""
+        """Publish up to *most* changed reasons of a class; return how many were published."""
         if self._is_behind_head(lane):
             self._recompute_head(lane.queue)
         elif cycle.reason(self._world, lane) is lane.last_reason:
@@ -107,7 +106,7 @@ class PendingReasonUpdater:
         return told
 
     def _recompute_head(self, queue: QueueName) -> None:
-        """Tell the first of a fifo queue why it does not get in, and who was the first before that he is behind it."""
+        """Publish the reasons of a fifo queue's head and of its previous head."""
         head, before = self._world.blocking_head(queue), self._heads.pop(queue, None)
         if before is not None and before in self._world.pending and (head is None or head.uid != before):
             self._publish(self._world.workloads[before], self._world.refusal(before))
@@ -119,12 +118,12 @@ class PendingReasonUpdater:
         return self._heads.get(lane.queue) if self._is_behind_head(lane) else None
 
     def _is_behind_head(self, lane: WorkloadClass) -> bool:
-        """Say whether those in *lane* wait behind the first of their queue."""
+        """Return whether the workloads of a class wait behind the head of their fifo queue."""
         known = self._world.queues.get(lane.queue)
         return known is not None and known.fifo and lane.inadmissible is None and lane.is_waiting
 
     def _class_refusal(self, lane: WorkloadClass) -> Refusal | None:
-        """Return why those in *lane* wait, but for the first of a fifo queue."""
+        """Return why the workloads of a class are pending, except the head of a fifo queue."""
         head = self._world.blocking_head(lane.queue) if self._is_behind_head(lane) else None
         if head is None:
             return cycle.refusal(self._world, lane)

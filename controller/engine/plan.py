@@ -1,4 +1,4 @@
-"""What a cycle decides: ordered decisions, and what changed for those who wait."""
+"""The result of a cycle: ordered decisions, and changed reasons of pending workloads."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from controller.engine.workloads import Admission, Nomination, Reservation, Work
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Let a workload run on these clusters, charged with this admission."""
+    """Let a workload run on these clusters with this charge."""
 
     workload: Workload
     clusters: tuple[Assignment, ...]
     admission: Admission
     plan_id: str = ""
-    """What names the plan, the same on each part that is admitted together with others (G1)."""
+    """The id that the parts of a gang admitted together share (G1)."""
 
     @property
     def charge(self) -> Resources:
@@ -27,21 +27,21 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class StartupBackoff:
-    """For how long one that was taken back does not compete, and where it is not tried again (R1)."""
+    """How long a workload that did not start does not compete, and the clusters it avoids afterwards (R1)."""
 
     since: int
-    """When it was taken back, in milliseconds."""
+    """When it was evicted, in milliseconds."""
     until: int
     excluded_clusters: tuple[ClusterName, ...] = ()
-    """Where it did not start, now and before."""
+    """The clusters on which it did not start, earlier attempts included."""
     caused_failure: bool = True
-    """It has itself not started in time, or does not fit where it was moved."""
+    """It did not start itself, or does not fit where it was moved; otherwise a part of its gang did not."""
     moved_to: tuple[ClusterName, ...] = ()
-    """Where others have moved the one at fault, and its gang does not fit; empty where that is not why."""
+    """The clusters to which others moved the failed workload, where its gang minimum does not fit."""
 
     @property
     def message(self) -> str:
-        """Return in words what has failed."""
+        """Return the failure in words."""
         if self.moved_to:
             who = "it" if self.caused_failure else "a part that its HyperJob needs"
             return f"{who} was moved to {', '.join(self.moved_to)}, where it does not fit"
@@ -51,37 +51,37 @@ class StartupBackoff:
 
     @property
     def refusal(self) -> Refusal:
-        """Return why it waits until then."""
+        """Return the pending reason until the backoff ends."""
         return Refusal(Reason.STARTUP_BACKOFF, subject=self.message, until=self.until)
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Take an admitted workload back, for somebody else or for its own fault."""
+    """Evict an admitted workload, for a preemptor or for a fault of its own."""
 
     workload: Workload
     reason: EvictionReason
     preemptor: WorkloadUid | None = None
     nominated_cluster: ClusterName | None = None
     grace_ms: int = 0
-    """How long its pods may go on (P6)."""
+    """The termination grace period of its pods (P6)."""
     back_off: StartupBackoff | None = None
-    """What follows for one that is taken back because it, or a part that it needs, has not started (R1)."""
+    """The backoff of a workload that, or whose gang, did not start (R1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Keep a workload waiting; told only when its reason has changed."""
+    """Keep a workload pending; part of a plan only when its reason has changed."""
 
     workload: Workload
     refusal: Refusal
     position: int
-    """Its place in its queue, counted from 1."""
+    """Its position in its queue, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordUpdate:
-    """Write into a waiting workload's record what is held (P5) or kept (O6) for it, or that nothing is any more."""
+    """Write a nomination (P5) or a head reservation (O6) into a pending workload's record, or clear both."""
 
     workload: Workload
     nomination: Nomination | None
@@ -93,19 +93,19 @@ Decision = Admit | Evict
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The outcome of one cycle: a delta to what was decided before."""
+    """The result of one cycle: what changed since the previous plan."""
 
     decisions: tuple[Decision, ...] = ()
-    """In the order in which they were taken."""
+    """In the order in which they were made."""
     waits: tuple[Wait, ...] = ()
-    """Those whose reason code changed since the last cycle, by queue and position."""
+    """Pending workloads whose reason code changed, by queue and position."""
     record_updates: tuple[RecordUpdate, ...] = ()
-    """Holds and reservations that began or lapsed; an admission ends them without a note."""
+    """Nominations and reservations that began or ended; an admission ends them without an update."""
     reschedules: tuple[Workload, ...] = ()
-    """Admitted ones that do not run, and that Karmada's scheduler is to be given once more (R1)."""
+    """Admitted workloads that do not run and are given to Karmada's scheduler again (R1)."""
     wake_at: int | None = None
-    """When to look again although nothing was heard, in milliseconds; ``None``: no such time."""
+    """When the next plan is due without an event, in milliseconds; ``None``: not before an event."""
     queries: tuple[Query, ...] = ()
-    """What the clusters' estimators are to be asked (C3); the answers are events."""
+    """Queries for the clusters' estimators (C3); the answers arrive as events."""
     is_cut: bool = False
-    """It ended early: the next plan goes on where it stopped."""
+    """It ended early: the next plan continues it."""

@@ -1,4 +1,4 @@
-"""The operator's choices, as far as decisions depend on them."""
+"""The operator's configuration, as far as decisions depend on it."""
 
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -11,11 +11,10 @@ from controller.engine.reasons import Reason, Refusal
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Which queues and PriorityClasses the namespaces of one tenant may use (Q7).
+    """The queues and PriorityClasses that namespaces of one tenant may use (Q7).
 
-    Names are shell patterns; an empty list of queues or classes does not
-    restrict. Of several entries for a namespace each allows its classes in its
-    own queues.
+    Names are shell patterns; an empty list of queues or classes does not restrict.
+    Of several entries for a namespace, each allows its classes in its own queues.
     """
 
     namespaces: tuple[str, ...]
@@ -23,13 +22,13 @@ class Tenant:
     priority_classes: tuple[str, ...] = ()
 
     def matches(self, namespace: str) -> bool:
-        """Say whether this entry speaks of *namespace*."""
+        """Return whether this entry applies to *namespace*."""
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """What happens to an admitted workload that asks for more than its charge (D7)."""
+    """What happens to an admitted workload that requests more than its charge (D7)."""
 
     evict: bool = True
     grace_ms: int = 300_000
@@ -37,7 +36,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class HeadReservation:
-    """When room is kept for the best blocked one of a queue (O6), and how long it may be kept (O6, P5)."""
+    """When quota and capacity are set aside for a queue's first blocked workload (O6), and for how long."""
 
     after_ms: int = 600_000
     max_ms: int = 7_200_000
@@ -45,13 +44,13 @@ class HeadReservation:
 
 @dataclass(frozen=True, slots=True)
 class EvictionPolicy:
-    """Whether admitted workloads may be evicted for others, and which ones not (P4)."""
+    """Whether admitted workloads may be evicted for others, and which are protected (P4)."""
 
     enabled: bool = False
     min_runtime_ms: int = 300_000
     max_evictions: int = 3
     grace_ms: int = 30_000
-    """How long its pods may go on once it has to go (P6)."""
+    """The termination grace period of its pods (P6)."""
 
     def evictable_at(self, evictions: int, admitted_at: int) -> int | None:
         """Return from when on a workload may be evicted, ``None`` for one that was evicted too often (P4)."""
@@ -60,7 +59,7 @@ class EvictionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NodeShapes:
-    """The nodes of the clusters that an entry names, by name or by labels."""
+    """The nodes of the clusters that an entry selects, by name or by labels."""
 
     clusters: Affinity
     nodes: tuple[NodeShape, ...]
@@ -68,43 +67,43 @@ class NodeShapes:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The VolcanoGlobalConfiguration, translated; one cycle uses one revision of it."""
+    """The decoded configuration; one cycle uses one revision of it."""
 
     queue_order: QueueOrder = "PriorityFirst"
     tenant_fairness: TenantFairness = "None"
     resize: Resize = Resize()
     settle_ms: int = 30_000
     startup_timeout_ms: int | None = None
-    """After what time one that was admitted should run; ``None``: nobody looks whether it does (R1)."""
+    """How long an admitted workload may take to start; ``None``: not checked (R1)."""
     head_reservation: HeadReservation = HeadReservation()
     reclaim: EvictionPolicy = EvictionPolicy()
     preemption: EvictionPolicy = EvictionPolicy()
     tenants: tuple[Tenant, ...] = ()
     node_estimates: bool = False
-    """Whether the clusters' estimators are asked before an admission (C3)."""
+    """Whether the clusters' estimators are queried before an admission (C3)."""
     deny_unmatched: bool = False
-    """Whether namespaces that no entry of *tenants* names may use no queue at all."""
+    """Whether namespaces that no entry of *tenants* matches may use no queue at all."""
     node_shapes: tuple[NodeShapes, ...] = ()
-    """The first entry that names a cluster describes its nodes (C3)."""
+    """The first entry that selects a cluster describes its nodes (C3)."""
 
     @property
     def is_by_tenant(self) -> bool:
-        """Say whether the order inside a queue depends on what its namespaces hold (O2)."""
+        """Return whether the order inside a queue depends on the usage of namespaces (O2)."""
         return self.tenant_fairness != "None"
 
     def with_node_shapes(self, cluster: Cluster) -> Cluster:
-        """Return *cluster* with the nodes that the configuration gives it."""
+        """Return *cluster* with the nodes that the configuration describes."""
         nodes = next((entry.nodes for entry in self.node_shapes if matches(entry.clusters, cluster)), ())
         return cluster if nodes == cluster.nodes else replace(cluster, nodes=nodes)
 
     def may_borrow(self, evictions: int, *, preserved: bool) -> bool:
-        """Say whether a workload with such a past may borrow: while reclaim is on only what can be reclaimed (P4)."""
+        """Return whether a workload may borrow: while reclaim is on, only workloads that can be reclaimed may (P4)."""
         return not self.reclaim.enabled or not (preserved or evictions >= self.reclaim.max_evictions)
 
     def refusal(self, namespace: str, queue: QueueName, *priority_classes: str) -> Refusal | None:
         """Return why *namespace* may not use this queue or one of these PriorityClasses, or ``None`` (Q7).
 
-        No class at all has the value 0, which every namespace may use.
+        A workload without a class has priority 0, which every namespace may use.
         """
         entries = [tenant for tenant in self.tenants if tenant.matches(namespace)]
         allowing = [entry for entry in entries if _allows(entry.queues, queue)]

@@ -1,9 +1,8 @@
-"""What the queues hold, want and are entitled to, kept up to date charge by charge.
+"""Tracks usage, requests and fair shares of the queues.
 
-Built anew only when the tree or its ceilings change; clusters are ``ledger``,
-who waits is ``backlog``. While workloads leave, it is decided as if they were
-gone and those they leave for were in (P5): the books are kept *settled*, with
-a second set for what is charged at *present*.
+Usage is tracked twice: *settled* assumes that evictions in progress have
+finished and their preemptors are admitted (P5); *current* is usage right now.
+The quota is rebuilt only when the tree or its limits change.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,23 +21,23 @@ from controller.engine.steps import Steps
 from controller.engine.tree import Tree, closed_guarantees, queue_limits
 
 _Given = tuple[Resources, Resources, dict[QueueName, Resources]]
-"""What limits follow from: the pool, the charges outside the tree, the guarantees of closed queues."""
+"""What limits follow from: the root's limit, charges outside the tree, guarantees of closed queues."""
 
 
 class QueueUsage:
-    """The charges by queue, and how the queues stand by them.
+    """Usage by queue, and the fair shares and usage ratios that follow from it.
 
-    The mappings are for those who report; only the methods change them.
+    Only the methods change the mappings.
     """
 
     def __init__(self, ledger: ClusterUsage, backlog: PendingWorkloads) -> None:
         self.queues: dict[QueueName, Queue] = {}
         self.settled: dict[QueueName, Resources] = {}
-        """Charges by the queue that the workloads name, whether it exists or not, once all evictions are done."""
+        """Usage after evictions in progress, by the queue that the workloads name, whether it exists or not."""
         self.by_namespace: dict[tuple[QueueName, str], Resources] = {}
-        """Charges of each namespace in each queue."""
+        """Settled usage of each namespace in each queue."""
         self.shares: QueueShares | None = None
-        """How the queues stand; ``None`` until it is asked for first."""
+        """Fair shares and usage ratios; ``None`` until they are first needed."""
         self.feasibility_cache = FeasibilityCache(ledger)
         self._cluster_usage = ledger
         self._pending = backlog
@@ -50,54 +49,54 @@ class QueueUsage:
         self._potential_quota: Quota | None = None
         self._limit_inputs: _Given | None = None
         self._closed: dict[QueueName, Resources] = {}
-        """What counts of the guarantees of queues that take no workloads, as of the beginning of the cycle."""
+        """Effective guarantees of closed queues, as of the beginning of the cycle."""
         self._generation = 0
         self._in_transition: dict[QueueName, Resources] = {}
-        """What present charges are beyond the settled ones, by queue; negative for what is only held."""
+        """Current usage less settled usage, by queue; negative for nominations."""
         self._transitions = 0
-        """How many leave, or are held for."""
+        """How many workloads are being evicted or nominated."""
         self._current_quota: tuple[_Given, Quota] | None = None
 
     # -- what is told ---------------------------------------------------
 
     def upsert(self, queue: Queue) -> None:
-        """Take *queue* as it is now."""
+        """Add or update a queue."""
         self.queues[queue.name] = queue
         self._tree = self._potential_quota = self._limit_inputs = self._current_quota = None
 
     def delete(self, name: QueueName) -> None:
-        """Forget a queue; its charges count at the root from now on."""
+        """Remove a queue; its charges count at the root from now on."""
         del self.queues[name]
         self._tree = self._potential_quota = self._limit_inputs = self._current_quota = None
 
     def clusters_changed(self) -> None:
-        """Ask anew what each shape can hope for: a cluster is another one than before."""
+        """Discard feasibility and potential limits: the set of clusters or their properties changed."""
         self.feasibility_cache.clear()
         self._potential_quota = None
 
     def add_usage(self, queue: QueueName, namespace: str, charge: Resources) -> None:
-        """Charge a queue for one of its tenants."""
+        """Charge a queue for a workload of one namespace."""
         self._add_settled(queue, namespace, charge)
         self._add_current(queue, charge)
 
     def remove_usage(self, queue: QueueName, namespace: str, charge: Resources) -> None:
-        """Take a charge off again."""
+        """Remove a charge."""
         self.add_usage(queue, namespace, scale(charge, -1))
 
     def begin_eviction(self, queue: QueueName, namespace: str, charge: Resources) -> None:
-        """Take a charge for as good as free: its workload has been evicted."""
+        """Remove a charge from settled usage: its workload was evicted."""
         self._add_transition(queue, namespace, scale(charge, -1), count=1)
 
     def end_eviction(self, queue: QueueName, namespace: str, charge: Resources) -> None:
-        """Take back ``depart``: the workload is gone, or it stays after all."""
+        """Undo ``begin_eviction``: the workload has stopped, or is no longer being evicted."""
         self._add_transition(queue, namespace, charge, count=-1)
 
     def nominate(self, queue: QueueName, namespace: str, demand: Resources) -> None:
-        """Take what is held for somebody for charged."""
+        """Add what a nomination sets aside to settled usage."""
         self._add_transition(queue, namespace, demand, count=1)
 
     def unnominate(self, queue: QueueName, namespace: str, demand: Resources) -> None:
-        """Take back ``hold``: it was let in, or nothing is held for it any more."""
+        """Undo ``nominate``: the workload was admitted or its nomination ended."""
         self._add_transition(queue, namespace, scale(demand, -1), count=-1)
 
     def _add_transition(self, queue: QueueName, namespace: str, charge: Resources, *, count: int) -> None:
@@ -127,17 +126,17 @@ class QueueUsage:
 
     @property
     def requested(self) -> Mapping[QueueName, Resources]:
-        """Return the demand of each queue as of the last ``stand``: its charges, and what only room holds back."""
+        """Return the requests of each queue: its charges and those of competing workloads, as of ``update_shares``."""
         return self._requested
 
     def tree(self) -> Tree:
-        """Return the tree of the queues as they are now."""
+        """Return the present tree of queues."""
         if self._tree is None:
             self._tree = Tree(self.queues.values())
         return self._tree
 
     def class_counts(self) -> ClassCounts:
-        """Return who waits where in the tree."""
+        """Return how many workload classes are pending in each part of the tree."""
         tree = self.tree()
         if self._class_counts is None or self._class_counts.tree is not tree:
             self._class_counts = ClassCounts(tree, self._pending.classes())
@@ -146,18 +145,18 @@ class QueueUsage:
 
     @property
     def has_transitions(self) -> bool:
-        """Say whether somebody leaves, or somebody is held for."""
+        """Return whether any workload is being evicted or nominated."""
         return self._transitions > 0
 
     def current_usage(self) -> Mapping[QueueName, Resources]:
-        """Return the charges as they are now, by the queue that the workloads name."""
+        """Return usage right now, by the queue that the workloads name."""
         away = {
             name: add(self.settled.get(name, {}), amounts) for name, amounts in self._in_transition.items() if amounts
         }
         return {**self.settled, **away} if away else self.settled
 
     def current_quota(self) -> Quota | None:
-        """Return the charges on the tree as they are now; ``None`` where the settled ones are the same."""
+        """Return the quota with current usage; ``None`` where settled usage is the same."""
         if not self._transitions:
             return None
         if self._current_quota is None:
@@ -167,7 +166,7 @@ class QueueUsage:
         return self._current_quota[1]
 
     def _drop_stale_current_quota(self) -> None:
-        """Give up the present quota where its ceilings do not hold any more."""
+        """Discard the quota with current usage when its limits have changed."""
         if self._current_quota is None:
             return
         if self._current_quota[0] != (
@@ -178,7 +177,7 @@ class QueueUsage:
             self._current_quota = None
 
     def quota(self) -> Quota:
-        """Return the settled charges on the tree, with the ceilings of the present clusters."""
+        """Return the quota with settled usage and the limits of the present clusters."""
         tree = self.tree()
         given = self._cluster_usage.root_limit(), _outside(tree, self.settled), self._closed
         if self.shares is None or self._limit_inputs != given:
@@ -191,11 +190,10 @@ class QueueUsage:
     def classify(
         self, again: Iterable[WorkloadClass], held: Callable[[WorkloadClass], Refusal | None]
     ) -> Steps[list[WorkloadClass]]:
-        """Find out who waits for another reason than room; return the lanes for which that was asked.
+        """Find the classes that are pending for another reason than capacity; return the classes evaluated.
 
-        All are asked again when queues or clusters have changed, else only new
-        ones and those named. *held* tells of reasons that are not the queues'
-        or the clusters'.
+        All are evaluated again when queues or clusters have changed, otherwise only
+        new classes and those in *again*. *held* returns reasons that depend on neither.
         """
         lanes = dict.fromkeys([*self._pending.unevaluated, *again])
         tree = self.tree()
@@ -214,9 +212,9 @@ class QueueUsage:
         return list(lanes)
 
     def _inadmissible(self, potential: Quota, lane: WorkloadClass) -> Refusal | None:
-        """Return why no room would ever help *lane*, or ``None`` (C5).
+        """Return why no capacity would ever admit *workload_class*, or ``None`` (C5).
 
-        While no cluster has told what it has, nothing is said of ceilings that follow from it.
+        While no cluster has a resource summary, limits that follow from capacity are not reported.
         """
         exceeded = potential.exceeded_limit(potential.tree.nodes[lane.queue], lane.charge)
         if exceeded is not None and self._cluster_usage.is_unknown:
@@ -224,7 +222,7 @@ class QueueUsage:
         return exceeded or self.feasibility_cache.get(lane.requirements).candidates.refusal
 
     def update_shares(self) -> QueueShares:
-        """Return how the queues stand, entitlements included (Q4)."""
+        """Return fair shares and usage ratios after all changes (Q4)."""
         quota = self.quota()
         self._drop_stale_current_quota()
         changed = self._changed | self._pending.changed
@@ -243,7 +241,7 @@ class QueueUsage:
         return self.shares
 
     def _queue_requests(self, queue: QueueName) -> Resources:
-        """Return a queue's demand: its charges, and those of its lanes that only room holds back."""
+        """Return a queue's requests: its charges, and those of its classes that only capacity holds back."""
         demand = self.settled.get(queue, {})
         for lane in self._pending.queues.get(queue, ()):
             if lane.inadmissible is None and lane.nominated_cluster is None:
@@ -252,5 +250,5 @@ class QueueUsage:
 
 
 def _outside(tree: Tree, charges: Mapping[QueueName, Resources]) -> Resources:
-    """Return what is charged to the root itself, and to queues that do not hang on it."""
+    """Return the charges on the root itself and on queues that are not part of the tree."""
     return total(charge for name, charge in charges.items() if name == ROOT or name not in tree.nodes)

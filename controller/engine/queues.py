@@ -1,4 +1,4 @@
-"""Queues as operators write them; the tree that they form is ``tree``."""
+"""Queues as operators define them; ``tree`` has the hierarchy that they form."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,14 +22,14 @@ class QueueState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One Volcano Queue: what it may use, is due and can count on."""
+    """One Volcano Queue: its limit, weight, deserved amounts and guarantee."""
 
     name: QueueName
     parent: QueueName = ROOT
     weight: int = 1
     priority: int = 0
     capability: Resources = EMPTY
-    """The most it may ever hold; a name that is missing is limited by the parent only."""
+    """The most it may hold; a resource that is missing is limited by the parent only."""
     deserved: Resources = EMPTY
     guarantee: Resources = EMPTY
     reclaimable: bool = True
@@ -38,10 +38,10 @@ class Queue:
     state: QueueState = QueueState.OPEN
 
     def names(self, resource: str) -> bool:
-        """Say whether this queue names *resource* in any of its amounts."""
+        """Return whether this queue names *resource* in any of its amounts."""
         return resource in self.capability or resource in self.deserved or resource in self.guarantee
 
 
 QueueOrder = Literal["PriorityFirst", "FairShareFirst"]
 TenantFairness = Literal["None", "Namespace", "NamespaceFirst"]
-"""Whether a queue is shared evenly among namespaces: among workloads of equal job priority, or before it (O2)."""
+"""Whether namespaces share a queue evenly: among workloads of equal job priority, or before job priority (O2)."""

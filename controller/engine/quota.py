@@ -1,8 +1,8 @@
-"""What is charged to the queues, and whether one more charge is within their ceilings.
+"""Tracks usage in the tree of queues, and checks charges against the queue limits.
 
-The *reservation* of a leaf is the larger of what it holds and its guarantee;
-of a parent, the larger of its guarantee and the sum of its children's
-reservations and its direct charges. That sum must stay within its ceiling (Q2).
+The *reserved quota* of a leaf is the larger of its usage and its guarantee; of
+a parent, the larger of its guarantee and the sum of its children's reserved
+quota and its direct charges. That sum must stay within its limit (Q2).
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ _Amounts = dict[QueueName, dict[str, int]]
 
 
 class Quota:
-    """The charges on a tree of queues with its limits."""
+    """Usage in a tree of queues with limits."""
 
     def __init__(
         self,
@@ -28,23 +28,23 @@ class Quota:
         epoch: int = 0,
     ) -> None:
         self.generation = epoch
-        """Which one it is: what was found out with another one's ceilings does not hold."""
+        """Identifies the limits: a refusal by another generation proves nothing here."""
         self.tree = tree
         self.limits = limits
         self.allocated: _Amounts = {name: {} for name in tree.nodes}
-        """Charges of each queue and all below it; those outside the tree count at the root."""
+        """Usage of each queue with all queues below it; charges outside the tree count at the root."""
         self.direct: _Amounts = {name: {} for name in tree.nodes}
-        """Charges booked on a queue itself; those outside the tree on the root."""
+        """Charges on a queue itself; at the root, also those outside the tree."""
         self.version = 0
         """Changes whenever any charge does."""
         self.free_counts: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
-        """How often something below each queue was freed: whoever was refused there may try again."""
+        """How often usage below each queue was freed, for queueing hints."""
         self._sums: _Amounts = {name: {} for name in tree.nodes}
         self._reserve_guarantees()
         self.guaranteed = frozenset(
             name for name in tree.nodes if any(limits[name].guarantee.values()) or any(self._sums[name].values())
         )
-        """The queues that are guaranteed something, and those above them."""
+        """The queues that have a guarantee or are an ancestor of one that has."""
         for name, amounts in charged.items():
             self.add_usage(tree.nodes.get(name, tree.root), amounts)
 
@@ -56,18 +56,18 @@ class Quota:
                     sums[resource] = sums.get(resource, 0) + self.reservation(node, resource)
 
     def reservation(self, node: Node, resource: str) -> int:
-        """Return what is reserved for *node* at its parent: the larger of its guarantee and what lies below."""
+        """Return the reserved quota of *node* at its parent: the larger of its guarantee and the sum below it."""
         return max(self._sums[node.name].get(resource, 0), self.limits[node.name].guarantee.get(resource, 0))
 
     def add_usage(self, node: Node, charge: Resources) -> None:
-        """Charge *node* and all above it; negative amounts free."""
+        """Charge *node* and all its ancestors; negative amounts free."""
         if any(amount < 0 for amount in charge.values()):
             for above in node.path():
                 self.free_counts[above.name] += 1
         self.add_assumed(node, charge)
 
     def add_assumed(self, node: Node, charge: Resources) -> None:
-        """Charge for a trial, or take such a charge back: it wakes nobody."""
+        """Charge for a trial, or undo such a charge, without counting as freed."""
         self.version += 1
         own = self.direct[node.name]
         for resource, amount in charge.items():
@@ -82,10 +82,10 @@ class Quota:
                 raised = self.reservation(above, resource) - before
 
     def refusal(self, node: Node, charge: Resources) -> Refusal | None:
-        """Return why *charge* is not within the ceilings of *node* and all above it, or ``None``.
+        """Return why *charge* exceeds the limits of *node* or its ancestors, or ``None``.
 
-        A ceiling that the charges themselves would exceed comes before one
-        that only the guarantees of others make too small.
+        A limit that usage alone would exceed comes before one that only the guarantees
+        of others make too small.
         """
         if self._is_within(node, charge):
             return None
@@ -97,7 +97,7 @@ class Quota:
         return reserved
 
     def _is_within(self, node: Node, charge: Resources) -> bool:
-        """Say whether *charge* is within every ceiling even if nothing of it were reserved already."""
+        """Return whether *charge* is within every limit even if none of it were reserved already."""
         above: Node | None = node
         while above is not None:
             if not self.has_free(above, charge) or (self.guaranteed and not self.has_unreserved(above, charge)):
@@ -106,7 +106,7 @@ class Quota:
         return True
 
     def violations(self, node: Node, charge: Resources) -> Iterator[Refusal]:
-        """Yield every ceiling of *node* and all above it that *charge* is not within, by resource and from below."""
+        """Yield every limit of *node* and its ancestors that *charge* exceeds, by resource and from below."""
         for resource in sorted(charge):
             asked = charge[resource]
             for above, raised in self.reservation_increases(node, resource, asked) if asked > 0 else ():
@@ -120,7 +120,7 @@ class Quota:
                     yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
 
     def reservation_increases(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
-        """Yield by how much *asked* would raise what is reserved at *node* and at all above it."""
+        """Yield by how much *asked* would increase the reserved quota of *node* and each ancestor."""
         raised = asked
         for above in node.path():
             yield above, raised
@@ -129,13 +129,13 @@ class Quota:
             raised -= self.reservation(above, resource)
 
     def unreserved(self, node: Node, resource: str) -> int:
-        """Return what of the ceiling of *node* is reserved for nobody."""
+        """Return the part of the limit of *node* that is not reserved."""
         return self.limits[node.name].limit.get(resource, 0) - self._sums[node.name].get(resource, 0)
 
     def exceeded_limit(self, node: Node, demand: Resources) -> Refusal | None:
-        """Return the ceiling that is smaller than *demand* even while nothing is charged, or ``None`` (C5).
+        """Return the limit that *demand* exceeds even without any usage, or ``None`` (C5).
 
-        A queue without a limit of its own has its parent's: then the one is named that sets it.
+        A queue without a limit of its own inherits its parent's; the refusal names the queue that sets the limit.
         """
         for resource in sorted(demand):
             ceilings = [
@@ -151,28 +151,28 @@ class Quota:
         return None
 
     def usage(self, name: QueueName, resource: str) -> int:
-        """Return the charges of a queue and all below it on one resource."""
+        """Return the usage of one resource by a queue and all queues below it."""
         return self.allocated[name].get(resource, 0)
 
     def direct_usage(self, name: QueueName, resource: str) -> int:
-        """Return the charges on the queue itself; at the root, those outside the tree."""
+        """Return the charges on the queue itself; at the root, also those outside the tree."""
         return self.direct[name].get(resource, 0)
 
     def has_free(self, node: Node, charge: Resources) -> bool:
-        """Say whether *charge* alone would keep *node*, looked at without those above and below, within its ceiling."""
+        """Return whether *charge* fits the limit of *node* alone, without its ancestors and descendants."""
         return _is_left(node, charge, self.limits[node.name].limit, self.allocated[node.name])
 
     def has_unreserved(self, node: Node, charge: Resources) -> bool:
-        """Say whether *charge* would leave at *node* what is reserved, if nothing of it were reserved already."""
+        """Return whether *charge* fits the unreserved quota of *node*, if none of it were reserved already."""
         return _is_left(node, charge, self.limits[node.name].limit, self._sums[node.name])
 
     def overlay(self) -> "Quota":
-        """Return a quota that begins as this one, to find out what bookings would lead to."""
+        """Return a copy-on-write overlay of this quota, to try charges."""
         return _QuotaOverlay(self)
 
 
 def _is_left(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
-    """Say whether *charge* is left of *ceiling* beside what is *taken*; asked more often than anything else."""
+    """Return whether *charge* fits *ceiling* less *taken*; the most frequent check of all."""
     for name, amount in charge.items():
         if amount > 0 and amount > ceiling.get(name, 0) - taken.get(name, 0) and node.limits_resource(name):
             return False
@@ -180,7 +180,7 @@ def _is_left(node: Node, charge: Resources, ceiling: Resources, taken: Resources
 
 
 class _QuotaOverlay(Quota):
-    """A quota on top of another one, which stays as it is; queues are copied when they are first touched."""
+    """A quota on top of an unchanged one; queues are copied when they are first modified."""
 
     def __init__(self, quota: Quota) -> None:
         self.generation = quota.generation

@@ -1,7 +1,6 @@
-"""Why a workload waits, or was evicted: stable codes with their facts.
+"""Reasons why a workload is pending or was evicted: stable codes with facts.
 
-The codes are a contract with operators; the sentences made from them are
-written in ``controller.messages``, in one place.
+Operators rely on the codes. Messages for them are in ``controller.messages``.
 """
 
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """The stable codes, in the order in which they are preferred where several apply."""
+    """The stable codes, in the order of precedence where several apply."""
 
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"
@@ -39,7 +38,7 @@ class Reason(StrEnum):
 
 
 class EvictionReason(StrEnum):
-    """Why an admitted workload has to go."""
+    """Why an admitted workload is evicted."""
 
     RECLAIMED = "Reclaimed"
     PREEMPTED = "Preempted"
@@ -82,7 +81,7 @@ _PLACE = {reason: place for place, reason in enumerate(Reason)}
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason with its facts; amounts are in base units, ``None`` where a fact has no meaning."""
+    """A reason with its facts; amounts are in base units, ``None`` where a fact does not apply."""
 
     reason: Reason
     resource: str | None = None
@@ -91,20 +90,20 @@ class Refusal:
     queue: str | None = None
     cluster: str | None = None
     subject: str | None = None
-    """A name that is neither queue nor cluster: a PriorityClass, a namespace, a part of a group."""
+    """A name that is neither queue nor cluster: a PriorityClass, a namespace, a part of a gang."""
     until: int | None = None
-    """When it is looked at again whatever happens, in milliseconds."""
+    """When the workload competes again without an event, in milliseconds."""
 
     @property
     def is_about_room(self) -> bool:
-        """Say whether more room would help; all else is held for another reason (Q4, O5)."""
+        """Return whether more capacity would help; all other reasons put a workload on hold (Q4, O5)."""
         return self.reason in ABOUT_CAPACITY
 
 
 def precedence(refusal: Refusal) -> tuple[int, int]:
-    """Return the sort key of a refusal: reasons not about capacity first, then the order of `Reason`.
+    """Return the sort key of refusals: reasons that capacity cannot end come first, then by code.
 
-    Where all clusters together are full (a queue is named: the root), `InsufficientCapacity` ranks as a queue's limit.
+    Where all clusters together are full (the queue is the root), ``InsufficientCapacity`` ranks as a queue limit.
     """
     if refusal.reason is Reason.PREEMPTION_IN_PROGRESS:
         return 1, 0

@@ -1,7 +1,7 @@
-"""What a job asks for: the whole of it, and what must be placeable at once.
+"""Computes what a job requests in total, and its gang minimum.
 
-Counts pods as the member's API server and Volcano count them (D2-D4), from
-the template alone. Where a job goes and what it is charged is not known here.
+Counts pods as the member's API server and Volcano do (D2-D4), from the
+template alone, independent of clusters and charges.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,20 +32,20 @@ class Container:
     requests: Resources = EMPTY
     limits: Resources = EMPTY
     restarts: bool = False
-    """An init container with ``restartPolicy: Always``: a sidecar that stays."""
+    """An init container with ``restartPolicy: Always``: a sidecar that keeps running."""
 
     @property
     def effective_requests(self) -> Resources:
-        """Return what it asks for: its requests, and its limits where a request is missing.
+        """Return its requests, with the limit where a request is missing.
 
-        A request of zero is one, so its limit does not count.
+        A request of zero is set, so its limit does not count.
         """
         return clamp_non_negative({**self.limits, **self.requests})
 
 
 @dataclass(frozen=True, slots=True)
 class PodTemplate:
-    """What a pod template says about resources."""
+    """The resources of a pod template."""
 
     containers: tuple[Container, ...] = ()
     init: tuple[Container, ...] = ()
@@ -57,9 +57,9 @@ class PodTemplate:
     """Pod-level limits."""
     priority_class: str = ""
     node_claim: str | None = ""
-    """What the pod asks of its node, as JSON; empty where it asks nothing, ``None`` where that is unreadable."""
+    """The pod's node constraints, as JSON; empty where it has none, ``None`` where they are unreadable."""
     claims: tuple[str, ...] = ()
-    """The ResourceClaimTemplates whose devices each pod gets; what they amount to is added before pods are counted."""
+    """The ResourceClaimTemplates for each pod; their devices are added before pods are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +67,16 @@ class PodSet:
     """Equal pods of one workload; hashable, so that it can be part of a key."""
 
     requests: tuple[tuple[str, int], ...]
-    """Of one pod, by resource name."""
+    """The requests of one pod, by resource name."""
     count: int
     minimum: int
-    """How many of them belong to the gang minimum (D4)."""
+    """How many of the pods belong to the gang minimum (D4)."""
     node_claim: str | None = ""
-    """What they ask of a node, as JSON; empty where nothing, or nobody asks; ``None`` where it is not known."""
+    """Their node constraints, as JSON; empty where there are none or they are not needed; ``None`` where unknown."""
 
     @property
     def amounts(self) -> Resources:
-        """Return the request of one pod."""
+        """Return the requests of one pod."""
         return dict(self.requests)
 
 
@@ -94,7 +94,7 @@ class Task:
 
     @property
     def count(self) -> int:
-        """Return how many pods it has."""
+        """Return the number of its pods."""
         return max(self.replicas, 0)
 
     @property
@@ -106,7 +106,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class JobTemplate:
-    """What a Volcano Job's template says about its size."""
+    """The size of a Volcano Job."""
 
     tasks: tuple[Task, ...]
     min_available: int = 0
@@ -119,9 +119,9 @@ class JobTemplate:
 
 
 def pod_request(pod: PodTemplate) -> Resources:
-    """Return what one pod asks for, itself included as one of ``pods`` (D2).
+    """Return the requests of one pod, which include one of ``pods`` for itself (D2).
 
-    Negative amounts, which no API server takes, count as zero.
+    Negative amounts, which no API server accepts, count as zero.
     """
     amounts = add(_with_pod_level(pod, _containers(pod)), clamp_non_negative(pod.overhead))
     return positive({**amounts, PODS: MILLI})
@@ -138,15 +138,15 @@ def pod_requests(job: JobTemplate) -> tuple[Resources, ...]:
 
 
 def total_requests(job: JobTemplate) -> Resources:
-    """Return what all pods of the job ask for together (D3)."""
+    """Return the sum of the requests of all pods of the job (D3)."""
     return positive(total(scale(pod_request(task.pod), task.count) for task in job.tasks))
 
 
 def gang_minimum(job: JobTemplate, priority_of: Callable[[str], int]) -> Resources:
     """Return what must be placeable at once for the job to start (D4).
 
-    *priority_of* gives the value of a PriorityClass, 0 for one that does not
-    exist; a task without a class counts as 0, whatever the cluster's default.
+    *priority_of* returns the value of a PriorityClass, 0 for an unknown one; a task
+    without a class counts as 0, whatever the cluster's default.
     """
     return positive(total(scale(pod_request(task.pod), count) for task, count in _gang(job, priority_of)))
 
@@ -154,9 +154,9 @@ def gang_minimum(job: JobTemplate, priority_of: Callable[[str], int]) -> Resourc
 def pod_sets(
     job: JobTemplate, priority_of: Callable[[str], int], *, with_node_claims: bool = False
 ) -> tuple[PodSet, ...]:
-    """Return the pods of the job by request, in Volcano's order of tasks; counted as ``gang_minimum`` counts them.
+    """Return the pods of the job by requests, in Volcano's order of tasks; counted as in ``gang_minimum``.
 
-    *with_node_claims* keeps pods apart that ask for different nodes.
+    *with_node_claims* separates pods with different node constraints.
     """
     counts: dict[tuple[tuple[tuple[str, int], ...], str | None], tuple[int, int]] = {}
     for task, minimum in _gang(job, priority_of):
@@ -169,10 +169,10 @@ def pod_sets(
 
 
 def _gang(job: JobTemplate, priority_of: Callable[[str], int]) -> Iterator[tuple[Task, int]]:
-    """Yield how many pods of each task belong to those that start together, in Volcano's order of tasks.
+    """Yield how many pods of each task belong to the gang minimum, in Volcano's order of tasks.
 
-    The task minimums come first where there are as many or more; otherwise
-    they mean nothing and pods are taken task by task.
+    The task minimums come first where the gang is at least as large as their sum;
+    otherwise they are ignored and pods are counted task by task.
     """
 
     def priority(task: Task) -> int:
@@ -190,7 +190,7 @@ def _gang(job: JobTemplate, priority_of: Callable[[str], int]) -> Iterator[tuple
 
 
 def _containers(pod: PodTemplate) -> Resources:
-    """Return the most that the containers ask for at any time of the pod's life.
+    """Return the most that the containers request at any time of the pod's life.
 
     While an init container runs, the sidecars started before it run too.
     """
@@ -208,11 +208,10 @@ def _containers(pod: PodTemplate) -> Resources:
 
 
 def _with_pod_level(pod: PodTemplate, containers: Resources) -> Resources:
-    """Return *containers* overruled by the pod-level resources, with their Kubernetes defaults.
+    """Return *containers* overridden by the pod-level resources, with their Kubernetes defaults.
 
-    A missing pod-level request is what the containers ask for; the pod-level
-    limit where they ask for nothing, and always for huge pages, of which no
-    more can be used than is asked for.
+    A missing pod-level request is what the containers request; the pod-level limit
+    where they request nothing, and always for huge pages, which cannot be overcommitted.
     """
     if not pod.limits and not pod.requests:
         return containers

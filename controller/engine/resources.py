@@ -1,8 +1,8 @@
-"""Amounts of resources, and the arithmetic on them.
+"""Amounts of resources, and arithmetic on them.
 
 An amount is an integer in base units: milli-CPU for ``cpu``, bytes for
 ``memory``, thousandths of everything else (D1). A vector of amounts is a
-mapping that nobody changes once it is made; a missing name means zero.
+mapping that is never modified after its creation; a missing name means zero.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ MILLI = 1000
 
 
 class _Nothing(Mapping[str, int]):
-    """No resource at all; hashable, which a dataclass asks of a field's default."""
+    """An empty vector; hashable, as a dataclass requires of a field's default."""
 
     __slots__ = ()
 
@@ -82,26 +82,26 @@ def elementwise_max(left: Resources, right: Resources) -> Resources:
 
 
 def clamp_non_negative(amounts: Resources) -> Resources:
-    """Return *amounts* with zero in place of what is negative."""
+    """Return *amounts* with negative ones replaced by zero."""
     return {name: max(amount, 0) for name, amount in amounts.items()}
 
 
 def positive(amounts: Resources) -> Resources:
-    """Return the names really asked for: those above zero, in name order."""
+    """Return the amounts above zero, in name order."""
     return {name: amounts[name] for name in sorted(amounts) if amounts[name] > 0}
 
 
 def nonzero(amounts: Resources) -> Resources:
-    """Return *amounts* without the names of which there is nothing."""
+    """Return *amounts* without the names whose amount is zero."""
     return {name: amount for name, amount in amounts.items() if amount}
 
 
 def first_insufficient(request: Resources, room: Resources) -> str | None:
-    """Return the first name, in name order, of which *request* asks more than *room* has."""
+    """Return the first name, in name order, of which *request* exceeds *room*."""
     short = [name for name, amount in request.items() if amount > 0 and amount > room.get(name, 0)]
     return min(short) if short else None
 
 
 def fits(request: Resources, room: Resources) -> bool:
-    """Say whether *room* holds *request* on every name that is asked for."""
+    """Return whether *room* suffices for every name in *request*."""
     return all(amount <= 0 or amount <= room.get(name, 0) for name, amount in request.items())

@@ -1,9 +1,8 @@
-"""The World: all the engine knows, changed by small explicit events only.
+"""Holds queues, clusters and workloads, applies events to them and plans admissions.
 
-Whoever feeds it tells the whole present truth about one thing at a time and
-then asks for a Plan. What a Plan admits is booked in the World at once, as if
-the write had already happened; a write that fails is told as the workload's
-old truth again.
+Each event carries the complete present state of one object. Decisions of a plan
+are assumed at once, as if their writes had succeeded; after a failed write the
+caller sends the workload's previous state again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -41,10 +40,9 @@ if TYPE_CHECKING:
 
 
 class State:
-    """Queues, clusters and workloads, and the decisions that follow from them.
+    """Queues, clusters and workloads, with indexes of them that the cycle reads.
 
-    The attributes are for the cycle and for those who report; only the event
-    methods change them.
+    Only the event methods change the attributes.
     """
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -54,48 +52,48 @@ class State:
         self.pending = PendingWorkloads()
         self.pending.is_by_tenant = self.policy.is_by_tenant
         self.borrowing: BorrowingPolicy | None = None
-        """Who may borrow as things stand; ``None`` until somebody asks."""
+        """The borrowing rules for the present state; ``None`` until they are needed."""
         self.active_reservations: ActiveReservations | None = None
-        """What reservations keep from others; ``None`` until somebody asks."""
+        """The quota and capacity that reservations set aside; ``None`` until they are needed."""
         self.on_hold: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
-        """Who waits for reasons of his own, by queue."""
+        """Pending workloads that do not compete, with the reason, by queue."""
         self.queue_usage = QueueUsage(self.cluster_usage, self.pending)
         self.usage_tracker = UsageTracker(self.cluster_usage, self.queue_usage)
         self.estimate_tracker = EstimateTracker(self.cluster_usage)
         self.estimate_tracker.set_enabled((), on=self.policy.node_estimates)
         self.gangs = HyperJobGangs()
         self.admitted: dict[QueueName, dict[WorkloadUid, Workload]] = {}
-        """Who is admitted, by queue."""
+        """Admitted workloads, by queue."""
         self.nominated: dict[WorkloadUid, Workload] = {}
-        """Those for whom others leave (P5)."""
+        """Workloads that wait for their victims to stop (P5)."""
         self.with_reservation: dict[WorkloadUid, Workload] = {}
-        """Those for whom room is kept (O6)."""
+        """Workloads with a head reservation (O6)."""
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
         self.admitted_so_far: frozenset[WorkloadUid] = frozenset()
-        """Workloads admitted by plans that were cut, which the next plan continues; empty after a whole one."""
+        """Workloads admitted by cut plans that the next plan continues; empty after a complete plan."""
         self.starvation_timers = StarvationTimers()
         self.startup = StartupTracker()
-        """Who is admitted and does not run yet (R1)."""
+        """Admitted workloads that do not run yet (R1)."""
         self.resized: set[WorkloadUid] = set()
-        """Who is admitted and asks for more than he was let in with, or runs on after he had finished (D7)."""
+        """Admitted workloads that request more than their charge, or run again after they finished (D7)."""
         self.not_fitting_since: dict[WorkloadUid, int] = {}
-        """Since when that of them does not fit, in milliseconds."""
+        """When each resized workload that exceeds quota or capacity began to, in milliseconds."""
         self.spent_resize_grace: dict[WorkloadUid, tuple[int, int]] = {}
-        """For how long workloads held more than fitted until they shrank, and when they did (D7)."""
+        """How long workloads exceeded quota or capacity before they shrank, and when they did (D7)."""
         self.moved: set[WorkloadUid] = set()
-        """The admitted workloads whose clusters others have changed since their records were written (R1)."""
+        """Admitted workloads whose clusters were changed by others after their record was written (R1)."""
         self.accepted: set[WorkloadUid] = set()
-        """Those that have moved or grown, and fit as they are now: their records are to say so."""
+        """Moved or resized workloads that fit as they are; their records are updated."""
         self.last_reasons: dict[WorkloadUid, Reason] = {}
-        """The reason that each waiting workload was last given."""
+        """The reason published last for each pending workload."""
         self.unpublished: set[WorkloadUid] = set()
-        """Who is held and has not been told."""
+        """Workloads on hold whose reason is not published yet."""
         self.pending_reasons = PendingReasonUpdater(self)
         self.aborted: set[WorkloadUid] = set()
-        """Who is admitted, was aborted in his clusters, and is to be evicted (D8)."""
+        """Admitted workloads that aborted in their clusters and are to be evicted (D8)."""
         self._has_changed = True
-        """Whether anything was told since the last plan that a decision could depend on."""
+        """Whether an event since the last plan may change a decision."""
         self._wake_at: int | None = None
         self._expirations: list[tuple[int, WorkloadUid]] = []
 
@@ -121,19 +119,19 @@ class State:
             self._add_pending(workload)
 
     def queue_changed(self, queue: Queue) -> None:
-        """Take *queue* as it is now, new or changed."""
+        """Add or update a queue."""
         if self.queues.get(queue.name) != queue:
             self.queue_usage.upsert(queue)
             self._tree_changed()
 
     def queue_removed(self, name: QueueName) -> None:
-        """Forget a queue; what it has admitted stays charged at the root."""
+        """Remove a queue; charges of its workloads count at the root from now on."""
         if name in self.queues:
             self.queue_usage.delete(name)
             self._tree_changed()
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
-        """Take *cluster* as it is at *now*, new or changed."""
+        """Add or update a cluster, observed at *now*."""
         cluster = self.policy.with_node_shapes(cluster)
         site = self.cluster_usage.cluster_state(cluster.name)
         before, foreign = site.cluster, site.external_usage
@@ -148,18 +146,18 @@ class State:
             self._has_changed |= self.estimate_tracker.invalidate(cluster.name, now)
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
-        """Take the answer of a cluster's estimator to a query of a plan; one that comes too late means nothing."""
+        """Store the answer of a cluster's estimator to a query of a plan; answers that come too late are ignored."""
         self._has_changed |= self.estimate_tracker.answer_received(estimate, now)
 
     def cluster_removed(self, name: ClusterName) -> None:
-        """Forget a cluster; what is booked there stays charged until its workloads say otherwise."""
+        """Remove a cluster; its charges stay until the workloads change."""
         self.cluster_usage.remove(name)
         self.usage_tracker.end_orphans()
         self.queue_usage.clusters_changed()
         self._has_changed = True
 
     def workload_changed(self, workload: Workload, now: int) -> None:
-        """Take *workload* as it is at *now*, new or changed."""
+        """Add or update a workload, observed at *now*."""
         before = self.workloads.get(workload.uid)
         workload = with_move(before, with_resize(before, workload), now)
         if before == workload:
@@ -178,7 +176,7 @@ class State:
             self.last_reasons.pop(workload.uid, None)
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
-        """Forget a workload and free what it held."""
+        """Remove a workload and free its charges."""
         before = self.workloads.pop(uid, None)
         if before is None:
             return
@@ -193,23 +191,23 @@ class State:
     # -- what is asked --------------------------------------------------
 
     def prepare(self, steps: int) -> bool:
-        """Judge waiting workloads on the clusters ahead of the next plan, about *steps* times; say whether all are.
+        """Evaluate feasibility for the next plan in about *steps* steps; return whether all of it is evaluated.
 
-        It decides nothing: a plan after any number of such calls equals the plan without them.
+        Decides nothing: a plan is the same with and without such calls before it.
         """
         shapes = (lanes[0].requirements for lanes in self.pending.by_requirements.values())
         return not self._has_changed or self.queue_usage.feasibility_cache.prepare(shapes, steps)
 
     def plan(self, now: int, *, most: int | None = None) -> Plan:
-        """Decide at *now*, book what is admitted, and return what changed.
+        """Decide at *now*, assume the decisions, and return them as a plan.
 
-        Nothing is looked at while there is no news and nothing has come due.
-        After *most* admissions it is cut, and the next plan goes on.
+        Without events since the last plan and without a due timer no cycle runs.
+        After *most* admissions the plan is cut, and the next plan continues it.
         """
         return finish(self.plan_in_steps(now, most=most))
 
     def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
-        """Make the same plan in parts, each of few steps; no event may be told before it is made."""
+        """Make the same plan in parts of few steps each; no event may be applied before it is complete."""
         counted = self.queue_usage.feasibility_cache.total_steps
         work = self._plan(now, most)
         while True:
@@ -235,46 +233,46 @@ class State:
         return self._with_follow_up(plan, now)
 
     def _with_follow_up(self, plan: Plan, now: int) -> Plan:
-        """Return *plan*, looked at again soon while somebody is still to be told."""
+        """Return *plan*, with an early wake-up while pending reasons remain to be published."""
         if not self.pending_reasons.is_behind:
             return plan
         return replace(plan, wake_at=earliest((plan.wake_at, now + PAUSE_MS)))
 
     @property
     def queues(self) -> Mapping[QueueName, Queue]:
-        """Return all queues that were told, by name."""
+        """Return all known queues by name."""
         return self.queue_usage.queues
 
     @property
     def current_usage(self) -> Mapping[QueueName, Resources]:
-        """Return the charges by the queue that the workloads name, whether it exists or not."""
+        """Return the usage by the queue that the workloads name, whether it exists or not."""
         return self.queue_usage.current_usage()
 
     @property
     def current_quota(self) -> Quota | None:
-        """Return what is charged on the tree just now, ``None`` before the first plan."""
+        """Return the quota with current usage, ``None`` before the first plan."""
         settled = self.queue_usage.shares
         return self.queue_usage.current_quota() or (settled.quota if settled else None)
 
     @property
     def queue_shares(self) -> QueueShares | None:
-        """Return how the queues stand, ``None`` before the first plan."""
+        """Return fair shares and usage ratios of the queues, ``None`` before the first plan."""
         return self.queue_usage.shares
 
     def tree(self) -> Tree:
-        """Return the tree of the queues as they are now."""
+        """Return the present tree of queues."""
         return self.queue_usage.tree()
 
     def take_failures(self) -> list[Exception]:
-        """Return the errors since it was last asked for which workloads wait as `InternalError`."""
+        """Return, once each, the errors that left workloads pending with ``InternalError``."""
         return self.queue_usage.feasibility_cache.pop_failures()
 
     def has_accepted(self, uid: WorkloadUid) -> bool:
-        """Say whether a workload that was moved or has grown fits as it is now, so that its record is to say so."""
+        """Return whether a moved or resized workload fits as it is, so that its record is to be updated."""
         return uid in self.accepted and uid not in self.not_fitting_since
 
     def refusal(self, uid: WorkloadUid) -> Refusal | None:
-        """Return why a workload waits, ``None`` where it does not wait or was not judged yet."""
+        """Return why a workload is pending, ``None`` where it is not pending or not evaluated yet."""
         workload = self.workloads.get(uid)
         if workload is None or workload.state is not WorkloadState.PENDING:
             return None
@@ -289,7 +287,7 @@ class State:
         return cycle.refusal(self, lane)
 
     def blocking_head(self, queue: QueueName) -> Workload | None:
-        """Return the one whom all others in a fifo queue wait behind; ``None`` in other queues."""
+        """Return the head that all others of a fifo queue wait behind; ``None`` for other queues."""
         known = self.queues.get(queue)
         if known is None or not known.fifo:
             return None
@@ -301,7 +299,7 @@ class State:
         return min(heads, key=self._sort_key(queue, heads)) if heads else None
 
     def queue_head(self, queue: QueueName) -> Workload | None:
-        """Return the first of a queue for whom nothing is held; ``None`` where that one is still leaving."""
+        """Return the first workload of a queue that is not nominated; ``None`` while its eviction is in progress."""
         lanes = [
             lane
             for lane in self.pending.queues.get(queue, ())
@@ -312,7 +310,7 @@ class State:
         return None if first is None or first.is_leaving else first
 
     def pending_workloads(self, queue: QueueName) -> list[Workload]:
-        """Return everyone who waits in *queue*, held ones included, in order (O2) as of the last cycle."""
+        """Return all pending workloads of *queue*, those on hold included, in the order (O2) of the last cycle."""
         held = [self.workloads[uid] for uid in self.on_hold.get(queue, ())]
         everyone = [*self.pending.in_order(queue), *held]
         if held or self._is_by_tenant(queue):
@@ -320,7 +318,7 @@ class State:
         return everyone
 
     def position(self, workload: Workload) -> int:
-        """Return the place of a waiting workload in its queue, counted from 1."""
+        """Return the position of a pending workload in its queue, counted from 1."""
         if self._is_by_tenant(workload.queue):
             return self.pending_workloads(workload.queue).index(workload) + 1
         own = order_key(workload)
@@ -333,7 +331,7 @@ class State:
         return known and self.policy.is_by_tenant
 
     def _sort_key(self, queue: QueueName, waiting: Iterable[Workload]) -> Callable[[Workload], tuple[object, ...]]:
-        """Return the key of O2's order: priority and the namespace's share where that counts, then place."""
+        """Return the sort key of O2: priority and the namespace's usage ratio where it counts, then age and name."""
         if self.queue_shares is None or not self._is_by_tenant(queue):
             return order_key
         shares = {name: self.queue_shares.namespace_ratio(queue, name) for name in {each.namespace for each in waiting}}
@@ -342,24 +340,24 @@ class State:
         return lambda each: (-each.priority, shares[each.namespace], order_key(each))
 
     def queues_with_pending(self) -> Iterator[QueueName]:
-        """Yield the queues in which somebody waits, by name."""
+        """Yield the queues with pending workloads, by name."""
         yield from sorted({*self.pending.queues, *(name for name, held in self.on_hold.items() if held)})
 
     def next_expiry(self) -> int | None:
-        """Return when the next hold ends, or ``None``; it may be early, never late."""
+        """Return when the next hold expires, or ``None``; the time may be early but never late."""
         return self._expirations[0][0] if self._expirations else None
 
     # -- what is done ---------------------------------------------------
 
     def admit(self, workload: Workload, admission: Admission, now: int) -> None:
-        """Book an admission that was just decided."""
+        """Assume an admission."""
         done = replace(
             workload, state=WorkloadState.ADMITTED, admission=admission, hold=None, nomination=None, reservation=None
         )
         self.workload_changed(done, now)
 
     def evict(self, workload: Workload, now: int) -> None:
-        """Take an eviction that was just decided for begun: it leaves, and waits again once it is gone."""
+        """Assume an eviction: the workload keeps its charges until it has stopped, then it is pending again."""
         past = workload.eviction_history.after_eviction(has_run=workload.has_run, taken_back=False)
         gone = replace(
             workload, state=WorkloadState.PENDING, has_run=False, nomination=None, reservation=None, **past._asdict()
@@ -367,25 +365,25 @@ class State:
         self.workload_changed(gone, now)
 
     def evict_not_started(self, workload: Workload, back_off: StartupBackoff, now: int) -> None:
-        """Take an eviction for begun that was just decided because it, or its group, does not start (R1)."""
+        """Assume the eviction of a workload that, or whose gang, does not start (R1)."""
         self.workload_changed(with_startup_backoff(workload, back_off), now)
 
     def nominate(self, workload: Workload, held: Nomination | None, now: int) -> None:
-        """Hold quota and a cluster for *workload* from now on, or nothing any more."""
+        """Set or clear the nomination of *workload*."""
         self.workload_changed(replace(workload, nomination=held, reservation=None), now)
 
     def reserve(self, workload: Workload, reserved: Reservation | None, now: int) -> None:
-        """Keep quota and room for *workload* from now on, or nothing any more."""
+        """Set or clear the head reservation of *workload*."""
         self.workload_changed(replace(workload, reservation=reserved), now)
 
     def begin_trial(self, workload: Workload, choice: Choice) -> None:
-        """Book an admission for a trial; ``end_trial`` leaves no trace of it."""
+        """Charge the clusters of an admission until ``end_trial`` undoes it completely."""
         self.cluster_usage.assume(choice.cluster_charges)
         if self.policy.node_estimates:
             self.estimate_tracker.deduct(workload, choice.cluster_charges)
 
     def end_trial(self, workload: Workload, choice: Choice) -> None:
-        """End a trial."""
+        """Undo ``begin_trial``."""
         self.cluster_usage.unassume(choice.cluster_charges)
         if self.policy.node_estimates:
             self.estimate_tracker.deduct(workload, choice.cluster_charges, -1)
@@ -418,7 +416,7 @@ class State:
             heappush(self._expirations, (refusal.until, workload.uid))
 
     def _expire_holds(self, now: int) -> None:
-        """Let those compete again whose hold has ended by *now*, and free charges that end by themselves."""
+        """Return workloads whose hold has expired by *now* to the competition, and free charges that have expired."""
         while self._expirations and self._expirations[0][0] <= now:
             _, uid = heappop(self._expirations)
             workload = self.workloads.get(uid)
@@ -445,7 +443,7 @@ class State:
             del self.on_hold[workload.queue]
 
     def _update_indexes(self, before: Workload | None, workload: Workload | None) -> None:
-        """Know by name who is admitted, who of them has aborted since, who is held for, and what groups there are."""
+        """Update the indexes of admitted, aborted, resized, moved, nominated and reserving workloads and of gangs."""
         self.borrowing = self.active_reservations = None
         self.gangs.update(before, workload)
         if before is not None:

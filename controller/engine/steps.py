@@ -1,6 +1,6 @@
-"""Work that is done in parts, so that its caller may do other things in between.
+"""Runs long computations in parts, so that the caller can do other work in between.
 
-Steps are counted and not timed: where work is interrupted changes nothing in its result.
+Steps are counted, not timed: interruptions do not change the result.
 """
 
 from collections.abc import Generator
@@ -9,11 +9,11 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[int, None, T]
-"""Yields after each part how many steps it took, and returns the result at the end."""
+"""Yields the number of steps after each part, and returns the result at the end."""
 
 
 def finish(work: Steps[T]) -> T:
-    """Do all of *work* at once and return its result."""
+    """Run *work* to its end and return its result."""
     while True:
         try:
             next(work)
@@ -23,7 +23,7 @@ def finish(work: Steps[T]) -> T:
 
 
 def advance(work: Steps[T], steps: int) -> tuple[T] | None:
-    """Continue *work* for about *steps* steps; return its result in a tuple, ``None`` while there is more to do."""
+    """Continue *work* for about *steps* steps; return its result in a tuple, ``None`` while it is incomplete."""
     while steps > 0:
         try:
             steps -= next(work)

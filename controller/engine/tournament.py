@@ -1,10 +1,9 @@
-"""Whose turn it is, found out from the root down: only branches that may hold the next one are looked at.
+"""Finds the next head from the root down, and visits only branches that may have it.
 
 For ``queueOrder: PriorityFirst`` (O1): among queues of the highest priority
-each branch offers its best head, the branch with the smaller share first. What
-a branch offers is known by its share alone until that is the smallest one, and
-a branch whose ceiling leaves nothing for any shape that waits in it is never
-entered.
+each branch offers its best head, the branch with the smaller usage ratio first.
+A branch is compared by its ratio alone until that is the smallest, and a branch
+whose limit leaves nothing for any requirements pending in it is never visited.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,35 +22,35 @@ if TYPE_CHECKING:
 _ASKS_NOTHING: frozenset[str] = frozenset()
 
 _Key = Rank | tuple[RatioKey]
-"""A branch's rank with its head, or only its share, which comes before."""
+"""A branch's rank with its head, or only its usage ratio, which sorts before it."""
 
 OpenLeaf = Callable[[Node], LeafIterator]
-"""Returns the lanes of a leaf that may be tried."""
+"""Returns the iterator over the schedulable classes of a leaf."""
 
 
 class _Branch:
-    """What is known of the heads below one queue."""
+    """Cached state of one queue in the tournament."""
 
     def __init__(self, node: Node, shapes: frozenset[int]) -> None:
         self.node = node
         self.offered = shapes
-        """The shapes for which there is room outside it."""
+        """The requirements that fit outside the branch."""
         self.fitting: frozenset[int] = frozenset()
-        """Those of them for which its own ceiling has room, too."""
+        """Those of them that also fit the limit of this queue."""
         self.leaf: LeafIterator | None = None
-        """A leaf's lanes."""
+        """The iterator over the classes, for a leaf."""
         self.heap: list[tuple[_Key, int, int]] = []
-        """Of each child its key, its number, and the version of both."""
+        """For each child its key, its number, and the version of both."""
         self.versions: list[int] = []
         self.stale: set[int] = set()
-        """The children in which somebody was served or passed over since."""
+        """The children in which a head was admitted or skipped."""
         self.is_stale = True
         self.has_admitted = False
-        """Whether somebody was served below it since, so that its ceiling may leave less."""
+        """Whether a head was admitted below, so that less may be left of the limit."""
 
 
 class Tournament:
-    """The heads of queues of one priority, for shapes for which there is room."""
+    """Selects the next head among queues of one priority, for requirements that fit."""
 
     def __init__(
         self, standing: QueueShares, counts: Counts, charges: Mapping[int, Resources], *, open_line: OpenLeaf
@@ -59,22 +58,22 @@ class Tournament:
         self._shares = standing
         self._counts = counts
         self._charges = charges
-        """What one of each shape is charged."""
+        """The charge of one workload, by requirements."""
         self._open_leaf = open_line
         self._branches: dict[QueueName, _Branch] = {}
 
     def next(self, shapes: frozenset[int]) -> Head | None:
-        """Return the head whose turn it is among those of *shapes*, ``None`` when all are done."""
+        """Return the next head among those with requirements in *shapes*, ``None`` when all are done."""
         root = self._quota.tree.root
         return self._best_head(root, shapes)
 
     def on_admitted(self, head: Head) -> None:
-        """Go on after *head* was admitted and taken out of its lane."""
+        """Continue after *head* was admitted and removed from its class."""
         self._leaf(head).advance()
         self._invalidate(head.leaf, is_fuller=True)
 
     def on_skipped(self, head: Head) -> None:
-        """Go on after *head* was refused: nobody else in its lane would fit; in a fifo queue nobody at all."""
+        """Continue after *head* was refused: skip its class, or the whole queue if it is fifo."""
         if head.leaf.queue.fifo:
             self._leaf(head).skip_all()
         else:
@@ -102,7 +101,7 @@ class Tournament:
             child = node
 
     def _best_head(self, node: Node, shapes: frozenset[int]) -> Head | None:
-        """Return the best head of *node* among those of *shapes*."""
+        """Return the best head of *node* among those with requirements in *shapes*."""
         branch = self._branches.get(node.name)
         if branch is None or branch.offered != shapes:
             branch = self._open_branch(node, shapes, branch)
@@ -138,7 +137,7 @@ class Tournament:
         heapify(branch.heap)
 
     def _eligible(self, branch: _Branch, child: Node) -> frozenset[int]:
-        """Return the shapes that wait in *child* and for which there is room above it."""
+        """Return the requirements pending in *child* that fit the quota above it."""
         waiting = self._counts.get(child.name, {})
         found = branch.fitting.intersection(waiting) if waiting else frozenset[int]()
         if not found or child.name in self._quota.guaranteed or not self._quota.guaranteed:
@@ -147,7 +146,7 @@ class Tournament:
         return frozenset(shape for shape in found if self._quota.has_unreserved(branch.node, self._charges[shape]))
 
     def _refresh(self, branch: _Branch) -> None:
-        """Look again after something below *branch* has changed."""
+        """Update a branch after a change below it."""
         was_served, branch.has_admitted = branch.has_admitted, False
         shapes = self._fitting(branch) if was_served else branch.fitting
         has_changed, branch.fitting = shapes != branch.fitting, shapes
@@ -166,7 +165,7 @@ class Tournament:
         branch.stale.clear()
 
     def _best_child_head(self, branch: _Branch) -> Head | None:
-        """Return the best head of the children, of which only those are asked that may have it."""
+        """Return the best head of the children; visit only children that may have it."""
         while branch.heap:
             key, number, version = branch.heap[0]
             child = branch.node.children[number]

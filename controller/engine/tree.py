@@ -1,8 +1,7 @@
-"""The tree that queues form, and the ceilings and guarantees that follow from it.
+"""The tree of queues, with the limits and guarantees that follow from it.
 
-Structure only: what is charged to a queue is ``quota``, what it is entitled to
-``entitlement``. A part of the tree that makes no sense is set aside; the rest
-works (Q1).
+Only its structure: usage is in ``quota``, fair shares are in ``fair_share``.
+An invalid branch is set aside; the rest of the tree works (Q1).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ MAX_DEPTH = 5
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One queue in its place; *depth* counts the steps from the root."""
+    """One queue in the tree; *depth* counts the steps from the root."""
 
     queue: Queue
     parent: "Node | None" = None
@@ -26,9 +25,9 @@ class Node:
     children: "list[Node]" = field(default_factory=list)
     is_leaf: bool = True
     is_open: bool = True
-    """Open itself, and below no closed one."""
+    """It and all its ancestors are open."""
     index: int = 0
-    """Which of its parent's children it is, counted from 0."""
+    """Its index among its parent's children."""
 
     @property
     def name(self) -> QueueName:
@@ -43,12 +42,12 @@ class Node:
             node = node.parent
 
     def limits_resource(self, resource: str) -> bool:
-        """Say whether this queue limits *resource*: all but ``pods``, and those where it names them."""
+        """Return whether this queue limits *resource*: all but ``pods``, which only queues that name it limit."""
         return resource != PODS or self.queue.names(PODS)
 
 
 class Tree:
-    """The queues that hang on the root, and why the others do not."""
+    """The queues that are connected to the root, and why others are not."""
 
     def __init__(self, queues: Iterable[Queue]) -> None:
         by_name = {queue.name: queue for queue in queues}
@@ -86,7 +85,7 @@ class Tree:
         return node if node is not None and node.is_leaf and node.is_open else None
 
     def refusal(self, name: QueueName) -> Refusal | None:
-        """Return why the queue takes no workloads, or ``None`` for an open leaf (Q5)."""
+        """Return why the queue accepts no workloads, or ``None`` for an open leaf (Q5)."""
         queue = self.root.queue if name == ROOT else self._known.get(name)
         if queue is None:
             return Refusal(Reason.QUEUE_NOT_FOUND, queue=name)
@@ -100,7 +99,7 @@ class Tree:
         return None
 
     def _ancestors(self, queue: Queue) -> Iterator[Queue]:
-        """Yield *queue* and the queues above it as far as they are known, each once."""
+        """Yield *queue* and its known ancestors, each once."""
         seen = {ROOT}
         while queue.name not in seen:
             yield queue
@@ -110,7 +109,7 @@ class Tree:
             yield self.root.queue
 
     def _invalid_because(self, queue: Queue) -> str:
-        """Return what is wrong above *queue*, which does not hang on the root."""
+        """Return why *queue* is not connected to the root."""
         seen = [queue.name]
         while queue.parent != ROOT:
             if queue.parent not in self._known:
@@ -132,7 +131,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """The ceiling of a queue and the guarantee that counts for it."""
+    """The limit of a queue and its effective guarantee."""
 
     limit: Resources
     guarantee: Resources = EMPTY
@@ -144,12 +143,11 @@ Guarantees = Mapping[QueueName, Resources]
 def queue_limits(
     tree: Tree, pool: Resources, taken: Resources = EMPTY, closed: Guarantees = MappingProxyType({})
 ) -> dict[QueueName, QueueLimits]:
-    """Return every queue's ceiling and effective guarantee, given the root's *pool* (Q1-Q3).
+    """Return every queue's limit and effective guarantee, given the root's *pool* (Q1-Q3).
 
-    Guarantees that sum to more than what they are given from are scaled down,
-    in proportion, so that the sum of what is reserved never exceeds it. At the
-    root they are given from what is not *taken* by charges of no queue below it.
-    *closed* has what ``closed_guarantees`` counts for queues that take no workloads.
+    Guarantees that together exceed their source are scaled down in proportion, so
+    that reserved quota never exceeds it. At the root, the source excludes *taken*,
+    the charges outside the tree. *closed* has the ``closed_guarantees`` that count.
     """
     claimed = _claimed_guarantees(tree, closed)
     capability = tree.root.queue.capability
@@ -166,7 +164,7 @@ def queue_limits(
 
 
 def closed_guarantees(tree: Tree, charged: Mapping[QueueName, Resources]) -> dict[QueueName, Resources]:
-    """Return the guarantees of queues that take no workloads: each up to what is *charged* there and below (Q3)."""
+    """Return the effective guarantees of closed queues: each up to its usage with the queues below it (Q3)."""
     held: dict[QueueName, Resources] = {}
     claimed: dict[QueueName, Resources] = {}
     for node in tree.closed:
@@ -178,7 +176,7 @@ def closed_guarantees(tree: Tree, charged: Mapping[QueueName, Resources]) -> dic
 
 
 def _claimed_guarantees(tree: Tree, closed: Guarantees) -> dict[QueueName, Resources]:
-    """Return each queue's guarantee: the larger of its own and its children's, up to its own capability."""
+    """Return each queue's guarantee: the larger of its own and its children's sum, up to its own capability."""
     claimed: dict[QueueName, Resources] = {}
     for node in tree.bottom_up():
         claimed[node.name] = _claim(node, claimed) if node.is_open else closed.get(node.name, EMPTY)

@@ -1,8 +1,7 @@
-"""Keeps the clusters' ledger and the queues' books in step with what each workload holds.
+"""Keeps usage of clusters and queues consistent with the charges of every workload.
 
-A workload holds what it was admitted with until it is gone (C2). From its
-eviction on that is taken for as good as free, and what others leave for is
-taken for charged (P5).
+A workload holds its charges until it has stopped (C2). From its eviction on,
+settled usage assumes that they are free and charges the preemptor's nomination instead (P5).
 """
 
 from collections.abc import Iterator
@@ -17,14 +16,14 @@ from controller.engine.workloads import Admission, Workload, WorkloadState
 
 
 class UsageTracker:
-    """What every workload is charged, in both books at once."""
+    """Adds and removes the charges of workloads, in cluster usage and queue usage at once."""
 
     def __init__(self, ledger: ClusterUsage, books: QueueUsage) -> None:
         self._clusters = ledger
         self._queues = books
 
     def update(self, before: Workload | None, workload: Workload, now: int) -> bool:
-        """Book what *workload* holds in place of what it held *before*; say whether foreign use may fall for it."""
+        """Replace the charges of *before* by those of *workload*; return whether external usage may fall then."""
         old, new = before.admission if before else None, workload.admission
         if before is None or old is None or new is None or not has_same_charges(before, workload):
             if before is not None:
@@ -40,7 +39,7 @@ class UsageTracker:
         return self._clusters.mark_reported(old, new, now)
 
     def add(self, workload: Workload, now: int) -> None:
-        """Charge what *workload* holds, and what is held for it."""
+        """Add the charges of *workload* and what its nomination sets aside."""
         queue, namespace = workload.queue, workload.namespace
         if workload.admission is not None:
             self._clusters.add_usage(workload.admission, now)
@@ -52,7 +51,7 @@ class UsageTracker:
             self._queues.nominate(queue, namespace, workload.nomination.requests)
 
     def remove(self, workload: Workload, now: int) -> None:
-        """Free what *workload* holds, and what is held for it."""
+        """Remove the charges of *workload* and what its nomination sets aside."""
         queue, namespace = workload.queue, workload.namespace
         if workload.admission is not None:
             if workload.is_leaving:
@@ -64,7 +63,7 @@ class UsageTracker:
             self._queues.unnominate(queue, namespace, workload.nomination.requests)
 
     def remove_or_orphan(self, before: Workload, after: Workload | None, now: int) -> None:
-        """Free what a workload held *before*, except where its pods stay as orphans once it is as *after* says."""
+        """Remove the charges of *before*; where its pods stay running after it is as *after*, orphan them instead."""
         admission = before.admission
         left = _left_running(before, after)
         if admission is None or not left:
@@ -84,7 +83,7 @@ class UsageTracker:
             self._queues.remove_usage(orphan.queue, orphan.namespace, orphan.charge)
 
     def restore_orphans(self, orphans: Orphans) -> None:
-        """Charge the queues of *orphans*, which a cluster has already."""
+        """Charge queues with *orphans*, which the cluster includes already."""
         for orphan in orphans.charges:
             self._queues.add_usage(orphan.queue, orphan.namespace, orphan.charge)
 
@@ -98,9 +97,9 @@ class UsageTracker:
 
 
 def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
-    """Return the clusters that a workload has left, and in which Karmada preserves its pods.
+    """Return the clusters that a workload has left and where Karmada preserves its pods.
 
-    One that is pending again though nothing was seen of it there was not admitted after all: the write has failed.
+    A workload that is pending again without having been observed there was never admitted: the write failed.
     """
     if not before.preserved or before.admission is None:
         return set()
@@ -119,7 +118,7 @@ def _only(admission: Admission, clusters: set[ClusterName]) -> Admission:
 
 
 def has_same_charges(before: Workload, workload: Workload) -> bool:
-    """Say whether both hold the same charges in the same places."""
+    """Return whether both hold the same charges on the same clusters."""
     return (
         before.admission is not None
         and workload.admission is not None
@@ -130,6 +129,6 @@ def has_same_charges(before: Workload, workload: Workload) -> bool:
 
 
 def _places(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
-    """Yield what each cluster is booked with; their order means nothing."""
+    """Yield the charge of each cluster, hashable; the order has no meaning."""
     for booking in admission.cluster_charges:
         yield booking.cluster, tuple(sorted(booking.charge.items()))

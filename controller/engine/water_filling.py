@@ -1,10 +1,9 @@
-"""The division of one resource among the children of one parent (Q4).
+"""Divides one resource among the children of one parent (Q4).
 
 Water-filling: vessels of different floors and heights are filled from one
-source to a common level, which is weighted max-min fairness as in Ghodsi et
-al., "Dominant Resource Fairness" (NSDI 2011), here per resource, with
-guarantees as floors and in two steps: what is deserved first, then the rest
-by weight. The tree of queues is not known here.
+source to a common level. This is weighted max-min fairness as in Ghodsi et al.,
+"Dominant Resource Fairness" (NSDI 2011), here per resource, with guarantees as
+floors and in two steps: first the deserved amounts, then the rest by weight.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,22 +14,22 @@ from math import lcm
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one child may have and is due of one resource, in base units."""
+    """One child's cap, guarantee, deserved amount and weight for one resource, in base units."""
 
     name: str
     cap: int | Fraction
-    """The most that it can use: the smaller of its demand and its ceiling."""
+    """The most it can use: the smaller of its requests and its limit."""
     guarantee: int = 0
-    """What it has whatever its cap."""
+    """Its share is never less, whatever its cap."""
     deserved: int | None = None
-    """What it is due before the surplus is shared; 0 means the same as not set."""
+    """Due before the surplus is shared; 0 means the same as unset."""
     weight: int = 1
-    """Its part of the surplus; less than 1 counts as 1, as Volcano's webhook has it."""
+    """Its weight in the surplus; less than 1 counts as 1, as in Volcano's webhook."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Vessel:
-    """What a child holds at a level: never less than its floor, *base* plus *slope* times the level up to its cap."""
+    """A child's share by level: at least its floor, otherwise *base* plus *slope* times the level up to its cap."""
 
     floor: int
     cap: int
@@ -42,15 +41,15 @@ class _Vessel:
         return max(self.floor, self.cap)
 
     def amount_at(self, rise: int, per: int) -> int:
-        """Return *per* times what it holds at the level rise / per."""
+        """Return *per* times the child's share at the level rise / per."""
         return max(self.floor * per, min(self.cap * per, self.base * per + self.slope * rise))
 
 
 def divide(amount: int | Fraction, claims: Iterable[Claim]) -> dict[str, Fraction]:
-    """Return what each claim is entitled to of *amount*, by name.
+    """Return the part of *amount* that each claim gets, by name.
 
-    Exact, whatever the order of *claims*. All of *amount* is given away unless
-    every cap is reached. Guarantees that exceed it together are scaled down.
+    Exact, and independent of the order of *claims*. All of *amount* is divided
+    unless every cap is reached. Guarantees that exceed it together are scaled down.
     """
     children = tuple(claims)
     unit = lcm(amount.denominator, *(claim.cap.denominator for claim in children))
@@ -71,7 +70,7 @@ def divide(amount: int | Fraction, claims: Iterable[Claim]) -> dict[str, Fractio
 
 
 def guarantees_exceed(amount: int | Fraction, claims: Iterable[Claim]) -> bool:
-    """Say whether the guarantees together are more than *amount*, so that ``divide`` scales them down (Q3)."""
+    """Return whether the guarantees together exceed *amount*, so that ``divide`` scales them down (Q3)."""
     return sum(claim.guarantee for claim in claims) > max(amount, 0)
 
 
@@ -81,13 +80,13 @@ def _scaled_down(claims: Sequence[Claim], amount: Fraction) -> dict[str, Fractio
 
 
 def _base(claim: Claim, unit: int) -> _Vessel:
-    """Return the first step's vessel: full where the claim has all it deserves."""
+    """Return the vessel of the first step, full where the claim has all it deserves."""
     deserved = (claim.deserved or 0) * unit
     return _Vessel(claim.guarantee * unit, min(_whole(claim.cap, unit), deserved), base=0, slope=deserved)
 
 
 def _surplus(claim: Claim, unit: int) -> _Vessel:
-    """Return the second step's vessel: it starts from what the claim deserves."""
+    """Return the vessel of the second step, which starts from the deserved amount."""
     cap = _whole(claim.cap, unit)
     base = min(cap, (claim.deserved or 0) * unit)
     return _Vessel(claim.guarantee * unit, cap, base, slope=max(claim.weight, 1) * unit)
@@ -100,7 +99,7 @@ def _whole(amount: int | Fraction, unit: int) -> int:
 def _level(vessels: Sequence[_Vessel], amount: int) -> tuple[int, int]:
     """Return as (rise, per) the level rise / per at which *vessels* hold *amount*.
 
-    They hold no more than that at level 0 and more when full.
+    *amount* must be at least what they hold at level 0 and less than what they hold when full.
     """
     held, slope, bends = 0, 0, []
     # Quotients by slopes differ by at least 1 / slope^2, so places this fine order them exactly.

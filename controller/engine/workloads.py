@@ -1,7 +1,6 @@
-"""Workloads: one gated binding with the template it stands for.
+"""Workloads as the engine sees them: a gated binding together with its template.
 
-A ``Workload`` is the whole truth about one of them at one moment; the World
-is told a new one whenever something about it changes.
+A ``Workload`` is immutable and complete; after every change ``State`` receives a new one.
 """
 
 from dataclasses import dataclass, field
@@ -21,22 +20,22 @@ VOLCANO_JOB = ApiKind("batch.volcano.sh/v1alpha1", "Job")
 
 @dataclass(frozen=True, slots=True)
 class HyperJobGang:
-    """The parts of one HyperJob that are admitted together (G1)."""
+    """Parts of one HyperJob that are admitted together (G1)."""
 
     key: str
-    """Tells one group from another, and one split of a HyperJob from the next."""
+    """Identifies the gang and the split of its HyperJob that it belongs to."""
     parts: int
     minimum: int
-    """How many of the parts must be admitted in one plan; one part alone is admitted as any other workload."""
+    """How many parts must be admitted in one plan; a single part is admitted like any other workload."""
 
     @property
     def hyperjob(self) -> str:
-        """Return the uid of the HyperJob, which the key begins with."""
+        """Return the HyperJob's uid, with which the key begins."""
         return self.key.partition("/")[0]
 
 
 class WorkloadState(StrEnum):
-    """Where a workload stands between being paused and being over."""
+    """Where a workload is in its life cycle."""
 
     PENDING = "Pending"
     ADMITTED = "Admitted"
@@ -45,39 +44,39 @@ class WorkloadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRequirements:
-    """What a workload asks for; equal ones are tried once for all that share it."""
+    """What a workload requests and which clusters it accepts; the same for all workloads of one class."""
 
     requests: Resources = EMPTY
-    """The whole of it, once (D3)."""
+    """The requests of all its pods, for one copy (D3)."""
     gang_requests: Resources = EMPTY
-    """What must be placeable at once (D4)."""
+    """The gang minimum: what must be placeable at once (D4)."""
     placement: Placement = field(default_factory=Placement)
     api: ApiKind = VOLCANO_JOB
     pods: tuple[Resources, ...] = ()
-    """The distinct requests of its pods, for clusters that tell what one node takes."""
+    """The distinct requests of its pods, for clusters that report what one node can hold."""
     pod_sets: tuple[PodSet, ...] = ()
-    """All of its pods, counted; empty where nobody has counted them."""
+    """All its pods with their numbers; empty where they are unknown."""
     replicas: int = 0
-    """How many equal replicas a divisible kind has; 0 for an indivisible one."""
+    """The number of equal replicas of a divisible kind; 0 for an indivisible kind."""
     observed_term: str = ""
-    """The affinity term that Karmada's scheduler last observed (C1)."""
+    """The affinity term that Karmada's scheduler observed last (C1)."""
     evicting_from: frozenset[ClusterName] = frozenset()
     """Clusters named in its eviction tasks: no candidates (C1)."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
-    """Clusters left out for it until they change (R1)."""
+    """Clusters excluded after a failed start, until they change (R1)."""
     preferred_clusters: tuple[ClusterName, ...] = ()
-    """The clusters it asks for first, in order (C3)."""
+    """Preferred clusters, the first most (C3)."""
     current_clusters: frozenset[ClusterName] = frozenset()
-    """The clusters it is placed on already: Karmada's filters let them pass."""
+    """Clusters that it is placed on; Karmada's filters accept them."""
 
     @property
     def replica_requests(self) -> Resources:
-        """What one replica of a divisible workload asks for; empty for an indivisible one."""
+        """Return the requests of one replica of a divisible workload; empty for an indivisible one."""
         return {name: amount // self.replicas for name, amount in self.requests.items()} if self.replicas else EMPTY
 
     @property
     def scheduling_key(self) -> tuple[object, ...]:
-        """Return what makes two shapes the same, hashable."""
+        """Return a hashable key that is equal for equal requirements."""
         return (
             tuple(sorted(self.requests.items())),
             tuple(sorted(self.gang_requests.items())),
@@ -96,7 +95,7 @@ class SchedulingRequirements:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCharge:
-    """What one cluster is booked with for one workload."""
+    """One workload's part of the usage of one cluster."""
 
     cluster: ClusterName
     charge: Resources
@@ -104,67 +103,67 @@ class ClusterCharge:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """That a workload was let in: its charge and where it is booked."""
+    """An admission: the charge, and its part on each cluster."""
 
     charge: Resources
-    """The total over all clusters (D5, D6)."""
+    """The sum over all clusters (D5, D6)."""
     cluster_charges: tuple[ClusterCharge, ...]
     admitted_at: int = 0
     adopted: bool = False
-    """It ran before we came: admitted without a record of ours (D10)."""
+    """It ran before installation and was admitted without a record (D10)."""
     resized: bool = False
-    """Its template asks for more than its record charged (D7)."""
+    """The template requests more than the record charges (D7)."""
     reported: bool = False
-    """Its pods are known to be in the cluster's summary already (``plan`` over files: phase Running)."""
+    """The cluster's summary is known to include its pods (``plan`` over files: phase Running)."""
     ends_at: int | None = None
-    """When the charge ends by itself: it was evicted before Karmada had placed it (P5)."""
+    """When the charge expires: the workload was evicted before Karmada placed it (P5). Milliseconds."""
     moved: bool = False
-    """Others have changed its clusters since its record was written (R1)."""
+    """Its clusters were changed by others after its record was written (R1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """What is held for a workload while those evicted for it leave (P5): quota and room for all of it."""
+    """Quota and capacity of one cluster that a preemptor waits for while its victims stop (P5)."""
 
     cluster: ClusterName
     since: int
-    """When its exchange was decided, in milliseconds."""
+    """When its preemption was decided, in milliseconds."""
     rank: int
-    """Its place among the exchanges of that plan."""
+    """Its order among the preemptions of that plan."""
     requests: Resources
-    """What is held; the hold lapses when the workload asks for something else."""
+    """What is set aside; the nomination ends when the workload requests something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What is kept for a workload that was blocked for long (O6): quota, and room on each cluster where it will go.
+    """Quota and cluster capacity set aside for a workload that was blocked for long (O6).
 
-    Each part of a group has its own.
+    Each part of a gang has its own.
     """
 
     since: int
-    """When that began, in milliseconds."""
+    """When it began, in milliseconds."""
     cluster_charges: tuple[ClusterCharge, ...] = ()
-    """By cluster; empty where none is chosen yet, or none would do."""
+    """Capacity by cluster; empty while no cluster is chosen or none is suitable."""
     requests: Resources | None = None
-    """What is kept; it lapses when the workload asks for something else. ``None`` until that is known."""
+    """What is set aside; the reservation ends when the workload requests something else. ``None`` while unknown."""
 
 
 class EvictionHistory(NamedTuple):
-    """How often a workload was evicted (P4), and how often it has tried in vain to start since it last ran (R1)."""
+    """How often a workload was evicted (P4), and how often it failed to start since it last ran (R1)."""
 
     evictions: int = 0
     failed_starts: int = 0
 
     def after_eviction(self, *, has_run: bool, taken_back: bool) -> "EvictionHistory":
-        """Return them once it is gone again: one that was *taken back* before it ran was not evicted."""
+        """Return the counts after an eviction; one that was *taken back* before it ran is a failed start instead."""
         in_vain = taken_back and not has_run
         return EvictionHistory(self.evictions + (not in_vain), (0 if has_run else self.failed_starts) + in_vain)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One gated binding at one moment; names are the template's, the uid is the binding's."""
+    """One gated binding; the names are the template's, the uid is the binding's."""
 
     uid: WorkloadUid
     namespace: str
@@ -174,68 +173,68 @@ class Workload:
     requirements: SchedulingRequirements
     priority: int = 0
     priority_class: str = ""
-    """The class it names, else the cluster's default; empty where there is neither."""
+    """Its class, else the cluster's default; empty where there is neither."""
     task_classes: tuple[str, ...] = ()
-    """The PriorityClasses of its tasks' pods, by name, which count in the members."""
+    """The PriorityClasses of its tasks' pods by name, as they count in the member clusters."""
     unknown_class: bool = False
     """Its PriorityClass does not exist, so *priority* is the cluster's default (O2)."""
     created_at: int = 0
-    """Its age begins here: the template's creation; evicted ones keep theirs. Milliseconds."""
+    """When the template was created, in milliseconds; an evicted workload keeps it."""
     state: WorkloadState = WorkloadState.PENDING
     admission: Admission | None = None
-    """Set while it holds charges, whatever its state; a pending one that has it is still leaving (P5)."""
+    """Set while it holds charges; a pending workload that has it is still being evicted (P5)."""
     hold: Refusal | None = None
-    """Why it is kept back whatever room there is, as far as its own objects tell."""
+    """Why it does not compete, as far as its own objects show."""
     gang: HyperJobGang | None = None
-    """The parts it is admitted together with."""
+    """The HyperJob gang that it is admitted with."""
     evictions: int = 0
     """How often it was evicted (P4)."""
     failed_starts: int = 0
-    """How often it was taken back without having run (R1)."""
+    """How often it was evicted without having run (R1)."""
     has_run: bool = False
-    """It runs, or has run since it was admitted, on the clusters where it is now."""
+    """It runs, or has run since its admission, on its present clusters."""
     unplaced: bool = False
-    """It is admitted, and Karmada has no cluster for it."""
+    """It is admitted, and Karmada found no cluster for it."""
     placed_at: int = 0
     """When others last changed its clusters after its admission, in milliseconds; 0: never."""
     preserved: bool = False
-    """Taking its clusters away would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
+    """Removing its clusters would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
     preempts: bool = True
     """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
     nomination: Nomination | None = None
-    """What its record says is held for it."""
+    """The nomination in its record."""
     reservation: Reservation | None = None
-    """What its record says is kept for it."""
+    """The head reservation in its record."""
     eviction_retry_at: int = 0
-    """Its eviction was refused, and is not tried again before. Milliseconds."""
+    """The write of its eviction was rejected, and is not tried again before. Milliseconds."""
     runs_after_finish: bool = False
-    """It had finished, and runs again; known to the World alone."""
+    """It runs again after it had finished; set by ``State`` only."""
     last_admission: Admission | None = field(default=None, compare=False)
-    """What it held until it finished lately, and when that was: all that is told of it is that it has."""
+    """Its admission until it finished recently, with the time; set where the finish itself was not observed."""
 
     @property
     def eviction_history(self) -> EvictionHistory:
-        """Return what is counted of its past."""
+        """Return the counts of evictions and failed starts."""
         return EvictionHistory(self.evictions, self.failed_starts)
 
     @property
     def is_leaving(self) -> bool:
-        """Say whether it was evicted and is not gone from its clusters yet."""
+        """Return whether it was evicted and has not stopped in its clusters yet."""
         return self.state is WorkloadState.PENDING and self.admission is not None
 
     def has_left(self, now: int) -> bool:
-        """Say whether it was leaving, and its charge has ended by itself by *now*."""
+        """Return whether it was being evicted and its charge has expired by *now*."""
         ends_at = self.admission.ends_at if self.admission is not None else None
         return self.is_leaving and ends_at is not None and ends_at <= now
 
     @property
     def is_nominated(self) -> bool:
-        """Say whether it waits for others to leave."""
+        """Return whether it is pending until its victims stop."""
         return self.nomination is not None and self.state is WorkloadState.PENDING and self.admission is None
 
     @property
     def has_reservation(self) -> bool:
-        """Say whether it waits and room is kept for it; what is held for it in an exchange comes before that."""
+        """Return whether it is pending with a head reservation; a nomination takes precedence over it."""
         return (
             self.reservation is not None
             and self.state is WorkloadState.PENDING
@@ -245,25 +244,25 @@ class Workload:
 
     @property
     def awaits_start(self) -> bool:
-        """Say whether we admitted it and it has yet to run; what ran before we came is left alone (R1)."""
+        """Return whether it was admitted here and has not run yet; adopted workloads are not timed (R1)."""
         admission = self.admission
         is_ours = admission is not None and not admission.adopted and admission.admitted_at > 0
         return self.state is WorkloadState.ADMITTED and is_ours and not self.has_run and self.hold is None
 
     @property
     def has_moved(self) -> bool:
-        """Say whether others have changed its clusters, and its record does not say so yet (R1)."""
+        """Return whether others changed its clusters and its record does not reflect that yet (R1)."""
         return self.state is WorkloadState.ADMITTED and self.admission is not None and self.admission.moved
 
     @property
     def has_resized(self) -> bool:
-        """Say whether we admitted it and it holds more than we let it in with (D7); what ran before is left alone."""
+        """Return whether it was admitted here and uses more than its charge (D7); adopted workloads may."""
         is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
         return is_ours and (self.runs_after_finish or (self.admission is not None and self.admission.resized))
 
     @property
     def has_aborted(self) -> bool:
-        """Say whether we admitted it and it has aborted since (D8); what ran before we came is left alone."""
+        """Return whether it was admitted here and aborted since (D8); adopted workloads are not evicted."""
         is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
         return is_ours and self.hold is not None and self.hold.reason is Reason.ABORTED
 
@@ -275,14 +274,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a workload would go: its clusters, and what each is charged with."""
+    """The clusters chosen for a workload and the charge on each."""
 
     assignments: tuple[Assignment, ...]
     cluster_charges: tuple[ClusterCharge, ...]
 
     @property
     def charge(self) -> Resources:
-        """Return the total over all clusters."""
+        """Return the sum over all clusters."""
         sums: dict[str, int] = {}
         for booking in self.cluster_charges:
             for name, amount in booking.charge.items():
@@ -291,5 +290,5 @@ class Choice:
 
 
 def asks_pods_only(amounts: Resources) -> bool:
-    """Say whether nothing but ``pods`` is asked for."""
+    """Return whether nothing but ``pods`` is requested."""
     return all(name == PODS or amount <= 0 for name, amount in amounts.items())

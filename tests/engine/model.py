@@ -75,8 +75,8 @@ class Binding:
     phase: Phase = Phase.ABSENT
     cluster: ClusterName | None = None
     evictions: int = 0
-    held: Nomination | None = None
-    reserved: Reservation | None = None
+    nomination: Nomination | None = None
+    reservation: Reservation | None = None
 
 
 class BrokenError(Exception):
@@ -226,8 +226,8 @@ class Model:
             admission=admission,
             hold=Refusal(Reason.PREEMPTION_IN_PROGRESS) if binding.phase is Phase.LEAVING else None,
             evictions=binding.evictions,
-            nomination=binding.held,
-            reservation=binding.reserved if binding.held is None else None,
+            nomination=binding.nomination,
+            reservation=binding.reservation if binding.nomination is None else None,
         )
 
     # -- invariants -----------------------------------------------------
@@ -251,7 +251,14 @@ class Model:
     def key(self) -> object:
         """Return the identity of a state; times are left out where their order does not matter."""
         bindings = tuple(
-            (job, each.phase, each.cluster, each.evictions, each.held and each.held.cluster, bool(each.reserved))
+            (
+                job,
+                each.phase,
+                each.cluster,
+                each.evictions,
+                each.nomination and each.nomination.cluster,
+                bool(each.reservation),
+            )
             for job, each in self.bindings.items()
         )
         return bindings, tuple(sorted(self.writes)), self.crashes, self.refusals, self.wakes, _memory(self.state)
