@@ -225,12 +225,9 @@ def reasons() -> Table:
     rows = []
     for reason in Reason:
         sentence = f"`{PENDING_MESSAGES[reason]}`"
-        at_root = ROOT_QUEUE_MESSAGES.get(reason)
-        if at_root and str(reason) != "ExceedsQueueLimit":
+        if at_root := ROOT_QUEUE_MESSAGES.get(reason):
             sentence += f"; at the root `{at_root}`"
         rows.append(Row(str(reason), ("capacity" if reason in ABOUT_CAPACITY else "other", sentence)))
-        if at_root and str(reason) == "ExceedsQueueLimit":
-            rows.append(Row("ExceedsTotalCapacity", ("other", f"`{at_root}`")))
     return Table(("reason", "about", "message", "what it means", "what to do"), tuple(rows), by_hand=2)
 
 
