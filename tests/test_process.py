@@ -265,7 +265,7 @@ async def test_a_kubeconfig_of_the_stage_that_is_not_there_yet_is_waited_for(pla
         assert f"{path} cannot be used: no such file" in (await controller.says("cannot connect"))["error"]
         path.write_text(plane.kubeconfig("volcano-global-hyperjobs").read_text())
         await controller.says("controller started")
-        await controller.says("hyperjob stage watches", resource="propagationpolicies")
+        await controller.says("watch started", resource="propagationpolicies")
         assert await controller.ends() == 0
 
 

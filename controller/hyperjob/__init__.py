@@ -1,1 +1,1 @@
-"""HyperJobs: one job that runs in several clusters as one Volcano Job each, with one status."""
+"""HyperJob controller: splits one job into one Volcano Job per cluster, with one combined status."""

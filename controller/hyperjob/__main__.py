@@ -1,4 +1,4 @@
-"""Write the definitions of HyperJobs into the chart: `python -m controller.hyperjob [--check] [FOLDER]`."""
+"""Write the CRDs of HyperJobs into the chart: `python -m controller.hyperjob [--check] [FOLDER]`."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "cr
 
 
 def outdated(folder: Path) -> list[str]:
-    """Return the files in *folder* that are not what the models make."""
+    """Return the files in *folder* that differ from the generated CRDs."""
     return [
         name
         for name, text in crd_files().items()
@@ -19,7 +19,7 @@ def outdated(folder: Path) -> list[str]:
 
 
 def main() -> None:
-    """Write the definitions, or with ``--check`` only say which are outdated."""
+    """Write the CRDs, or with ``--check`` only report which are outdated."""
     parser = argparse.ArgumentParser(prog="python -m controller.hyperjob", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, help="where the definitions are")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a definition is outdated")

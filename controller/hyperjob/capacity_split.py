@@ -1,6 +1,6 @@
-"""Splits a job by the room that the clusters have: which of them take parts, and how large ones.
+"""Splits a job by the free capacity of the clusters: which clusters take parts, and of which size.
 
-Pure. Who is allowed where, and what is booked already, is in the books.
+Pure. The tracker knows the candidate clusters and what earlier jobs use.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,44 +23,44 @@ from controller.hyperjob.pod_distribution import PodCounts, distribute, equal_un
 from controller.hyperjob.template_requests import pod_requests, sum_requests
 
 UNLIMITED = 10_000
-#: So many sets of clusters are tried for jobs that share them: all there are where clusters are few.
+#: Maximum number of cluster subsets that are tried for jobs that share clusters; all subsets if clusters are few.
 _MAX_SUBSETS = 300
 
 PartShare = tuple[str, PodCounts]
-"""A part: its cluster, and its pods of each task."""
+"""Cluster of a part, and its pods of each task."""
 
 
 @dataclass(slots=True)
 class CapacityTracker:
-    """What the parts laid out so far take, and on which clusters they are."""
+    """Tracks what the parts placed so far use, by cluster."""
 
     free: Sequence[FreeCapacity]
     names: frozenset[str]
-    """The candidates."""
+    """Names of the candidate clusters."""
     max_clusters: int
     taken: dict[str, Resources] = field(default_factory=dict)
 
     def headroom(self, room: FreeCapacity) -> Resources:
-        """Return what is left of *room*."""
+        """Return the remaining capacity of *room*."""
         return subtract(room.headroom, self.taken.get(room.name, {}))
 
     def take(self, name: str, amounts: Resources) -> None:
-        """Book *amounts* on the cluster *name*."""
+        """Use *amounts* on the cluster *name*."""
         self.taken[name] = add(self.taken.get(name, {}), amounts)
 
 
 @dataclass(frozen=True, slots=True)
 class _UnitRequests:
-    """What one unit of a template asks for, and what exists once beside it."""
+    """Requests of one unit of a template, and of the pods that exist once."""
 
     unit: Resources
     is_single_instance: Resources
     pods: tuple[Resources, ...]
     tasks: tuple[tuple[Resources, int, int], ...]
-    """By task: what a pod asks for, and how many pods there are in a unit, and once."""
+    """By task: requests of a pod, number of pods in a unit, and number of pods that exist once."""
 
     def pod_sets(self, count: int, *, is_leader: bool) -> list[PodSet]:
-        """Return the pods of *count* units, beside those that exist once where it is *hosting* them."""
+        """Return the pods of *count* units, with those that exist once if it is the leader."""
         counted = [(request, each * count + (once if is_leader else 0)) for request, each, once in self.tasks]
         return [PodSet(tuple(sorted(request.items())), pods, pods) for request, pods in counted]
 
@@ -78,7 +78,7 @@ def _unit_requests(template: JobSpec) -> _UnitRequests:
 
 
 def place_parts(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracker) -> list[PartShare] | PendingReason:
-    """Return the parts of *job* by the room there is, and book them; or why there is no way."""
+    """Return the parts of *job* by free capacity, and record their usage; or why there is no solution."""
     template = resize_template(job)
     need, stretches = _unit_requests(template), equal_units(template)
     size = template.pods // stretches
@@ -99,10 +99,9 @@ def place_parts(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracke
 
 
 def cluster_subsets(hyperjob: HyperJob, tracker: CapacityTracker) -> Iterator[CapacityTracker]:
-    """Yield empty books of as many clusters as all parts together may be on, the largest ones first.
+    """Yield empty trackers of as many clusters as all parts may use together, the largest clusters first.
 
-    For several jobs that share their clusters: where the first of them has gone
-    may leave the next no way.
+    For several jobs that share their clusters: the placement of the first may leave no solution for the next.
     """
     whole = total(map(_job_requests, hyperjob.spec.replicated_jobs))
     by_size = sorted(tracker.free, key=lambda room: (-_fitting_fraction(whole, room), room.name))
@@ -116,7 +115,7 @@ def _job_requests(job: ReplicatedJob) -> Resources:
 
 
 def _fitting_fraction(whole: Resources, room: FreeCapacity) -> Fraction:
-    """Return how much of *whole* a cluster holds, by the resource it has least of."""
+    """Return the fraction of *whole* that fits on a cluster, by its scarcest resource."""
     shares = (Fraction(room.headroom.get(name, 0), each) for name, each in whole.items() if each > 0)
     return min(shares, default=Fraction())
 
@@ -129,7 +128,7 @@ def _pack(
     preferred: Sequence[str],
     tracker: CapacityTracker,
 ) -> Shares | None:
-    """Pack onto the clusters in use where that is possible, else onto as many more as `maxDomains` allows."""
+    """Pack onto the clusters in use if possible, otherwise onto as many more as `maxDomains` allows."""
     if policy.effective_strategy == "ByResources" and preferred:
         bins = [each for each in bins if each.name in preferred]
     way = fill_in_order if policy.effective_strategy == "ByResources" else pack
@@ -154,7 +153,7 @@ def _cluster_bin(room: FreeCapacity, need: _UnitRequests, tracker: CapacityTrack
 
 
 def _limit_by_nodes(most: int, room: FreeCapacity, need: _UnitRequests, *, is_leader: bool = False) -> int:
-    """Return how many of at most *most* units have a place on the cluster's nodes, as far as these are described."""
+    """Return how many of at most *most* units fit on the cluster's nodes, as far as these are known."""
     nodes = room.cluster_state.cluster.nodes if room.cluster_state.cluster else ()
     if most < 0 or not nodes or can_hold_gang(need.pod_sets(most, is_leader=is_leader), nodes):
         return most
@@ -176,7 +175,7 @@ def _count_fitting(unit: Resources, headroom: Resources) -> int:
 def _explain_shortage(
     need: _UnitRequests, bins: Sequence[ClusterBin], stretches: int, *, tracker: CapacityTracker
 ) -> PendingReason:
-    """Return why there is no way, by the resource that is shortest."""
+    """Return why there is no solution, by the scarcest resource."""
     if not tracker.names:
         message = "its placement and the clusters exclude each other, or none takes new workloads"
         return PendingReason(Reason.NO_MATCHING_CLUSTER, message)
@@ -198,5 +197,6 @@ def _explain_shortage(
         else ""
     )
     return PendingReason(
-        Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have room, but not in parts that fit{most}"
+        Reason.INSUFFICIENT_CAPACITY,
+        f"its candidate clusters have enough capacity together, but not in parts that fit{most}",
     )

@@ -1,7 +1,7 @@
-"""The objects that a part becomes: a PropagationPolicy, and the Volcano Job that it propagates to one cluster.
+"""Builds the objects of a part: a PropagationPolicy, and the Volcano Job that it propagates to one cluster.
 
-Pure. The manifests hold what we own of these objects and nothing else; they
-are applied on the server's side. Names and labels are upstream's.
+Pure. The manifests contain only the fields that the controller owns; they are written by server-side apply. Names and
+labels are upstream's.
 """
 
 import hashlib
@@ -34,28 +34,28 @@ Manifest = dict[str, Any]
 
 _ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
 _EXCLUDED_ANNOTATIONS = ("kubectl.kubernetes.io/", "karmada.io/")
-#: What Volcano lets a Job change; all else needs a new Job.
+#: Fields of a Job that Volcano allows to change; any other change needs a new Job.
 _MUTABLE = frozenset({"replicas", "minAvailable", "priorityClassName"})
 
 
 @dataclass(frozen=True, slots=True)
 class PartObjects:
-    """One part as objects."""
+    """The objects of one part."""
 
     part: PartStatus
     policy: Manifest
     job: Manifest
     template: str
-    """The digest of what the Job cannot change once it runs."""
+    """Hash of the fields that the Job cannot change once it runs."""
 
     @property
     def name(self) -> str:
-        """Return the name of both objects."""
+        """Name of both objects."""
         return self.part.name
 
 
 def build_parts(hyperjob: HyperJob, parts: tuple[PartStatus, ...], besides: Collection[str] = ()) -> list[PartObjects]:
-    """Return the objects of all *parts*, in their order, but for those that *besides* names."""
+    """Build the objects of all *parts*, in their order, except those that *besides* names."""
     jobs = {job.name: (job, resize_template(job)) for job in hyperjob.spec.replicated_jobs}
     group = _group_annotation(hyperjob, parts)
     made = []
@@ -82,12 +82,12 @@ def minimum_parts(hyperjob: HyperJob, count: int) -> int:
 
 
 def spec_hash(manifest: object) -> str:
-    """Return what tells one manifest from another."""
+    """Return a short hash of a manifest."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> CachedHyperJob:
-    """Return what admission goes by: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
+    """Return what admission needs: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
     return CachedHyperJob(
         namespace=hyperjob.metadata.namespace,
         since=to_milliseconds(hyperjob.metadata.creation_timestamp) or 0,
@@ -98,14 +98,14 @@ def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> Cached
 
 
 def cached_hyperjob_of(seen: ObservedHyperJob) -> CachedHyperJob | None:
-    """Return what a HyperJob says of its parts, ``None`` while it has none or cannot be read."""
+    """Return the parts of an observed HyperJob, ``None`` while it has none or cannot be read."""
     if seen.hyperjob is None or seen.status.split is None or not seen.status.split.parts:
         return None
     return cached_hyperjob(seen.hyperjob, seen.status.split.parts)
 
 
 def _group_annotation(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
-    """Return what a Job says of its HyperJob, so that a part that was made for an earlier split is known for it."""
+    """Return the HyperJob and split of a Job, so that a part of an earlier split is recognised."""
     return _to_json({"uid": hyperjob.metadata.uid, "split": _split_id(parts)})
 
 
@@ -115,17 +115,17 @@ def _split_id(parts: tuple[PartStatus, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _PartContext:
-    """What of a template a part is."""
+    """A part with the template from which it is built."""
 
     template: JobSpec
     part: PartStatus
     before: tuple[int, ...]
-    """The pods of each task in the parts before it."""
+    """Number of pods of each task in the parts before it."""
     master: str
 
 
 def _leader_host_name(hyperjob: HyperJob, job: ReplicatedJob, template: JobSpec) -> str:
-    """Return the name of the leading pod, as Volcano's svc plugin makes it known."""
+    """Return the host name of the leader pod, as Volcano's svc plugin publishes it."""
     leaders = template.leader_tasks
     leader = next((task.name for task in template.tasks if task.name in leaders), "")
     first = hyperjob.part_name(job, 0)
@@ -158,7 +158,7 @@ def _tasks(hyperjob: str, piece: _PartContext) -> Iterator[Task]:
 
 
 def _without_missing_dependencies(task: Task, present: set[str]) -> Task:
-    """Return *task* without waiting for tasks that this part does not have."""
+    """Return *task* without dependencies on tasks that this part does not have."""
     names = task.depends_on.name if task.depends_on else None
     if not names or present.issuperset(names):
         return task
@@ -236,7 +236,7 @@ def _metadata(hyperjob: HyperJob, part: PartStatus) -> Manifest:
 
 
 def _with_revision(manifest: Manifest, part: PartStatus, *, template: str = "") -> Manifest:
-    """Return *manifest* with the mark by which a later change of it is noticed."""
+    """Return *manifest* with the applied revision, by which later changes are detected."""
     revision = {"index": part.index, "attempt": part.attempt, "template": template, "digest": spec_hash(manifest)}
     metadata = manifest["metadata"]
     annotations = {**metadata.get("annotations", {}), PART_ANNOTATION: _to_json(revision)}
@@ -244,7 +244,7 @@ def _with_revision(manifest: Manifest, part: PartStatus, *, template: str = "") 
 
 
 def _immutable_fields(value: Any) -> Any:
-    """Return what a Volcano Job cannot change once it is made."""
+    """Return the fields that a Volcano Job cannot change after its creation."""
     if isinstance(value, dict):
         return {key: _immutable_fields(each) for key, each in value.items() if key not in _MUTABLE}
     return [_immutable_fields(each) for each in value] if isinstance(value, list) else value

@@ -1,8 +1,7 @@
-"""The HyperJob stage of the controller: watches, and reconciles what has changed; idle where there are no HyperJobs.
+"""HyperJob controller: watches HyperJobs and their objects, and reconciles what changed.
 
-It decides nothing: one HyperJob at a time goes to the reconciler, again with a
-growing pause where a write was refused. Where the definitions are not
-installed it looks for them now and then.
+One HyperJob at a time is passed to the reconciler, and requeued with backoff if a write is rejected. If the CRDs are
+not installed, discovery is retried periodically.
 """
 
 import asyncio
@@ -37,46 +36,46 @@ from controller.hyperjob.reconciler import Reconciler
 from controller.hyperjob.split import CapacitySnapshot
 from controller.kube import Api, ApiError, Conflict, NotFound
 
-#: News of bindings and clusters come by the hundred; HyperJobs that may depend on them are looked at so often.
+#: Minimum interval of a resync: bindings and clusters change in bursts of hundreds.
 _RESYNC_SECONDS = 0.5
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 def _ignore(_: str, __: CachedHyperJob | None) -> None:
-    """Keep it to ourselves."""
+    """Ignore a HyperJob; the default callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the stage asks of the rest of the controller."""
+    """What the controller needs from the rest of the process."""
 
     may_write: Callable[[], bool]
     capacity: Callable[[], CapacitySnapshot | None]
-    """What the clusters can hold; ``None`` while that is not known yet."""
+    """Capacity of the clusters; ``None`` before the first cycle."""
     binding: Callable[[ObjectKey], CachedBinding | None]
     pending_reason: Callable[[WorkloadUid], PendingReason | None]
-    """Why a binding waits."""
+    """Why a binding is pending."""
     hyperjob_changed: Callable[[str, CachedHyperJob | None], None] = _ignore
-    """Hears what a HyperJob, by its uid, says of its parts; ``None`` where it says nothing any more."""
+    """Called with the UID and the parts of a changed HyperJob; ``None`` if it has no parts any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """A HyperJob that is to be looked at."""
+    """A HyperJob to reconcile."""
 
     resource: Resource
     key: ObjectKey
 
 
 class HyperJobController:
-    """Watches HyperJobs and their objects and keeps them in step."""
+    """Watches HyperJobs and their objects, and reconciles them."""
 
     def __init__(
         self, api: Api, dependencies: Dependencies, *, watch_options: WatchOptions, clock: Clock = wall_clock
     ) -> None:
         self.discovery_interval_seconds = 30.0
-        """How often definitions are looked for that are not installed."""
+        """Interval at which missing CRDs are looked up again."""
         self._api = api
         self._dependencies = dependencies
         self._watch_options = watch_options
@@ -85,9 +84,9 @@ class HyperJobController:
         self._jobs = Collection(decode_part_job, self._child_changed)
         self._policies = Collection(decode_part_policy, self._child_changed)
         self._known: dict[str, WorkItem] = {}
-        """HyperJobs by uid."""
+        """HyperJobs by UID."""
         self._children: dict[str, dict[tuple[str, str], ObservedChild]] = {}
-        """Objects by the uid of their owner, then by kind and name."""
+        """Objects by the UID of their owner, then by kind and name."""
         self._queue: dict[WorkItem, None] = {}
         self._requeue_at: dict[WorkItem, int] = {}
         self._backoffs: dict[WorkItem, Backoff] = {}
@@ -104,29 +103,29 @@ class HyperJobController:
                 await self._until_synced()
                 await self._process_queue()
                 await self._wait()
-        raise AssertionError("a stage runs until it is cancelled")
+        raise AssertionError("the controller runs until it is cancelled")
 
     def wake(self) -> None:
-        """Note that bindings, clusters or queues have changed."""
+        """Requeue all unfinished HyperJobs: bindings, clusters or queues have changed."""
         self._must_resync = True
         self._wake.set()
 
-    # -- what the reconciler asks ------------------------------------------
+    # -- observed objects, for the reconciler ----------------------------------
 
     def hyperjob(self, resource: Resource, key: ObjectKey) -> ObservedHyperJob | None:
         """Return a HyperJob."""
         return self._hyperjobs[resource].get(key)
 
     def jobs(self, uid: str) -> Mapping[str, ObservedChild]:
-        """Return the Jobs that the HyperJob *uid* has made, by name."""
+        """Return the Jobs of the HyperJob *uid*, by name."""
         return self._children_of(uid, JOBS)
 
     def policies(self, uid: str) -> Mapping[str, ObservedChild]:
-        """Return the PropagationPolicies that the HyperJob *uid* has made, by name."""
+        """Return the PropagationPolicies of the HyperJob *uid*, by name."""
         return self._children_of(uid, PROPAGATION_POLICIES)
 
     def placement(self, namespace: str, job: str) -> PartPlacement | None:
-        """Return where a Job's binding is, ``None`` while there is none."""
+        """Return the placement of a Job's binding, ``None`` if it has none."""
         binding = self._dependencies.binding(ObjectKey(namespace, f"{job}-job"))
         if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
             return None
@@ -135,7 +134,7 @@ class HyperJobController:
         return PartPlacement(tuple(target.name for target in binding.targets))
 
     def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
-        """Take an object as the API server has just told it; one that is not of a HyperJob is not kept."""
+        """Add an object that the API server has just returned; objects of no HyperJob are not cached."""
         if resource in self._hyperjobs:
             self._hyperjobs[resource].upsert(decode_hyperjob(raw, resource))
             return None
@@ -152,7 +151,7 @@ class HyperJobController:
     def _prospects(self) -> CapacitySnapshot:
         return self._dependencies.capacity() or CapacitySnapshot()
 
-    # -- what the informers tell --------------------------------------------
+    # -- event handlers of the informers ---------------------------------------
 
     def _new_collection(self, resource: Resource) -> Collection[ObservedHyperJob]:
         return Collection(partial(decode_hyperjob, resource=resource), partial(self._hyperjob_changed, resource))
@@ -187,10 +186,10 @@ class HyperJobController:
         self._queue[item] = None
         self._wake.set()
 
-    # -- watching -----------------------------------------------------------
+    # -- discovery -----------------------------------------------------------
 
     async def _discover(self, group: asyncio.TaskGroup) -> None:
-        """Watch each spelling from when it is served; Jobs and policies as soon as one is."""
+        """Watch each API group once it is served; Jobs and policies once the first one is."""
         missing = list(HYPERJOB_RESOURCES)
         while missing:
             served = [resource for resource in missing if await self._is_served(resource)]
@@ -213,7 +212,7 @@ class HyperJobController:
         )
         self._informers[resource] = informer
         group.create_task(informer.run())
-        log.info("hyperjob stage watches", resource=resource.plural, group=resource.group)
+        log.info("watch started", resource=resource.plural, group=resource.group)
 
     async def _is_served(self, resource: Resource) -> bool:
         try:
@@ -229,16 +228,16 @@ class HyperJobController:
         for informer in tuple(self._informers.values()):
             await informer.synced.wait()
 
-    # -- working ------------------------------------------------------------
+    # -- work queue ----------------------------------------------------------
 
     @property
     def _can_work(self) -> bool:
-        """Say whether it is known what the clusters can hold, and we are those who write."""
+        """Whether the clusters' capacity is known and this process is the leader."""
         about = self._dependencies
         return bool(self._informers) and about.may_write() and about.capacity() is not None
 
     async def _process_queue(self) -> None:
-        """Reconcile all that is due, once."""
+        """Reconcile all due items once."""
         self._wake.clear()
         if not self._can_work:
             return
@@ -255,7 +254,7 @@ class HyperJobController:
         return due + [item for item, at in self._requeue_at.items() if at <= now and item not in self._queue]
 
     def _requeue_unfinished(self) -> None:
-        """Look again at everyone who is not finished, because what his parts depend on has changed."""
+        """Queue all unfinished HyperJobs, because objects that they depend on have changed."""
         if not self._must_resync:
             return
         self._must_resync = False
@@ -272,13 +271,13 @@ class HyperJobController:
         try:
             again_at = await self._reconciler.reconcile(item.resource, item.key)
         except (Conflict, NotFound) as error:
-            log.info("hyperjob looked at again", name=item.key.name, reason=str(error))
+            log.info("hyperjob requeued", name=item.key.name, reason=str(error))
             self._requeue_with_backoff(item)
         except ApiError as error:
             log.warning("hyperjob not reconciled", namespace=item.key.namespace, name=item.key.name, error=str(error))
             self._requeue_with_backoff(item)
         except Exception:
-            # The one outer guard: a single HyperJob must end neither the others nor admission.
+            # The one outer guard: an error of one HyperJob must not stop the others or the admission.
             log.exception("hyperjob failed", namespace=item.key.namespace, name=item.key.name)
             self._requeue_with_backoff(item)
         else:
@@ -291,7 +290,7 @@ class HyperJobController:
         self._requeue_at[item] = self._clock() + int(backoff.next_delay() * 1000)
 
     async def _wait(self) -> None:
-        """Wait for news or for what is due later."""
+        """Wait for a change, or until the next item is due."""
         began = time.monotonic()
         first = min(self._requeue_at.values(), default=None)
         rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)

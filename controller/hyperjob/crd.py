@@ -1,7 +1,7 @@
-"""The definitions of both spellings of a HyperJob, made from the project's own models.
+"""Generates the CRDs of both HyperJob API groups from the models.
 
-JSON Schema as pydantic writes it becomes the structural schema that Kubernetes
-asks for. Nothing is read or written here.
+The JSON Schema that pydantic generates is converted to the structural schema that Kubernetes requires. No file is read
+or written.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 MODELS: Mapping[Resource, type[BaseModel]] = {HYPERJOBS: HyperJobSpec, BATCH_HYPERJOBS: BatchHyperJobSpec}
 
-#: Short names belong to one kind of a server only, so upstream's spelling has them.
+#: A server allows a short name for one kind only, so upstream's API group has them.
 _SHORT_NAMES: Mapping[Resource, list[str]] = {HYPERJOBS: ["hyperjob", "hj"]}
 
 _COLUMNS = (
@@ -43,7 +43,7 @@ _OPEN_OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields"
 
 
 def crd_files() -> dict[str, str]:
-    """Return the CustomResourceDefinitions as YAML, by the names of their files."""
+    """Return the CustomResourceDefinitions as YAML, by file name."""
     return {
         f"{resource.group}_{resource.plural}.yaml": yaml.safe_dump(build_crd(resource), sort_keys=False, width=120)
         for resource in MODELS
@@ -51,7 +51,7 @@ def crd_files() -> dict[str, str]:
 
 
 def build_crd(resource: Resource) -> Schema:
-    """Return the CustomResourceDefinition of one spelling."""
+    """Return the CustomResourceDefinition of one API group."""
     names: Schema = {
         "kind": resource.kind,
         "listKind": f"{resource.kind}List",
@@ -88,7 +88,7 @@ def _version(resource: Resource) -> Schema:
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """Return the schema of *model* as Kubernetes takes it: nothing referred to, one type for each value."""
+    """Return the structural schema of *model*: references resolved, one type for each value."""
     schema = model.model_json_schema(by_alias=True)
     return _to_structural(schema, schema.get("$defs", {}))
 
@@ -113,7 +113,7 @@ def _to_structural(schema: Schema, known: Mapping[str, Schema]) -> Schema:
 
 
 def _resolve(schema: Schema, known: Mapping[str, Schema]) -> Schema:
-    """Return *schema* with what it refers to, and without the null that stands for an absent field."""
+    """Return *schema* with its reference resolved, and without the null of an optional field."""
     others = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
     if others:
         (only,) = others

@@ -1,8 +1,7 @@
-"""What is to be written so that the objects of a HyperJob are what they should be, in the order of the writes.
+"""Compares the objects of a HyperJob with their desired state, and returns the writes in order.
 
-Pure. Deletions come first, then for each part its policy and then its Job:
-without the policy another one might claim the Job. After a crash between any
-two writes the same comparison yields those that are left.
+Pure. Deletions come first, then for each part its policy and then its Job: without the policy, another policy might
+match the Job. After a crash between two writes, the same comparison returns the remaining ones.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,17 +15,17 @@ from controller.hyperjob.part import TERMINAL
 from controller.hyperjob.state import HyperJobState
 
 ObjectsByName = Mapping[str, ObservedChild]
-"""Objects of one kind that a HyperJob has made, by name."""
+"""Objects of one kind that belong to a HyperJob, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChanges:
-    """Writes in their order: all of *remove*, then all of *apply*."""
+    """Writes in order: all of *remove*, then all of *apply*."""
 
     remove: tuple[ObservedChild, ...] = ()
     apply: tuple[Manifest, ...] = ()
     up_to_date: frozenset[str] = frozenset()
-    """The parts whose objects are as they should be."""
+    """The parts whose objects have their desired state."""
 
 
 def diff_objects(
@@ -37,9 +36,9 @@ def diff_objects(
     *,
     up_to_date: Collection[str] = frozenset(),
 ) -> ObjectChanges:
-    """Return the writes for *hyperjob*; none once all is as it should be.
+    """Return the writes for *hyperjob*, empty once all objects have their desired state.
 
-    Of parts that were found *in_step*, and of which nothing has changed since, nothing is worked out again.
+    Parts that were *up_to_date* and have not changed since are not compared again.
     """
     if not state.is_valid:
         return ObjectChanges()
@@ -65,13 +64,13 @@ def diff_objects(
 
 
 def _desired(hyperjob: HyperJob, state: HyperJobState, up_to_date: Collection[str]) -> dict[str, PartObjects]:
-    """Return the parts that are not over, but for those *in_step*; those that are over need no objects any more."""
+    """Return the objects of unfinished parts, except those *up_to_date*; finished parts need no objects."""
     over = {part.name for part in state.parts if part.phase in TERMINAL}
     return {child.name: child for child in build_parts(hyperjob, state.parts, over.union(up_to_date))}
 
 
 def _retained(hyperjob: HyperJob, state: HyperJobState) -> Mapping[str, PartStatus]:
-    """Return the parts that are over and whose objects stay for those who want to look."""
+    """Return the finished parts whose objects stay, so that users can inspect them."""
     if state.phase in FINISHED and hyperjob.spec.cleanup_policy == "All":
         return {}
     return {part.name: part for part in state.parts if part.phase in TERMINAL}
@@ -84,7 +83,7 @@ def _is_current(job: ObservedChild, child: PartObjects | None, kept: Mapping[str
         return job.key.name in kept
     if job.revision.attempt != child.part.attempt:
         return False
-    # Volcano refuses other changes than of its size, in the control plane as in the members.
+    # Volcano rejects all changes except of the size, both in the control plane and in the member clusters.
     return job.revision.template in {"", child.template}
 
 

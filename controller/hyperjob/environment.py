@@ -1,9 +1,8 @@
-"""What the pods of a part are told, so that parts find each other: environment, and the plugins that make it work.
+"""Sets the environment and plugins by which the pods of all parts find each other.
 
-A pod's rank among all pods of the HyperJob is ``HYPERJOB_RANK_OFFSET`` +
-``VC_TASK_INDEX`` of Volcano's env plugin. A plugin that looks for a leading task
-(pytorch, mpi) stays with the part that has it; the other parts get what its
-pods need of Volcano besides, and find the leader at ``HYPERJOB_MASTER``.
+A pod's rank among all pods of the HyperJob is ``HYPERJOB_RANK_OFFSET`` + ``VC_TASK_INDEX`` of Volcano's env plugin. A
+plugin that needs a leader task (pytorch, mpi) is set only on the part with the leader; the other parts get the plugins
+that it implies, and the address of the leader in ``HYPERJOB_MASTER``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,14 +11,14 @@ from typing import Any
 from controller.api.hyperjobstatus import PartStatus
 from controller.api.volcanojobs import LEADER_TASKS, Container, JobSpec, Task
 
-#: What every part needs: its index in the environment, and names for its pods.
+#: Plugins that every part needs: task indices in the environment, and host names of pods.
 _REQUIRED_PLUGINS = ("env", "svc")
-#: What a leader's plugin brings along, for parts that do without the plugin.
+#: Plugins that a leader's plugin implies, for parts without the plugin.
 _REPLACEMENT_PLUGINS: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch": ()}
 
 
 def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterable[str]) -> dict[str, list[str]]:
-    """Return the plugins of a part that has the tasks *present*; *shared* are those of the whole HyperJob."""
+    """Return the plugins of a part with the tasks *present*; *shared* are those of the HyperJob."""
     wanted = {**shared, **template.plugins}
     lacks_leader = bool(template.leader_tasks) and template.leader_tasks.isdisjoint(present)
     for plugin in LEADER_TASKS if lacks_leader else ():
@@ -29,7 +28,7 @@ def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterabl
 
 
 def variables(hyperjob: str, part: PartStatus, *, before: int, master: str) -> dict[str, str]:
-    """Return the environment of the pods of one task; *before* counts the pods of the tasks before it in the part."""
+    """Return the environment of the pods of one task; *before* is the number of pods in earlier tasks of the part."""
     variables = {
         "HYPERJOB_NAME": hyperjob,
         "HYPERJOB_PART": str(part.index),
@@ -41,7 +40,7 @@ def variables(hyperjob: str, part: PartStatus, *, before: int, master: str) -> d
 
 
 def with_environment(task: Task, variables: Mapping[str, str]) -> Task:
-    """Return *task* with *told* in the environment of all its containers; what the user has set prevails."""
+    """Return *task* with *variables* in the environment of all its containers; variables set by the user stay."""
     spec = task.template.spec
     changes = {"containers": tuple(_add_variables(each, variables) for each in spec.containers)}
     if spec.init_containers:
@@ -52,7 +51,7 @@ def with_environment(task: Task, variables: Mapping[str, str]) -> Task:
 
 def _add_variables(container: Container, variables: Mapping[str, str]) -> Container:
     known = {variable.get("name") for variable in container.env}
-    # First, so that the user's own variables may refer to them.
+    # They come first, so that the user's variables can refer to them.
     ours: list[dict[str, Any]] = [
         {"name": name, "value": value} for name, value in variables.items() if name not in known
     ]

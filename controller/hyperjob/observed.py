@@ -1,6 +1,6 @@
-"""What is seen of HyperJobs and of the objects made for them, decoded once and kept; there are few of them.
+"""Decodes the observed HyperJobs and their objects; there are few of them, so they are cached decoded.
 
-Whose an object is says its controlling owner's uid, never its labels or its name.
+The UID of the controlling owner decides to which HyperJob an object belongs, never labels or names.
 """
 
 from array import array
@@ -21,7 +21,7 @@ POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unkno
 
 @dataclass(frozen=True, slots=True)
 class ObservedHyperJob:
-    """A HyperJob as it was at one resourceVersion; *flaw* says why it could not be read."""
+    """A HyperJob at one resourceVersion; *decode_error* says why it could not be read."""
 
     uid: str
     resource_version: int
@@ -36,7 +36,7 @@ class ObservedHyperJob:
 
 @dataclass(frozen=True, slots=True)
 class AppliedRevision:
-    """What we wrote on an object when we made it, or changed it last."""
+    """The revision that the controller applied last, from the object's annotation."""
 
     attempt: int = 0
     template: str = ""
@@ -45,46 +45,46 @@ class AppliedRevision:
 
 @dataclass(frozen=True, slots=True)
 class ObservedChild:
-    """A Job or a PropagationPolicy as it was at one resourceVersion."""
+    """A Job or a PropagationPolicy at one resourceVersion."""
 
     resource: Resource
     uid: str
     resource_version: int
     key: ObjectKey
     owner: str
-    """The uid of its controlling owner; empty where it has none."""
+    """UID of its controlling owner; empty if it has none."""
     hyperjob: str
-    """The name in its label; a hint only."""
+    """The HyperJob's name in its label; only a hint."""
     revision: AppliedRevision
     deleting: bool
     fields: "array[int]"
-    """Hashes of all its fields but the status (`field_hashes`); none where nothing controls it or it has no mark."""
+    """Hashes of all fields except the status (`field_hashes`); empty without controlling owner or revision."""
     state: Mapping[str, Any]
     """``status.state`` of a Job."""
     counts: Mapping[str, int]
-    """Pods by state, as a Job's status tells."""
+    """Number of pods by state, from a Job's status."""
 
     @property
     def phase(self) -> str:
-        """Return the phase of a Job; empty where it has told none."""
+        """Phase of a Job; empty if it has none."""
         found = self.state.get("phase")
         return found if isinstance(found, str) else ""
 
     def is_owned_by(self, uid: str) -> bool:
-        """Say whether the HyperJob *uid* has made it."""
+        """Whether the HyperJob *uid* controls it."""
         return self.owner == uid
 
 
 @dataclass(frozen=True, slots=True)
 class PartPlacement:
-    """Where the binding of a part is; without clusters it waits, and *trouble* says why."""
+    """Clusters of a part's binding; without clusters it is pending, with its reason."""
 
     clusters: tuple[str, ...] = ()
     pending_reason: PendingReason | None = None
 
 
 def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
-    """Return what *raw* says; lists leave out what kind their items are."""
+    """Decode a HyperJob; lists omit the kind, so it comes from *resource*."""
     document = {**msgspec.json.decode(raw), "apiVersion": resource.api_version}
     metadata = document["metadata"]
     hyperjob, status, flaw = None, HyperJobStatus(), ""
@@ -107,12 +107,12 @@ def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
 
 
 def decode_part_job(raw: bytes) -> ObservedChild:
-    """Return what is seen of a Volcano Job."""
+    """Decode a Volcano Job of a part."""
     return _decode_child(raw, JOBS)
 
 
 def decode_part_policy(raw: bytes) -> ObservedChild:
-    """Return what is seen of a PropagationPolicy."""
+    """Decode a PropagationPolicy of a part."""
     return _decode_child(raw, PROPAGATION_POLICIES)
 
 
@@ -132,7 +132,7 @@ def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
         hyperjob=metadata.get("labels", {}).get(HYPERJOB_NAME_LABEL, ""),
         revision=revision,
         deleting="deletionTimestamp" in metadata,
-        # Any tenant may label a large Job. Without an owner or a mark it is never compared, or always applied.
+        # Tenants may label large Jobs. An object without owner is never compared, one without revision always applied.
         fields=field_hashes(document) if owner and revision.digest else array("q"),
         state=_mapping(status.get("state")),
         counts={name: int(status[name]) for name in POD_STATES if isinstance(status.get(name), int | float)},
@@ -144,7 +144,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _decode_revision(text: str) -> AppliedRevision:
-    """Return the mark; one that somebody has spoilt is none, so that the object is applied anew."""
+    """Decode the revision; an invalid one is empty, so that the object is applied again."""
     try:
         return msgspec.json.decode(text, type=AppliedRevision)
     except msgspec.MsgspecError:
@@ -152,16 +152,16 @@ def _decode_revision(text: str) -> AppliedRevision:
 
 
 def metadata_of(sighting: ObservedHyperJob) -> Metadata:
-    """Return who a HyperJob is that could not be read."""
+    """Return the metadata of a HyperJob that could not be read."""
     return Metadata(
         name=sighting.key.name, namespace=sighting.key.namespace, uid=sighting.uid, generation=sighting.generation
     )
 
 
 def field_hashes(document: Mapping[str, Any]) -> "array[int]":
-    """Return a hash of each field's path and value, and of each list's length: 8 bytes in place of each value.
+    """Return a hash of each field's path and value, and of each list's length: 8 bytes instead of each value.
 
-    Hashes differ from process to process, so that nobody can choose values of equal hashes.
+    The hashes are salted per process, so that nobody can construct values with equal hashes.
     """
     hashes: array[int] = array("q")
     rest: list[tuple[int, Any]] = [(0, document)]
@@ -174,12 +174,12 @@ def field_hashes(document: Mapping[str, Any]) -> "array[int]":
             hashes.append(hash((path, "list", len(value))))
             rest += [(hash((path, place)), each) for place, each in enumerate(value)]
         else:
-            # The API server returns 1.0 as 1. The text, because -1 and -2 have the same hash.
+            # The API server returns 1.0 as 1. The text is hashed, because -1 and -2 have the same hash.
             whole = isinstance(value, float) and value.is_integer()
             hashes.append(hash((path, repr(int(value) if whole else value))))
     return hashes
 
 
 def has_all_fields(seen: ObservedChild, wanted: Mapping[str, Any]) -> bool:
-    """Say whether *seen* has all fields that are *wanted*; fields that the server or others added do not matter."""
+    """Whether *seen* has all *wanted* fields; additional fields from the server or others are ignored."""
     return set(seen.fields).issuperset(field_hashes(wanted))

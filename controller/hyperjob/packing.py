@@ -1,8 +1,7 @@
-"""Onto which clusters a number of equal units goes, with as few parts as possible; knows nothing but numbers.
+"""Packs a number of equal units onto clusters with as few parts as possible; independent of Kubernetes objects.
 
-One cluster, the host, also takes what must exist once. Of the ways with the
-fewest parts the preferred clusters are served first, in their order; among the
-others the largest go first, and the last part goes where least is left over.
+One cluster, the leader, also takes the pods that must exist once. Among the packings with the fewest parts, preferred
+clusters come first, in their order, then the largest ones, and the last part goes where the least capacity remains.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,31 +11,31 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class ClusterBin:
-    """What one cluster can hold, in units."""
+    """Capacity of one cluster, in units."""
 
     name: str
     capacity: int
     leader_capacity: int
-    """The same beside what must exist once; negative where that does not fit."""
+    """Capacity besides the pods that must exist once; negative where these do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackingRequest:
-    """What is to be packed."""
+    """The units to pack and their limits."""
 
     units: int
     max_parts: int
-    """The greatest number of parts."""
+    """Maximum number of parts."""
     min_units: int = 1
-    """The fewest units of a part."""
+    """Minimum number of units of a part."""
 
 
 Shares = tuple[tuple[str, int], ...]
-"""The units of each cluster; the host first."""
+"""Units of each cluster; the leader first."""
 
 
 def pack(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
-    """Return the way with the fewest parts, or ``None`` where there is none."""
+    """Return the packing with the fewest parts, ``None`` if there is none."""
     order = usable_bins(bins, load, preferred)
     liked = [each.name for each in order if each.name in preferred]
     for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
@@ -48,7 +47,7 @@ def pack(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[s
 
 
 def fill_in_order(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
-    """Return the way that fills one cluster after the other, or ``None`` where there is none."""
+    """Return the packing that fills one cluster after the other, ``None`` if there is none."""
     order = usable_bins(bins, load, preferred)
     for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
         chosen = order[:parts]
@@ -59,7 +58,7 @@ def fill_in_order(bins: Sequence[ClusterBin], load: PackingRequest, preferred: S
 
 
 def usable_bins(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str]) -> list[ClusterBin]:
-    """Return the bins that can hold a part: the preferred ones in their order, then by size and name."""
+    """Return the bins that can hold a part: preferred ones in their order, then by size and name."""
     place = {name: number for number, name in enumerate(preferred)}
     usable = (each for each in bins if each.capacity >= load.min_units)
     return sorted(
@@ -68,7 +67,7 @@ def usable_bins(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Seq
 
 
 def _min_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
-    """Return how many parts it takes where nothing has to exist once."""
+    """Return the minimum number of parts, ignoring pods that must exist once."""
     sums = accumulate(sorted((each.capacity for each in order), reverse=True))
     return next((parts for parts, held in enumerate(sums, start=1) if held >= load.units), len(order) + 1)
 
@@ -84,7 +83,7 @@ def _capacity(chosen: Sequence[ClusterBin], host: ClusterBin) -> int:
 def _choose(
     order: Sequence[ClusterBin], host: ClusterBin, *, load: PackingRequest, parts: int, liked: Sequence[str]
 ) -> list[ClusterBin] | None:
-    """Return the bins beside which *host* makes *parts* parts that hold everything, in the order of preference."""
+    """Return *parts* bins including *host* that hold all units, in the order of preference, ``None`` if impossible."""
     if host.leader_capacity < load.min_units:
         return None
     others = [each for each in order if each is not host]
@@ -101,7 +100,7 @@ def _choose(
 
 
 def _choose_next(others: Sequence[ClusterBin], need: int, *, left: int, liked: Sequence[str]) -> ClusterBin | None:
-    """Return the first bin that leaves a way for the *left* - 1 after it; the last is chosen to leave least over."""
+    """Return the first bin that leaves a solution for the *left* - 1 after it; the last bin wastes least."""
     by_size = sorted(others, key=lambda each: -each.capacity)
     able = [each for each in others if each.capacity + _largest_capacity(by_size, each, left - 1) >= need]
     if not able or left > 1 or able[0].name in liked:
@@ -117,7 +116,7 @@ def _largest_capacity(by_size: Sequence[ClusterBin], but: ClusterBin, count: int
 def _assign(
     order: Sequence[ClusterBin], chosen: Sequence[ClusterBin], host: ClusterBin, load: PackingRequest
 ) -> Shares:
-    """Give each chosen bin its least, then fill them in order."""
+    """Give each chosen bin the minimum, then fill them in order."""
     given = {each.name: load.min_units for each in chosen}
     rest = load.units - load.min_units * len(chosen)
     for each in (each for each in order if each.name in given):

@@ -1,6 +1,6 @@
-"""One part of a HyperJob: how far it is by what is seen of it, and what another attempt of it is.
+"""Phase of one part from its observed objects, and its next attempt.
 
-Pure. A part that is over stays over, whatever is seen of it later.
+Pure. A part in a terminal phase never leaves it, whatever is observed later.
 """
 
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ _WAITING = frozenset({"", "Pending", "Aborted", "Aborting"})
 
 @dataclass(frozen=True, slots=True)
 class ObservedParts:
-    """What is seen of a HyperJob's parts, by name; only what is its own."""
+    """Observed objects of a HyperJob's parts, by name; only objects that it owns."""
 
     jobs: Mapping[str, ObservedChild]
     placement: Mapping[str, PartPlacement]
-    """Where the bindings of the parts are, as far as there are any."""
+    """Placements of the parts' bindings, as far as these exist."""
 
 
 def has_started(part: PartStatus) -> bool:
-    """Say whether a part was let into a cluster."""
+    """Whether a part was admitted."""
     return part.phase != "Pending"
 
 
 def with_observation(part: PartStatus, seen: ObservedParts) -> PartStatus:
-    """Return *part* as far as it is by what is seen; one that is over stays so."""
+    """Return *part* with its observed phase; a terminal phase stays."""
     job = seen.jobs.get(part.name)
     if part.phase in TERMINAL:
         return part
@@ -47,13 +47,13 @@ def _phase(phase: str, placed: PartPlacement | None) -> PartPhase:
     if phase in _FAILURES:
         return "Failed"
     if placed is not None and not placed.clusters:
-        return "Pending"  # an evicted job goes on saying what it last said
+        return "Pending"  # the status of an evicted job does not change any more
     if phase in _WAITING:
         return "Admitted" if placed is not None else "Pending"
     return "Running"
 
 
 def next_attempt(part: PartStatus, **changes: object) -> PartStatus:
-    """Return *part* waiting for a Job of its own; the one that may have been under its name is an earlier one."""
+    """Return *part* pending for a new Job; an existing Job of its name belongs to an earlier attempt."""
     attempt = part.attempt + 1 if has_started(part) else part.attempt
     return part.model_copy(update={"phase": "Pending", "running_on": "", "attempt": attempt, **changes})

@@ -1,11 +1,11 @@
-"""Why a HyperJob, or a part of it, waits."""
+"""Why a HyperJob, or a part of it, is pending."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """Why something waits: the engine's code, and a sentence."""
+    """Code and message of a pending reason."""
 
     reason: str
     message: str

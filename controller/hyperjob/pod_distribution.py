@@ -1,10 +1,8 @@
-"""How a template's pods are shared out: which pods each part gets, and which minimum it keeps.
+"""Distributes the pods of a template over its parts, and their minimums.
 
-The rule for rounding: all pods that are divided stand in one line, in which
-every stretch holds the tasks in proportion; each part takes the next stretch.
-So every task's pods add up, every part has as many as it was to have, and no
-task is off its proportion by a whole pod for each task. Partitions are never
-cut. Roles that must exist once are with the first part.
+All divided pods form one sequence in which every section contains the tasks in proportion, and each part takes the next
+section. So the pods of every task add up, every part has its number of pods, and no task deviates from its proportion
+by one pod per task or more. Partitions are never divided. Tasks that must exist once are in the first part.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,18 +12,18 @@ from math import gcd, lcm
 from controller.api.volcanojobs import JobSpec, Task
 
 PodCounts = tuple[int, ...]
-"""How many pods of each task, in the order of the template."""
+"""Number of pods of each task, in the order of the template."""
 
 
 def equal_units(template: JobSpec) -> int:
-    """Return into how many equal stretches the line can be cut, each with the same pods of each task."""
+    """Return the number of equal sections of the pod sequence, each with the same pods of each task."""
     return gcd(*(task.replicas // task.partition_step for task in template.divisible)) if template.divisible else 0
 
 
 def distribute(template: JobSpec, counts: Sequence[int]) -> list[PodCounts]:
-    """Return the pods of each part, for parts of so many divided pods each; *counts* add up to all of them.
+    """Return the pods of each part, for parts of *counts* divided pods; *counts* add up to all of them.
 
-    A count that would cut a partition is rounded down, and the rest falls to the next part.
+    A count that would divide a partition is rounded down, and the rest goes to the next part.
     """
     line = _pod_sequence(template)
     block = next(line, None)
@@ -43,11 +41,10 @@ def distribute(template: JobSpec, counts: Sequence[int]) -> list[PodCounts]:
 
 
 def part_minimum(template: JobSpec, before: int, tasks: Sequence[Task]) -> int | None:
-    """Return the gang minimum of a part of *tasks*, where the parts before it have *before* pods; ``None`` if unset.
+    """Return the gang minimum of a part of *tasks*, after parts with *before* pods in total; ``None`` if unset.
 
-    Pro rata: the minimums of all parts add up to the template's, unless a part
-    would have none; it keeps one pod as its minimum then. Where the template's
-    covers the minimums of its tasks, a part's does too: Volcano overlooks them
+    Pro rata: the minimums of all parts add up to the template's, but each part keeps at least one pod. If the
+    template's minimum covers the minimums of its tasks, a part's does too, because Volcano ignores the task minimums
     otherwise.
     """
     if not template.min_available or not template.total_pods:
@@ -64,7 +61,7 @@ def _sum_of_minimums(tasks: Sequence[Task]) -> int:
 
 
 def task_minimum(task: Task, before: int, pods: int) -> int | None:
-    """Return the minimum of a task in a part, pro rata as that of the part; of whole partitions where those count."""
+    """Return the minimum of a task in a part, pro rata; whole partitions where these have a minimum."""
     partitions = task.partition_policy.min_partitions if task.partition_policy and task.partition_step > 1 else None
     if partitions:
         count, step = task.replicas // task.partition_step, task.partition_step
@@ -75,12 +72,12 @@ def task_minimum(task: Task, before: int, pods: int) -> int | None:
 
 
 def divide_equally(total: int, parts: int) -> list[int]:
-    """Return *total* in equal parts; what is left over goes to the first ones, one each."""
+    """Return *total* in equal parts; the remainder goes to the first parts, one each."""
     return [total // parts + (place < total % parts) for place in range(parts)]
 
 
 def divide_by_weight(total: int, weights: Sequence[int]) -> list[int]:
-    """Return *total* in parts by weight; what rounding leaves goes to the largest remainders, the first of equals."""
+    """Return *total* in parts by weight; the rest goes to the largest remainders, to the first of equals."""
     whole = sum(weights)
     shares = [total * weight // whole for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda place: (-(total * weights[place] % whole), place))
@@ -90,7 +87,7 @@ def divide_by_weight(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def _pod_sequence(template: JobSpec) -> Iterator[int]:
-    """Yield the task of each block of pods that stay together, by its place in the template."""
+    """Yield the task index of each block of pods that stay together."""
     blocks = {
         place: task.replicas // task.partition_step
         for place, (task, is_single) in enumerate(zip(template.tasks, template.is_single_instance, strict=True))

@@ -1,6 +1,6 @@
-"""What a HyperJob would become, for those who only want to look: its parts as manifests, and why each goes where.
+"""Previews the parts of a HyperJob as manifests, for the command line.
 
-Pure. Nothing is known here of what has become of it already but its status.
+Pure. Of the actual objects only the HyperJob's status is known.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from controller.hyperjob.template_requests import SplitError
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The parts of a HyperJob; *trouble* says why they cannot all start now, or why there are none."""
+    """The parts of a HyperJob, and why they cannot all start now or do not exist."""
 
     parts: tuple[PartStatus, ...] = ()
     pending_reason: PendingReason | None = None
     is_decided: bool = False
-    """Whether the controller has split it like this already."""
+    """Whether the controller has already split it like this."""
 
 
 def preview(hyperjob: HyperJob, capacity: CapacitySnapshot) -> Preview:
-    """Return the parts that *hyperjob* has, or else those that the clusters suggest now."""
+    """Return the current parts of *hyperjob*, or those that would be created now."""
     wrong = hyperjob_violations(hyperjob, capacity.max_parts)
     if wrong:
         return Preview(pending_reason=PendingReason("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
@@ -41,16 +41,16 @@ def preview(hyperjob: HyperJob, capacity: CapacitySnapshot) -> Preview:
 
 
 def _check_requests(hyperjob: HyperJob, found: Preview) -> Preview:
-    """Return *found*, or that it is invalid where what a part asks for cannot be counted."""
+    """Return *found*, or an invalid preview if the requests of a part cannot be counted."""
     try:
         requests_of_parts(hyperjob, found.parts)
     except (SplitError, LookupError, ValueError) as error:
-        return Preview(pending_reason=PendingReason("Invalid", f"what its parts ask for cannot be counted: {error}"))
+        return Preview(pending_reason=PendingReason("Invalid", f"the requests of its parts cannot be counted: {error}"))
     return found
 
 
 def preview_objects(hyperjob: HyperJob, found: Preview) -> list[PartObjects]:
-    """Return the parts of *hyperjob* as the objects they become; none for one that is finished or suspended."""
+    """Return the objects of the parts of *hyperjob*; none if it is finished or suspended."""
     if hyperjob.status.is_finished or hyperjob.spec.suspend:
         return []
     return build_parts(hyperjob, found.parts)

@@ -1,9 +1,8 @@
-"""Brings one HyperJob's objects and status to what they should be; the only place of this package that writes.
+"""Reconciles one HyperJob: writes its objects and its status; the only module of this package that writes.
 
-Each pass looks at what is true and writes what is missing, so that a pass that
-was cut off between any two writes is completed by the next one. Objects that
-another has made are never touched: where one is in the way of a part, nothing
-new is made and the HyperJob says so.
+Each pass compares the observed objects with their desired state, so that a pass that was interrupted between two writes
+is completed by the next one. Objects of other owners are never changed: if one has the name of a part's object, nothing
+new is created and the HyperJob's status says so.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,14 +28,14 @@ from controller.hyperjob.status import compute_status, to_json
 from controller.kube import Api, NotFound
 
 FIELD_MANAGER = "volcano-global-hyperjobs"
-#: An object of somebody else's that is in the way carries none of our labels, so nobody tells when it is gone.
+#: An object of another owner has none of our labels, so its deletion is not watched.
 _NAME_CONFLICT_RETRY_MS = 5_000
 
-#: So many objects are written or deleted for one HyperJob before it is the next one's turn.
+#: Maximum number of writes for one HyperJob in one pass, so that others are not delayed.
 _MAX_WRITES_PER_PASS = 64
-#: More new names than this are not looked up one by one.
+#: Up to this number of new names, each is looked up with its own request.
 _MAX_SINGLE_LOOKUPS = 8
-#: Of so many HyperJobs it is remembered which parts are as they should be.
+#: Maximum number of HyperJobs whose up-to-date parts are remembered.
 _MAX_REMEMBERED = 1000
 
 Versions = tuple[int, int]
@@ -47,47 +46,47 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _ReconciledParts:
-    """Parts that were found to be as they should be."""
+    """Parts whose objects had their desired state."""
 
     basis: tuple[object, ...]
-    """What their objects were made of."""
+    """The inputs from which their objects were built."""
     versions: Mapping[str, Versions]
 
 
 class ObservedObjects(Protocol):
-    """What is known of the objects that matter, and takes the answers to our writes."""
+    """Read access to the observed objects; also takes the responses to writes."""
 
     def hyperjob(self, resource: Resource, key: ObjectKey) -> ObservedHyperJob | None:
         """Return a HyperJob."""
 
     def jobs(self, uid: str) -> Mapping[str, ObservedChild]:
-        """Return the Jobs that the HyperJob *uid* has made, by name."""
+        """Return the Jobs of the HyperJob *uid*, by name."""
 
     def policies(self, uid: str) -> Mapping[str, ObservedChild]:
-        """Return the PropagationPolicies that the HyperJob *uid* has made, by name."""
+        """Return the PropagationPolicies of the HyperJob *uid*, by name."""
 
     def placement(self, namespace: str, job: str) -> PartPlacement | None:
-        """Return where a Job's binding is, ``None`` while there is none."""
+        """Return the placement of a Job's binding, ``None`` if it has none."""
 
     def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
-        """Take an object as the API server has just told it."""
+        """Add an object that the API server has just returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Knows where to look and where to write."""
+    """Reconciles HyperJobs with the API server."""
 
     api: Api
     observed: ObservedObjects
     capacity: Callable[[], CapacitySnapshot]
     clock: Clock = wall_clock
     known: dict[str, _ReconciledParts] = field(default_factory=dict)
-    """By the uid of their HyperJob, parts that were found to be as they should be."""
+    """Parts whose objects had their desired state, by UID of their HyperJob."""
 
     async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
-        """Do what is to be done for one HyperJob; return when to look again unasked, in milliseconds.
+        """Reconcile one HyperJob; return when to reconcile it again without a change, in milliseconds.
 
-        Raises `ApiError` where a write was refused.
+        Raises `ApiError` if a write was rejected.
         """
         seen = self.observed.hyperjob(resource, key)
         if seen is None or seen.deleting:
@@ -119,7 +118,7 @@ class Reconciler:
         return self.clock() + _NAME_CONFLICT_RETRY_MS if obstacle else self._expires_at(hyperjob)
 
     async def _write(self, changes: ObjectChanges) -> bool:
-        """Take the next steps; say whether they were all, so that a large HyperJob leaves others their turn."""
+        """Execute the next writes; return whether all are done. A large HyperJob is written in several passes."""
         remove = changes.remove[:_MAX_WRITES_PER_PASS]
         for child in remove:
             await self._delete(child.resource, child.key, child.uid)
@@ -129,7 +128,7 @@ class Reconciler:
         return len(remove) + len(apply) == len(changes.remove) + len(changes.apply)
 
     def _up_to_date(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
-        """Return the parts that were found to be as they should be and have not changed since."""
+        """Return the parts whose objects had their desired state and have not changed since."""
         known = self.known.get(uid)
         if known is None or known.basis != basis:
             return frozenset()
@@ -141,7 +140,7 @@ class Reconciler:
         if len(self.known) > _MAX_REMEMBERED:
             del self.known[next(iter(self.known))]
 
-    # -- what is in the way -------------------------------------------------
+    # -- name conflicts ------------------------------------------------------
 
     async def _name_conflict(
         self,
@@ -151,9 +150,9 @@ class Reconciler:
         jobs: Mapping[str, ObservedChild],
         policies: Mapping[str, ObservedChild],
     ) -> str:
-        """Return what of somebody else's bears the name of an object that is to be made, or nothing.
+        """Return which object of another owner has the name of an object to be created, empty if none.
 
-        All names are looked up before the first object is made, so that nothing is half made.
+        All names are checked before the first object is created, so that no HyperJob is created partially.
         """
         known = {JOBS.kind: jobs, PROPAGATION_POLICIES.kind: policies}
         new = [manifest for manifest in changes.apply if manifest["metadata"]["name"] not in known[manifest["kind"]]]
@@ -170,7 +169,7 @@ class Reconciler:
         return ""
 
     async def _list_names(self, namespace: str) -> frozenset[tuple[str, str]]:
-        """Return kind and name of all Jobs and policies in *namespace*: a few lists in place of a look-up for each."""
+        """Return kind and name of all Jobs and policies in *namespace*: a few lists instead of one request per name."""
         found: set[tuple[str, str]] = set()
         for resource in (JOBS, PROPAGATION_POLICIES):
             token = ""
@@ -193,7 +192,7 @@ class Reconciler:
     # -- writes -------------------------------------------------------------
 
     async def _apply(self, manifest: Manifest) -> None:
-        """Apply what we own of an object; one that somebody else makes at the same moment is left to him."""
+        """Apply the owned fields of an object; one that another client creates concurrently is not overwritten."""
         resource, metadata = _resource(manifest), manifest["metadata"]
         known = self.observed.jobs if resource is JOBS else self.observed.policies
         seen = known(metadata["ownerReferences"][0]["uid"]).get(metadata["name"])
@@ -258,7 +257,7 @@ def _versions(objects: Mapping[str, ObservedChild]) -> Iterator[tuple[str, int]]
 
 
 def _inputs_key(hyperjob: HyperJob, state: HyperJobState) -> tuple[object, ...]:
-    """Return what all objects of *hyperjob* follow from besides its spec of this generation."""
+    """Return the inputs of all objects of *hyperjob* except its spec: generation, annotations and parts."""
     meta = hyperjob.metadata
     progress = {"phase", "running_on", "retries", "reason"}
     parts = tuple(tuple(part.model_dump(exclude=progress).values()) for part in state.parts)

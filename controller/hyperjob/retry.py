@@ -1,6 +1,6 @@
-"""Failed parts: which of them are tried again, and where.
+"""Selects the failed parts that are retried, and their clusters.
 
-Pure. What follows when too few are left is ``course``.
+Pure. The consequences of too many failures are in ``state``.
 """
 
 from controller.api.hyperjobs import HyperJob
@@ -10,7 +10,7 @@ from controller.hyperjob.split import CapacitySnapshot, requests_of_parts
 
 
 def retry_failed_parts(hyperjob: HyperJob, split_status: SplitStatus, capacity: CapacitySnapshot) -> SplitStatus:
-    """Return the split with the failed parts waiting for another attempt, as far as they may have one."""
+    """Return the split with failed parts pending again, up to their maximum number of retries."""
     most = hyperjob.spec.failure_policy.max_retries
     parts = tuple(
         _retry(hyperjob, part, capacity) if part.phase == "Failed" and part.retries < most else part
@@ -34,7 +34,7 @@ def _may_move(hyperjob: HyperJob, part: PartStatus) -> bool:
 
 
 def _other_cluster(hyperjob: HyperJob, part: PartStatus, capacity: CapacitySnapshot) -> str:
-    """Return the cluster with room for the part where it has not failed, by name; its own where there is none."""
+    """Return the first cluster by name that fits the part and where it has not failed; its own if there is none."""
     (asked,) = requests_of_parts(hyperjob, [part])
     avoided = {*part.failed_on, part.running_on}
     fitting = [

@@ -1,4 +1,4 @@
-"""What the HyperJob stage sees of the rest of the controller: the World's clusters and queues, the store's bindings."""
+"""Connects the HyperJob controller to the engine's clusters and queues, and to the store's bindings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from controller.messages import pending_message
 
 @dataclass(frozen=True, slots=True)
 class ControllerView:
-    """The parts of the controller that the stage looks at, each as it is at the moment."""
+    """The parts of the admission controller that the HyperJob controller reads."""
 
     store: Store
     state: Callable[[], State]
@@ -31,9 +31,9 @@ class ControllerView:
 
 
 def new_controller(api: Api, process: ControllerView, watch_options: WatchOptions, clock: Clock) -> HyperJobController:
-    """Return a stage that looks again whenever the store has news.
+    """Return a HyperJob controller that is triggered by every change of the store.
 
-    The loop must listen to the store already: whoever listened before goes on listening.
+    The store's existing change handler keeps being called; the admission loop must have set it already.
     """
     store, state = process.store, process.state
     dependencies = Dependencies(
@@ -57,10 +57,10 @@ def new_controller(api: Api, process: ControllerView, watch_options: WatchOption
 def resync_after_cycle(
     tell: Callable[[tuple[Wait, ...]], None], made: HyperJobController
 ) -> Callable[[tuple[Wait, ...]], None]:
-    """Return what hears the reasons at the end of a cycle: *tell*, and then the stage.
+    """Return a handler of pending reasons that calls *tell* and then triggers the HyperJob controller.
 
-    What a part waits for, and what the clusters can hold, is known only when
-    the cycle has seen what the store has had news of.
+    The pending reasons of parts and the clusters' capacity are current only after a cycle has processed the store's
+    changes.
     """
 
     def waits(reasons: tuple[Wait, ...]) -> None:
@@ -71,7 +71,7 @@ def resync_after_cycle(
 
 
 def capacity_snapshot(state: State, configuration: VolcanoGlobalConfiguration) -> CapacitySnapshot | None:
-    """Return what the clusters and queues of *world* can take, ``None`` before its first cycle."""
+    """Return the capacity of the clusters and queues of *state*, ``None`` before its first cycle."""
     if state.queue_shares is None:
         return None
     held = state.queue_shares.quota
@@ -89,5 +89,5 @@ def capacity_snapshot(state: State, configuration: VolcanoGlobalConfiguration) -
 
 
 def pending_reason(refusal: Refusal | None) -> PendingReason | None:
-    """Return *refusal* in words."""
+    """Return *refusal* with its message."""
     return None if refusal is None else PendingReason(refusal.reason, pending_message(refusal))

@@ -1,7 +1,6 @@
-"""Splits a HyperJob into parts: how many pods of which task go into how many Volcano Jobs, and where to.
+"""Splits a HyperJob into parts: number of Volcano Jobs, pods of each task, and clusters.
 
-Pure: the HyperJob and what the clusters can hold go in, parts come out. Nothing
-here knows what became of an earlier split; that is ``course``.
+Pure: it depends on the HyperJob and the clusters' capacity only. What happened to an earlier split is in ``state``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from controller.hyperjob.pending_reason import PendingReason
 from controller.hyperjob.pod_distribution import PodCounts, distribute, divide_by_weight, divide_equally
 from controller.hyperjob.template_requests import SplitError, pod_requests, sum_requests
 
-#: Says why a queue would not take so much more now, or ``None``.
+#: Returns why a queue cannot admit these requests now, or ``None``.
 QuotaCheck = Callable[[str, Resources], PendingReason | None]
 
 
@@ -36,17 +35,17 @@ def _unlimited_quota(_: str, __: Resources) -> PendingReason | None:
 
 @dataclass(frozen=True, slots=True)
 class CapacitySnapshot:
-    """What the clusters can hold: now, and if they held nothing of ours."""
+    """Free capacity of the clusters now, and without our workloads."""
 
     free: Sequence[FreeCapacity] = ()
     empty: Sequence[FreeCapacity] = ()
     quota: QuotaCheck = _unlimited_quota
     max_parts: int = MAX_PARTS
-    """How many parts a HyperJob may have."""
+    """Maximum number of parts of a HyperJob."""
 
     @property
     def clusters(self) -> list[Cluster]:
-        """Return the clusters that take new admissions."""
+        """The clusters that accept new workloads."""
         return [
             room.cluster_state.cluster
             for room in self.free
@@ -56,22 +55,21 @@ class CapacitySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SplitResult:
-    """The parts of a HyperJob; *trouble* says why they cannot all start now, as far as the split knows."""
+    """The parts of a HyperJob, and why they cannot all start now, as far as the split determines."""
 
     parts: tuple[PartStatus, ...] = ()
     pending_reason: PendingReason | None = None
 
     @property
     def fits(self) -> bool:
-        """Say whether nothing speaks against starting now."""
+        """Whether nothing prevents a start now."""
         return self.pending_reason is None
 
 
 def split(hyperjob: HyperJob, capacity: CapacitySnapshot) -> SplitResult:
-    """Return the parts of *hyperjob*: as there is room now, else as there would be if the clusters were empty.
+    """Return the parts of *hyperjob*: by free capacity if they fit now, otherwise by the capacity of empty clusters.
 
-    Parts that cannot start now take their place in the queue all the same. No
-    parts where not even empty clusters would hold them.
+    Parts that cannot start now still queue. There are no parts if even empty clusters could not hold them.
     """
     now = _split_on(hyperjob, capacity, capacity.free)
     if now.fits:
@@ -90,7 +88,7 @@ def split(hyperjob: HyperJob, capacity: CapacitySnapshot) -> SplitResult:
 
 
 def is_automatic(hyperjob: HyperJob) -> bool:
-    """Say whether where its parts go depends on the room there is."""
+    """Whether the clusters of its parts depend on free capacity."""
     return any(
         job.split_policy is not None and job.split_policy.effective_strategy in _CAPACITY_STRATEGIES
         for job in hyperjob.spec.replicated_jobs
@@ -107,13 +105,13 @@ def cluster_placement(hyperjob: HyperJob) -> Placement:
 
 
 def requests_of_parts(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[Resources]:
-    """Return what each of *parts* asks for."""
+    """Return the requests of each of *parts*."""
     requests = {job.name: pod_requests(job.template_spec) for job in hyperjob.spec.replicated_jobs}
     return [sum_requests(requests[part.replicated_job], part.pods) for part in parts]
 
 
 def _split_on(hyperjob: HyperJob, capacity: CapacitySnapshot, rooms: Sequence[FreeCapacity]) -> SplitResult:
-    """Return the parts one job after the other; where jobs share few clusters, in other ways before none."""
+    """Return the parts of all jobs in order; where jobs share few clusters, several subsets are tried."""
     names = frozenset(
         candidates(SchedulingRequirements(placement=cluster_placement(hyperjob)), capacity.clusters).names
     )
@@ -154,7 +152,7 @@ def _split_job(job: ReplicatedJob, tracker: CapacityTracker) -> SplitResult:
     pods = distribute(template, counts)
     if not all(map(any, pods)):
         raise SplitError(
-            f"job {job.name!r}: a part would have no pods, for partitions are never cut; ask for fewer parts"
+            f"job {job.name!r}: a part would have no pods, because partitions cannot be divided; use fewer parts"
         )
     reason = _REASONS[policy.effective_strategy]
     return SplitResult(
@@ -176,13 +174,13 @@ def _split_by_capacity(job: ReplicatedJob, policy: SplitPolicy, tracker: Capacit
     return SplitResult(tuple(_part(index, pods, name, reason=reason) for index, (name, pods) in enumerate(shares)))
 
 
-# -- counts that the user gives -----------------------------------------------
+# -- counts from the spec -----------------------------------------------------
 
 
 def _by_cluster(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> tuple[list[int], list[str]]:
     shares = [(share.replicas or 0, share.name) for share in policy.clusters if share.replicas]
     counts, names = [count for count, _ in shares], [name for _, name in shares]
-    # Counts may include the roles that exist once; those are with the first part.
+    # The counts may include the tasks that exist once, which are in the first part.
     counts[0] -= sum(counts) - template.pods
     return counts, names
 

@@ -1,8 +1,7 @@
-"""What becomes of a HyperJob: its split, how far each part is, and what follows from parts that fail.
+"""Computes the state of a HyperJob: its split, the phase of each part, and the consequences of failed parts.
 
-Pure, and level-triggered: what was decided before is in the HyperJob's status,
-what is true is in what is seen. A split stays while a part has started and the
-spec is the same; a part that is over stays over, whatever is seen of it later.
+Pure and level-triggered: earlier decisions are in the HyperJob's status, and the current state is in the observed
+objects. A split stays while a part has started and the spec is unchanged; a part in a terminal phase never leaves it.
 """
 
 from collections.abc import Sequence
@@ -19,32 +18,32 @@ from controller.hyperjob.retry import retry_failed_parts
 from controller.hyperjob.split import CapacitySnapshot, SplitResult, is_automatic, requests_of_parts, split
 from controller.hyperjob.template_requests import SplitError
 
-#: So many failed parts are named in a message.
+#: Maximum number of failed parts that a message names.
 _MAX_NAMED_PARTS = 10
-#: What is said of a part because of others, the more telling first.
+#: Pending reasons that other parts cause, the more specific first.
 _GANG_REASONS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
 
 
 @dataclass(frozen=True, slots=True)
 class HyperJobState:
-    """Where a HyperJob stands."""
+    """Phase, message and split of a HyperJob."""
 
     phase: Phase
     message: str
     split: SplitStatus
     reason: str = ""
-    """Why it waits, as a stable code; empty where the phase says it all."""
+    """Why it is pending, as a stable code; empty where the phase is sufficient."""
     is_valid: bool = True
-    """Whether the spec can be split; if not, its parts are left as they are."""
+    """Whether the spec can be split; if not, its parts stay unchanged."""
 
     @property
     def parts(self) -> tuple[PartStatus, ...]:
-        """Return the parts."""
+        """The parts of its split."""
         return self.split.parts
 
 
 def compute_state(hyperjob: HyperJob, seen: ObservedParts, capacity: CapacitySnapshot) -> HyperJobState:
-    """Return where *hyperjob* stands now."""
+    """Return the current state of *hyperjob*."""
     status = hyperjob.status
     known = status.split or SplitStatus()
     if status.is_finished and status.phase:
@@ -64,7 +63,7 @@ def compute_state(hyperjob: HyperJob, seen: ObservedParts, capacity: CapacitySna
 
 
 def _stop_parts(known: SplitStatus) -> SplitStatus:
-    """Return the split with the parts that are not over as they were before they started."""
+    """Return the split with its unfinished parts pending, as before they started."""
     parts = tuple(part if part.phase in TERMINAL else next_attempt(part) for part in known.parts)
     return known.model_copy(update={"parts": parts})
 
@@ -73,16 +72,16 @@ def _stop_parts(known: SplitStatus) -> SplitStatus:
 
 
 def spec_fingerprint(hyperjob: HyperJob) -> str:
-    """Return what tells whether the spec asks for another split."""
+    """Return a hash of the spec fields that determine the split."""
     asked = ("replicated_jobs", "max_domains", "cluster_affinity", "cluster_tolerations", "plugins")
-    # Without defaults: a field that a later version of ours adds must not look like a change.
+    # Without defaults: a field added by a later version must not look like a change.
     return spec_hash(hyperjob.spec.model_dump(mode="json", include=set(asked), exclude_defaults=True))
 
 
 def _split(
     hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot
 ) -> tuple[SplitStatus, PendingReason | None]:
-    """Return the split to go by, and what keeps it from starting now, as far as the clusters tell."""
+    """Return the split to use, and why it cannot start now as far as the clusters' capacity is concerned."""
     asked = spec_fingerprint(hyperjob)
     started = any(has_started(part) for part in known.parts)
     if known.specification == asked and known.parts and (started or not is_automatic(hyperjob)):
@@ -96,9 +95,9 @@ def _split(
 
 
 def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: SplitResult, *, capacity: CapacitySnapshot) -> bool:
-    """Say whether a waiting split is to be replaced: it fits no longer, and the other one does, or its cluster is gone.
+    """Whether a new split replaces a pending one: only the new one fits, or the cluster of a part no longer exists.
 
-    A split that fits stays: moving it would gain nothing.
+    A split that fits stays: moving it has no benefit.
     """
     if not layout.parts:
         return False
@@ -124,7 +123,7 @@ def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], capacity: CapacitySna
 
 
 def _with_own_capacity(hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot) -> CapacitySnapshot:
-    """Return *prospects* with the room that the parts hold now: a new split may use it."""
+    """Return *capacity* including what the parts use now, because a new split may use it."""
     held = [part for part in known.parts if part.phase in {"Admitted", "Running"} and part.running_on]
     if not held or not _match_spec(hyperjob, held):
         return capacity
@@ -138,13 +137,13 @@ def _with_own_capacity(hyperjob: HyperJob, known: SplitStatus, capacity: Capacit
 
 
 def _match_spec(hyperjob: HyperJob, parts: Sequence[PartStatus]) -> bool:
-    """Say whether the parts were made of jobs that the spec still has, with as many tasks."""
+    """Whether the spec still has the jobs of these parts, with the same number of tasks."""
     tasks = {job.name: len(job.template_spec.tasks) for job in hyperjob.spec.replicated_jobs}
     return all(tasks.get(part.replicated_job) == len(part.pods) for part in parts)
 
 
 def _carry_over(part: PartStatus, known: Sequence[PartStatus]) -> PartStatus:
-    """Return a part of a new split with what its predecessor of the same name has been through."""
+    """Return a part of a new split with the history of the part that had its name."""
     before = next((each for each in known if each.name == part.name), None)
     if before is None:
         return part
@@ -161,7 +160,7 @@ def _carry_over(part: PartStatus, known: Sequence[PartStatus]) -> PartStatus:
 
 
 def _with_ranks(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
-    """Return *parts* with their place in the world; those that have one keep it."""
+    """Return *parts* with their rank offset and world size; parts that have them keep them."""
     size, offset = sum(sum(part.pods) for part in parts), 0
     ranked = []
     for part in parts:
@@ -177,7 +176,7 @@ def _with_ranks(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
 def _state_from_parts(
     hyperjob: HyperJob, split_status: SplitStatus, *, reason: PendingReason | None, capacity: CapacitySnapshot
 ) -> HyperJobState:
-    """Return the phase that follows from the parts."""
+    """Return the state that follows from the phases of the parts."""
     parts = split_status.parts
     if not parts:
         none = PendingReason("NoParts", "it has no parts; set replicas of a replicated job above zero")
@@ -199,7 +198,7 @@ def _roll_back(
 ) -> HyperJobState:
     policy = hyperjob.spec.failure_policy
     least = minimum_parts(hyperjob, len(split_status.parts))
-    why = f"{len(split_status.parts) - len(failed)} parts are left of the {least} that it needs{_name_failed(failed)}"
+    why = f"{len(split_status.parts) - len(failed)} parts remain of the {least} that it needs{_name_failed(failed)}"
     if split_status.restarts >= policy.max_restarts:
         return HyperJobState("Failed", f"{why}; all parts were stopped", split_status)
     fresh = tuple(next_attempt(part, retries=0, failed_on=()) for part in split_status.parts)
@@ -220,9 +219,7 @@ def _state_in_progress(split_status: SplitStatus, least: int, *, reason: Pending
     elif in_clusters >= least:
         phase, message = "Admitted", f"{in_clusters} of {len(parts)} parts are admitted"
     else:
-        return _pending(
-            split_status, reason or PendingReason("", f"{len(waiting)} of {len(parts)} parts wait for admission")
-        )
+        return _pending(split_status, reason or PendingReason("", f"{len(waiting)} of {len(parts)} parts are pending"))
     return HyperJobState(phase, message, split_status)
 
 
@@ -231,7 +228,7 @@ def _pending(split_status: SplitStatus, reason: PendingReason) -> HyperJobState:
 
 
 def _pending_reason(split_status: SplitStatus, seen: ObservedParts) -> PendingReason | None:
-    """Return why it waits, as the engine tells; a reason of one part's own comes before what others have for it."""
+    """Return the engine's pending reason; a part's own reason comes before one caused by other parts."""
     placed = [(part, seen.placement.get(part.name)) for part in split_status.parts if part.phase == "Pending"]
     found = [
         (part.name, where.pending_reason)
@@ -240,7 +237,7 @@ def _pending_reason(split_status: SplitStatus, seen: ObservedParts) -> PendingRe
     ]
     own = next(((name, each) for name, each in found if each.reason not in _GANG_REASONS), None)
     if own is not None:
-        return PendingReason(own[1].reason, f"part {own[0]} waits: {own[1].message}")
+        return PendingReason(own[1].reason, f"part {own[0]} is pending: {own[1].message}")
     return min((each for _, each in found), key=lambda each: _GANG_REASONS.index(each.reason), default=None)
 
 

@@ -1,7 +1,7 @@
-"""The one status of a HyperJob, made of where it stands and what its Jobs report.
+"""Computes the combined status of a HyperJob from its state and its Jobs.
 
-Pure. What was reported of a Job stays when the Job is gone: a finished one may
-vanish by its TTL, and its part is over all the same.
+Pure. The last reported state of a Job stays after the Job is deleted: a finished Job may be removed by its TTL, and its
+part stays finished.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from controller.hyperjob.observed import POD_STATES, ObservedChild
 from controller.hyperjob.part import TERMINAL
 from controller.hyperjob.state import HyperJobState
 
-#: Which phases each condition is true in.
+#: Phases in which each condition is true.
 _TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
     "Pending": frozenset({"Pending"}),
     "Admitted": frozenset({"Admitted", "Running"}),
@@ -59,12 +59,12 @@ def compute_status(
 
 
 def to_json(status: HyperJobStatus) -> dict[str, Any]:
-    """Return *status* as it travels, without what is not set."""
+    """Return *status* as JSON, without defaults."""
     return status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def _conditions(hyperjob: HyperJob, state: HyperJobState, time: datetime) -> Iterable[Condition]:
-    """Yield a condition for the phase and for each one there was before."""
+    """Yield a condition for the phase and for each earlier condition."""
     before = {each.type: each for each in hyperjob.status.conditions}
     for kind, phases in _TRUE_IN.items():
         holds = state.phase in phases
@@ -84,7 +84,7 @@ def _conditions(hyperjob: HyperJob, state: HyperJobState, time: datetime) -> Ite
 
 
 def _keep_message(hyperjob: HyperJob, state: HyperJobState) -> HyperJobState:
-    """Return *stands* with the message it had while only the amounts in it are others: waiting writes nothing."""
+    """Return *state* with its previous message if only amounts differ, so that waiting causes no writes."""
     before = hyperjob.status
     reasons = {each.reason for each in before.conditions if each.type == "Pending" and each.status == "True"}
     is_same = state.phase == before.phase == "Pending" and reasons == {state.reason or state.phase}
@@ -98,7 +98,7 @@ def _keep_message(hyperjob: HyperJob, state: HyperJobState) -> HyperJobState:
 
 
 def _without_amounts(message: str) -> list[str]:
-    """Return what a message says but for the amounts in it."""
+    """Return a message without its amounts."""
     return ["" if word[:1].isdigit() else word for word in message.split()]
 
 
@@ -133,11 +133,11 @@ def _job_status(
 
 
 def _confirms_phase(part: PartStatus, seen: ObservedChild) -> bool:
-    """Say whether a Job still says that it is over; news may come late."""
+    """Whether a Job still reports that it is finished; observations may be late."""
     return seen.phase in ({"Completed"} if part.phase == "Completed" else {"Failed", "Terminated"})
 
 
 def _last_state(part: PartStatus, before: Mapping[str, JobState]) -> JobState:
-    """Return the last state of a part that is over, as its Job told it or as we conclude."""
+    """Return the last state of a finished part, as its Job reported it or as derived from its phase."""
     told = before.get(part.name)
     return told if told is not None and told.phase in {part.phase, "Terminated"} else JobState(phase=part.phase)

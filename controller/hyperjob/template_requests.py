@@ -1,4 +1,4 @@
-"""What the pods of a template ask for, counted as the engine counts Jobs (D2)."""
+"""Counts the requests of a template's pods, as the engine counts Jobs (D2)."""
 
 from functools import lru_cache
 
@@ -13,11 +13,11 @@ from controller.hyperjob.pod_distribution import PodCounts
 
 
 class SplitError(ValueError):
-    """A HyperJob that cannot be split because something in it cannot be read; the message says where and why."""
+    """A HyperJob that cannot be split because a field cannot be read; the message names the field and the error."""
 
 
 def pod_requests(template: JobSpec) -> tuple[Resources, ...]:
-    """Return what one pod of each task asks for, in the order of the tasks; raises `SplitError`."""
+    """Return the requests of one pod of each task, in the order of the tasks; raises `SplitError`."""
     return _requests(msgspec.json.encode(template.model_dump(by_alias=True, exclude_unset=True, mode="json")))
 
 
@@ -30,5 +30,5 @@ def _requests(spec: bytes) -> tuple[Resources, ...]:
 
 
 def sum_requests(requests: tuple[Resources, ...], pods: PodCounts) -> Resources:
-    """Return what so many pods of each task ask for together."""
+    """Return the total requests of the given number of pods of each task."""
     return total(scale(request, count) for request, count in zip(requests, pods, strict=True))

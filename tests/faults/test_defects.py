@@ -61,17 +61,17 @@ PROVED = {
     ),
     "completed HyperJobs make their children again after the TTL": (
         HYPERJOBS,
-        "test_regression_completed_children_that_vanish_by_their_ttl_are_not_made_again",
+        "test_regression_jobs_deleted_by_ttl_are_not_recreated",
     ),
-    "a HyperJob of no replicas is completed": (HYPERJOBS, "test_regression_no_replicas_are_not_completed"),
+    "a HyperJob of no replicas is completed": (HYPERJOBS, "test_regression_hyperjob_without_replicas_is_not_completed"),
     "foreign Jobs with two labels turn a HyperJob failed": (
         HYPERJOBS,
-        "test_regression_foreign_jobs_with_our_labels_change_nothing",
+        "test_regression_foreign_jobs_with_our_labels_are_ignored",
     ),
-    "a Job is created before its policy": (HYPERJOBS, "test_regression_the_policy_is_made_before_its_job"),
+    "a Job is created before its policy": (HYPERJOBS, "test_regression_policy_is_created_before_its_job"),
     "a foreign name leaves half of the children": (
         HYPERJOBS,
-        "test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reported",
+        "test_regression_name_conflict_creates_nothing",
     ),
     "two leaders at each rollout": (
         LEADERS,

@@ -63,7 +63,7 @@ async def exists(admin, resource, name, *, seconds=10):
     return None
 
 
-async def test_it_waits_for_the_definitions_to_be_installed(plane):
+async def test_controller_starts_after_crds_are_installed(plane):
     names = [f"hyperjobs.{resource.group}" for resource in (HYPERJOBS, BATCH_HYPERJOBS)]
     for name in names:
         await asyncio.to_thread(plane.admin.delete, f"{DEFINITIONS}/{name}")
@@ -74,7 +74,7 @@ async def test_it_waits_for_the_definitions_to_be_installed(plane):
         assert await exists(admin, JOBS, "late-t-0")
 
 
-async def test_it_writes_nothing_while_it_may_not(plane):
+async def test_controller_writes_only_as_leader(plane):
     allowed = asyncio.Event()
     async with staged(plane, may_write=allowed.is_set) as (_, admin):
         await submit(admin, document(replicated("t"), name="standby"))
@@ -83,7 +83,7 @@ async def test_it_writes_nothing_while_it_may_not(plane):
         assert await exists(admin, JOBS, "standby-t-0")
 
 
-async def test_it_looks_again_when_clusters_have_changed(plane):
+async def test_changed_clusters_trigger_a_resync(plane):
     rooms = [gpus(a=1)]
     async with staged(plane, capacity=lambda: rooms[0]) as (stage, admin):
         job = replicated("t", task(replicas=4), splitPolicy={"mode": "auto"})
@@ -94,7 +94,7 @@ async def test_it_looks_again_when_clusters_have_changed(plane):
         assert await exists(admin, JOBS, "wide-t-0")
 
 
-async def test_trouble_with_one_hyperjob_is_not_the_others(plane):
+async def test_error_of_one_hyperjob_does_not_block_others(plane):
     async with staged(plane, capacity=lambda: gpus(a=8)) as (_, admin):
         await asyncio.to_thread(apply, plane.admin, [broken()])
         await submit(admin, document(replicated("t"), name="sound"))

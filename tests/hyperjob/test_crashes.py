@@ -142,7 +142,7 @@ STORIES: tuple[Story, ...] = (
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 @pytest.mark.parametrize("side", [pytest.param("crash_before", marks=pytest.mark.long), "crash_after"])
-async def test_f28_a_crash_at_any_write_is_repaired(
+async def test_f28_crash_at_any_write_is_repaired(
     control_plane: ControlPlane, harness: Harness, story: Story, side: str
 ):
     async with judged(control_plane, is_whole=story is not foreign):
@@ -201,7 +201,7 @@ async def picture(harness: Harness, name: str) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("deleted", ["Orphan", "Background"])
-async def test_f28_a_deleted_hyperjob_leaves_what_its_deletion_says(harness: Harness, deleted: str):
+async def test_f28_deletion_follows_its_propagation_policy(harness: Harness, deleted: str):
     await submitted(harness, "llm")
     body = msgspec.json.encode({"propagationPolicy": deleted})
     await harness.admin.delete(HYPERJOBS.item_path(harness.namespace, "llm"), body)

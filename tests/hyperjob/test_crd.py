@@ -27,12 +27,12 @@ def fields(schema, path=""):
             yield from fields(each.get("items", {}), f"{path}.{name}[]")
 
 
-def test_the_definitions_in_the_chart_are_what_the_models_make():
+def test_crds_in_the_chart_are_up_to_date():
     assert outdated(FOLDER) == [], "run python -m controller.hyperjob"
 
 
 @needs_shared
-def test_every_field_of_upstreams_definition_is_there_with_its_type():
+def test_crd_has_every_upstream_field_with_its_type():
     upstream = spec_schema((SHARED / "crds" / "training.volcano.sh_hyperjobs.yaml").read_text())
     ours = dict(fields({"properties": spec_schema(crd_files()["training.volcano.sh_hyperjobs.yaml"])}))
     missing = [(path, kind) for path, kind in fields({"properties": upstream}) if ours.get(path) != kind]
@@ -41,13 +41,13 @@ def test_every_field_of_upstreams_definition_is_there_with_its_type():
 
 
 @needs_shared
-def test_the_documented_manifest_is_stored_as_printed(control_plane, namespace):
+def test_documented_manifest_is_stored_unchanged(control_plane, namespace):
     (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
     stored = control_plane.admin.create(BATCH.format(namespace), found)
     assert stored["spec"] == found["spec"]
 
 
-def test_fields_of_upstream_and_of_newer_volcanos_are_stored(control_plane, namespace):
+def test_fields_of_upstream_and_newer_versions_are_stored(control_plane, namespace):
     jobs = replicated("trainer", task(subGroup="new"), spec={"newField": {"a": [1]}}, splitPolicy={"mode": "auto"})
     found = document(jobs, minAvailable=1, maxDomains=2, plugins={"ssh": []}, suspend=True)
     found["metadata"] = {"name": "llm"}
@@ -67,7 +67,7 @@ def test_fields_of_upstream_and_of_newer_volcanos_are_stored(control_plane, name
         pytest.param({"replicatedJobs": [replicated("t"), replicated("t")]}, "Duplicate value", id="twice"),
     ],
 )
-def test_the_api_server_itself_refuses(control_plane, namespace, change, message):
+def test_api_server_rejects_invalid_hyperjobs(control_plane, namespace, change, message):
     found = document(**change) if "replicatedJobs" not in change else document(*change["replicatedJobs"])
     found["metadata"] = {"name": "llm"}
     with pytest.raises(ApiError, match=message):

@@ -10,7 +10,7 @@ FILES = sorted((Path(__file__).parents[2] / "examples").glob("hyperjob-*.yaml"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_can_be_split_and_asks_for_what_it_says(file):
+def test_example_is_split_with_the_expected_requests(file):
     (found,) = yaml.safe_load_all(file.read_text())
     hyperjob = read_hyperjob(found)
     assert hyperjob_violations(hyperjob) == ()

@@ -32,17 +32,17 @@ def entered(*changes):
     return families, [each for change in changes for each in families.enter(change)]
 
 
-def test_a_second_job_for_a_part_is_noticed():
+def test_second_job_of_a_part_is_reported():
     _, found = entered(hyperjob("Pending", "a", "b"), job("a", 0), job("b", 0))
     assert found == ["1: Job ml/b is a second one for ('u', 't', 0)"]
 
 
-def test_a_job_made_after_the_end_is_noticed():
+def test_job_created_after_the_end_is_reported():
     _, found = entered(hyperjob("Completed", "a"), job("a", 0))
     assert found == ["1: Job ml/a was made although its HyperJob is Completed"]
 
 
-def test_jobs_unlike_their_split_are_noticed():
+def test_jobs_that_differ_from_their_split_are_reported():
     families, found = entered(hyperjob("Pending", "a", "b"), job("a", 0))
     assert found == []
     assert list(families.unlike_their_split()) == ["HyperJob llm has ['a'] instead of ['a', 'b']"]

@@ -5,7 +5,7 @@ from controller.hyperjob.observed import PartPlacement
 from tests.hyperjob.objects import document, gpus, replicated, split_in_two, task, two_copies
 
 
-async def test_suspending_stops_all_parts_and_resuming_makes_them_again(harness):
+async def test_suspend_stops_all_parts_and_resume_recreates_them(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     await harness.change("llm", {"suspend": True})
@@ -18,7 +18,7 @@ async def test_suspending_stops_all_parts_and_resuming_makes_them_again(harness)
     assert await harness.names() == ["llm-t-0", "llm-t-1"]
 
 
-async def test_a_finished_hyperjob_is_deleted_after_its_ttl(harness):
+async def test_finished_hyperjob_is_deleted_after_its_ttl(harness):
     await harness.submit(two_copies(ttlSecondsAfterFinished=60))
     await harness.reconcile_until_stable("llm")
     for name in ("llm-t-0", "llm-t-1"):
@@ -30,7 +30,7 @@ async def test_a_finished_hyperjob_is_deleted_after_its_ttl(harness):
     assert await harness.names(HYPERJOBS) == []
 
 
-async def test_a_failed_part_is_tried_again_as_often_as_allowed(harness):
+async def test_failed_part_is_retried_up_to_max_retries(harness):
     await harness.submit(split_in_two(failurePolicy={"maxRetries": 1}))
     await harness.reconcile_until_stable("llm")
     first = (await harness.job("llm-t-0"))["metadata"]["uid"]
@@ -48,7 +48,7 @@ async def test_a_failed_part_is_tried_again_as_often_as_allowed(harness):
     assert await harness.names() == ["llm-t-0"]
 
 
-async def test_a_failed_part_of_an_auto_split_goes_to_another_cluster(harness):
+async def test_failed_part_of_an_auto_split_changes_cluster(harness):
     harness.capacity = gpus(a=40, b=40, c=40)
     policy = {"maxRetries": 1, "retryOn": "AnyCluster"}
     await harness.submit(
@@ -67,7 +67,7 @@ async def test_a_failed_part_of_an_auto_split_goes_to_another_cluster(harness):
     assert (await harness.policy("llm-t-1"))["spec"]["placement"]["clusterAffinity"] == {"clusterNames": ["c"]}
 
 
-async def test_it_goes_on_while_enough_parts_are_left(harness):
+async def test_hyperjob_continues_while_enough_parts_remain(harness):
     await harness.submit(two_copies(minAvailable=1))
     await harness.reconcile_until_stable("llm")
     await harness.report("llm-t-0", "Failed", failed=4)
@@ -80,7 +80,7 @@ async def test_it_goes_on_while_enough_parts_are_left(harness):
     assert (status["phase"], status["message"]) == ("Completed", "1 of 2 parts completed; failed: llm-t-0")
 
 
-async def test_a_rollback_starts_all_parts_again_as_often_as_allowed(harness):
+async def test_rollback_restarts_all_parts_up_to_max_restarts(harness):
     await harness.submit(two_copies(failurePolicy={"maxRestarts": 1}))
     await harness.reconcile_until_stable("llm")
     before = {name: (await harness.job(name))["metadata"]["uid"] for name in await harness.names()}
@@ -95,7 +95,7 @@ async def test_a_rollback_starts_all_parts_again_as_often_as_allowed(harness):
     assert (await harness.status("llm"))["phase"] == "Failed"
 
 
-async def test_keep_lets_the_others_run_to_their_end(harness):
+async def test_keep_lets_remaining_parts_finish(harness):
     await harness.submit(two_copies(failurePolicy={"belowMinimum": "Keep"}))
     await harness.reconcile_until_stable("llm")
     await harness.report("llm-t-0", "Failed")
@@ -107,7 +107,7 @@ async def test_keep_lets_the_others_run_to_their_end(harness):
     assert (await harness.status("llm"))["phase"] == "Failed"
 
 
-async def test_cleanup_all_deletes_the_parts_of_a_finished_hyperjob(harness):
+async def test_cleanup_all_deletes_parts_of_finished_hyperjob(harness):
     await harness.submit(two_copies(cleanupPolicy="All"))
     await harness.reconcile_until_stable("llm")
     for name in ("llm-t-0", "llm-t-1"):
@@ -124,7 +124,7 @@ async def test_cleanup_all_deletes_the_parts_of_a_finished_hyperjob(harness):
     )
 
 
-async def test_late_news_of_a_part_that_is_over_changes_nothing(harness):
+async def test_late_status_of_a_finished_part_is_ignored(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     await harness.report("llm-t-0", "Completed", succeeded=4)
@@ -134,7 +134,7 @@ async def test_late_news_of_a_part_that_is_over_changes_nothing(harness):
     assert await harness.phases() == ["Completed", "Pending"]
 
 
-async def test_an_evicted_part_waits_again_whatever_its_job_last_said(harness):
+async def test_evicted_part_is_pending_whatever_its_job_status(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     for name in ("llm-t-0", "llm-t-1"):
@@ -147,7 +147,7 @@ async def test_an_evicted_part_waits_again_whatever_its_job_last_said(harness):
     assert await harness.phases() == ["Running", "Pending"]
 
 
-async def test_an_admitted_hyperjob_says_so_before_it_runs(harness):
+async def test_admitted_hyperjob_has_admitted_phase(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     harness.placements = {"llm-t-0": PartPlacement(("a",)), "llm-t-1": PartPlacement(("b",))}
@@ -158,7 +158,7 @@ async def test_an_admitted_hyperjob_says_so_before_it_runs(harness):
     assert conditions == {"Pending": "False", "Admitted": "True"}
 
 
-async def test_a_spec_that_cannot_be_split_says_why_and_leaves_the_parts_alone(harness):
+async def test_invalid_spec_is_reported_and_keeps_the_parts(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     await harness.change(
@@ -170,7 +170,7 @@ async def test_a_spec_that_cannot_be_split_says_why_and_leaves_the_parts_alone(h
     assert await harness.names() == ["llm-t-0", "llm-t-1"]
 
 
-async def test_a_running_part_is_resized_in_place_and_made_anew_for_another_image(harness):
+async def test_running_part_is_resized_or_recreated_for_new_image(harness):
     await harness.submit(split_in_two())
     await harness.reconcile_until_stable("llm")
     harness.placements = {"llm-t-0": PartPlacement(("a",)), "llm-t-1": PartPlacement(("b",))}

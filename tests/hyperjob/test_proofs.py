@@ -13,11 +13,11 @@ PROVED = {
     # On the real API server.
     "the documentation's manifest is taken as printed": (
         "tests/hyperjob/test_crd.py",
-        "test_the_documented_manifest_is_stored_as_printed",
+        "test_documented_manifest_is_stored_unchanged",
     ),
     "it becomes two Jobs of 32 replicas on cluster-a and cluster-b": (
         RECONCILER,
-        "test_the_documented_hyperjob_becomes_two_jobs_pinned_to_their_clusters",
+        "test_documented_hyperjob_becomes_two_pinned_jobs",
     ),
     "they run there and complete": (E2E, "test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes"),
     "upstream's 256 GPUs over two clusters of 128": (E2E, "test_upstreams_256_gpus_run_on_two_clusters_of_128"),
@@ -39,7 +39,7 @@ PROVED = {
     ),
     "every field of upstream's definition": (
         "tests/hyperjob/test_crd.py",
-        "test_every_field_of_upstreams_definition_is_there_with_its_type",
+        "test_crd_has_every_upstream_field_with_its_type",
     ),
     # Properties.
     "least number of parts against an exhaustive search": (PROPERTIES, "test_no_split_has_fewer_parts"),
@@ -47,51 +47,51 @@ PROVED = {
         PROPERTIES,
         "test_replicas_are_conserved_and_no_cluster_is_above_its_headroom",
     ),
-    "accelerators conserved": (PROPERTIES, "test_all_accelerators_that_are_asked_for_are_given"),
-    "gang minimum kept per part": (PROPERTIES, "test_every_part_keeps_its_share_of_the_gang_minimum"),
-    "partitions kept whole": (PROPERTIES, "test_the_fewest_partitions_are_shared_out_whole"),
+    "accelerators conserved": (PROPERTIES, "test_all_requested_accelerators_are_distributed"),
+    "gang minimum kept per part": (PROPERTIES, "test_every_part_has_its_share_of_the_gang_minimum"),
+    "partitions kept whole": (PROPERTIES, "test_minimum_partitions_are_distributed_completely"),
     "several jobs within maxDomains and the room they share": (
         PROPERTIES,
-        "test_several_jobs_keep_within_the_room_and_the_domains_that_they_share",
+        "test_several_jobs_share_capacity_and_domains",
     ),
     "deterministic, in any order of the clusters": (
         PROPERTIES,
-        "test_the_same_clusters_in_any_order_give_the_same_split",
+        "test_split_is_independent_of_cluster_order",
     ),
-    "deterministic down to the objects": (PROPERTIES, "test_the_same_world_gives_the_same_objects"),
+    "deterministic down to the objects": (PROPERTIES, "test_same_inputs_give_the_same_objects"),
     # Defects of the Go implementation, and threats.
     "Completed ones re-created their children after the TTL": (
         RECONCILER,
-        "test_regression_completed_children_that_vanish_by_their_ttl_are_not_made_again",
+        "test_regression_jobs_deleted_by_ttl_are_not_recreated",
     ),
-    "0 replicas were Completed": (RECONCILER, "test_regression_no_replicas_are_not_completed"),
+    "0 replicas were Completed": (RECONCILER, "test_regression_hyperjob_without_replicas_is_not_completed"),
     "foreign Jobs with two labels turned it Failed": (
         RECONCILER,
-        "test_regression_foreign_jobs_with_our_labels_change_nothing",
+        "test_regression_foreign_jobs_with_our_labels_are_ignored",
     ),
-    "the Job was created before its policy": (RECONCILER, "test_regression_the_policy_is_made_before_its_job"),
+    "the Job was created before its policy": (RECONCILER, "test_regression_policy_is_created_before_its_job"),
     "a foreign name left half of the children and no status": (
         RECONCILER,
-        "test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reported",
+        "test_regression_name_conflict_creates_nothing",
     ),
-    "TB8 spoofed labels and foreign names": (RECONCILER, "test_tb8_a_job_that_claims_another_owner_is_never_touched"),
+    "TB8 spoofed labels and foreign names": (RECONCILER, "test_tb8_job_of_another_owner_is_never_changed"),
     # Faults.
     "F28 a crash at each child write, enumerated, I5 at each revision": (
         CRASHES,
-        "test_f28_a_crash_at_any_write_is_repaired",
+        "test_f28_crash_at_any_write_is_repaired",
     ),
-    "F28 deletion that orphans": (CRASHES, "test_f28_a_deleted_hyperjob_leaves_what_its_deletion_says"),
-    "F28 orphans are not adopted": (RECONCILER, "test_f28_children_orphaned_by_a_deleted_hyperjob_are_not_adopted"),
+    "F28 deletion that orphans": (CRASHES, "test_f28_deletion_follows_its_propagation_policy"),
+    "F28 orphans are not adopted": (RECONCILER, "test_f28_orphaned_children_are_not_adopted"),
     "F6 the controller killed at each write": (
         "tests/faults/test_hyperjobs.py",
         "test_killed_at_any_write_it_makes_each_part_once",
     ),
     "the judge of the fault rig knows I5": (
         "tests/hyperjob/test_families.py",
-        "test_a_second_job_for_a_part_is_noticed",
+        "test_second_job_of_a_part_is_reported",
     ),
     # For users and operators.
-    "the examples": ("tests/hyperjob/test_examples.py", "test_an_example_can_be_split_and_asks_for_what_it_says"),
+    "the examples": ("tests/hyperjob/test_examples.py", "test_example_is_split_with_the_expected_requests"),
     "one of each spelling in the demo": (
         "tests/localup/demo/test_scenario.py",
         "test_there_are_hyperjobs_of_both_spellings_and_all_can_be_split",
@@ -109,6 +109,6 @@ PROVED = {
 
 
 @pytest.mark.parametrize(("file", "name"), PROVED.values(), ids=PROVED)
-def test_the_promise_is_proved(file, name):
+def test_guarantee_has_tests(file, name):
     found = ast.walk(ast.parse((ROOT / file).read_text()))
     assert name in {each.name for each in found if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}

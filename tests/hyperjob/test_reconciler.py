@@ -24,7 +24,7 @@ from tests.hyperjob.objects import capacity, cluster, document, gpus, replicated
 
 
 @needs_shared
-async def test_the_documented_hyperjob_becomes_two_jobs_pinned_to_their_clusters(harness):
+async def test_documented_hyperjob_becomes_two_pinned_jobs(harness):
     (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
     await harness.submit(found, BATCH_HYPERJOBS)
     await harness.reconcile_until_stable("llm-train-hyperjob", BATCH_HYPERJOBS)
@@ -42,7 +42,7 @@ async def test_the_documented_hyperjob_becomes_two_jobs_pinned_to_their_clusters
     assert status["clusters"] == "cluster-a,cluster-b"
 
 
-async def test_upstreams_256_gpus_become_two_jobs_of_128(harness):
+async def test_upstream_256_gpus_become_two_jobs_of_128(harness):
     await harness.submit(document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2))
     await harness.reconcile_until_stable("llm")
     assert await harness.names() == ["llm-trainer-0", "llm-trainer-1"]
@@ -58,7 +58,7 @@ async def test_upstreams_256_gpus_become_two_jobs_of_128(harness):
     ]
 
 
-async def test_upstreams_two_kinds_of_accelerators_prefer_the_clusters_they_name(harness):
+async def test_upstream_accelerators_prefer_their_named_clusters(harness):
     jobs = [
         replicated("trainer-910b", task(replicas=64), clusterNames=["b-1", "b-2"]),
         replicated("trainer-910c", task(replicas=64), clusterNames=["c-1"]),
@@ -72,7 +72,7 @@ async def test_upstreams_two_kinds_of_accelerators_prefer_the_clusters_they_name
     assert preferred == {"llm-trainer-910b-0": ["b-1", "b-2"], "llm-trainer-910c-0": ["c-1"]}
 
 
-async def test_each_part_carries_what_the_engine_needs_of_its_group(harness):
+async def test_each_part_has_the_group_annotation(harness):
     stored = await harness.submit(two_copies(minAvailable=1))
     await harness.reconcile_until_stable("llm")
     groups = [
@@ -87,7 +87,7 @@ async def test_each_part_carries_what_the_engine_needs_of_its_group(harness):
     assert said.since == created.timestamp() * 1000
 
 
-async def test_a_large_hyperjob_is_made_in_several_steps_and_looked_up_by_lists(harness):
+async def test_large_hyperjob_is_created_in_several_passes(harness):
     """Other HyperJobs have their turn between the steps."""
     await harness.submit(document(replicated("t", task(replicas=1), replicas=80)))
     asked = []
@@ -100,7 +100,7 @@ async def test_a_large_hyperjob_is_made_in_several_steps_and_looked_up_by_lists(
     assert len(await harness.names()) == len(await harness.names(PROPAGATION_POLICIES)) == 80
 
 
-async def test_a_name_taken_among_many_is_seen_before_anything_is_made(harness):
+async def test_name_conflict_is_found_before_any_object_is_created(harness):
     body = {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": {"name": "llm-t-40"}, "spec": {}}
     await harness.admin.create(JOBS.item_path(harness.namespace, "").rstrip("/"), msgspec.json.encode(body))
     await harness.submit(document(replicated("t", task(replicas=1), replicas=80)))
@@ -109,7 +109,7 @@ async def test_a_name_taken_among_many_is_seen_before_anything_is_made(harness):
     assert "llm-t-40 belongs to another owner" in (await harness.status("llm"))["message"]
 
 
-async def test_objects_that_are_as_they_should_be_are_not_worked_out_again(harness, monkeypatch):
+async def test_up_to_date_objects_are_not_built_again(harness, monkeypatch):
     await harness.submit(document(replicated("t", task(replicas=1), replicas=3)))
     await harness.reconcile_until_stable("llm")
     made = []
@@ -135,7 +135,7 @@ async def test_objects_that_are_as_they_should_be_are_not_worked_out_again(harne
     assert (await harness.job("llm-t-1"))["metadata"]["annotations"][GROUP_ANNOTATION] != "x"
 
 
-async def test_pods_are_told_their_place_in_the_whole(harness):
+async def test_pods_get_their_rank_environment(harness):
     job = replicated(
         "t",
         task("master", 1),
@@ -162,7 +162,7 @@ async def test_pods_are_told_their_place_in_the_whole(harness):
     }
 
 
-async def test_an_auto_split_waits_with_one_reason_and_moves_when_room_appears(harness):
+async def test_pending_auto_split_moves_when_capacity_appears(harness):
     harness.capacity = capacity(cluster("a", 100, used=90), cluster("b", 100, used=95))
     await harness.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
     await harness.reconcile_until_stable("llm")
@@ -177,7 +177,7 @@ async def test_an_auto_split_waits_with_one_reason_and_moves_when_room_appears(h
     assert (await harness.policy("llm-t-0"))["spec"]["placement"]["clusterAffinity"] == {"clusterNames": ["b"]}
 
 
-async def test_waiting_while_only_amounts_change_writes_nothing(harness):
+async def test_pending_status_is_not_written_for_changed_amounts(harness):
     await harness.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
     harness.capacity = capacity(cluster("a", 100, used=90))
     await harness.reconcile_until_stable("llm")
@@ -185,7 +185,7 @@ async def test_waiting_while_only_amounts_change_writes_nothing(harness):
     assert await harness.reconcile_until_stable("llm") == []
 
 
-async def test_another_obstacle_is_told_though_its_code_is_the_same(harness):
+async def test_changed_message_with_the_same_reason_is_written(harness):
     job = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
     await harness.submit(document(job, maxDomains=1))
     harness.capacity = gpus(a=40)
@@ -195,10 +195,10 @@ async def test_another_obstacle_is_told_though_its_code_is_the_same(harness):
     await harness.reconcile_until_stable("llm")
     status = await harness.status("llm")
     assert status["conditions"][0]["reason"] == "ExceedsEveryCluster"
-    assert status["message"].endswith("have room, but not in parts that fit on at most 1 cluster")
+    assert status["message"].endswith("have enough capacity together, but not in parts that fit on at most 1 cluster")
 
 
-async def test_what_no_cluster_could_hold_becomes_nothing_until_one_can(harness):
+async def test_no_parts_while_no_cluster_could_ever_fit(harness):
     harness.capacity = gpus(a=8)
     await harness.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
     await harness.reconcile_until_stable("llm")
@@ -209,7 +209,7 @@ async def test_what_no_cluster_could_hold_becomes_nothing_until_one_can(harness)
     assert await harness.names() == ["llm-t-0", "llm-t-1"]
 
 
-async def test_a_split_is_not_moved_once_a_part_has_started(harness):
+async def test_split_is_not_moved_once_a_part_has_started(harness):
     harness.capacity = gpus(a=40, b=40)
     await harness.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
     await harness.reconcile_until_stable("llm")
@@ -223,7 +223,7 @@ async def test_a_split_is_not_moved_once_a_part_has_started(harness):
 # -- defects of the Go implementation, and threats ------------------------------
 
 
-async def test_regression_completed_children_that_vanish_by_their_ttl_are_not_made_again(harness):
+async def test_regression_jobs_deleted_by_ttl_are_not_recreated(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     for name in ("llm-t-0", "llm-t-1"):
@@ -242,7 +242,7 @@ async def test_regression_completed_children_that_vanish_by_their_ttl_are_not_ma
     ]
 
 
-async def test_regression_no_replicas_are_not_completed(harness):
+async def test_regression_hyperjob_without_replicas_is_not_completed(harness):
     await harness.submit(document(replicated("t", replicas=0)))
     await harness.reconcile_until_stable("llm")
     status = await harness.status("llm")
@@ -252,7 +252,7 @@ async def test_regression_no_replicas_are_not_completed(harness):
     )
 
 
-async def test_regression_foreign_jobs_with_our_labels_change_nothing(harness):
+async def test_regression_foreign_jobs_with_our_labels_are_ignored(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     labels = {"volcano.sh/hyperjob-name": "llm", "volcano.sh/replicatedjob-name": "t"}
@@ -263,7 +263,7 @@ async def test_regression_foreign_jobs_with_our_labels_change_nothing(harness):
     assert "llm-t-7" in await harness.names()
 
 
-async def test_regression_the_policy_is_made_before_its_job(harness):
+async def test_regression_policy_is_created_before_its_job(harness):
     await harness.submit(two_copies())
     made = [write for write in await harness.reconcile_until_stable("llm") if "status" not in write]
     assert made == [
@@ -275,7 +275,7 @@ async def test_regression_the_policy_is_made_before_its_job(harness):
 
 
 @pytest.mark.parametrize("kind", [JOBS, PROPAGATION_POLICIES], ids=lambda kind: kind.kind)
-async def test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reported(harness, kind):
+async def test_regression_name_conflict_creates_nothing(harness, kind):
     await foreign(harness, "llm-t-1", kind=kind)
     before = await harness.items(kind)
     await harness.submit(two_copies())
@@ -292,7 +292,7 @@ async def test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reporte
     assert await harness.names() == ["llm-t-0", "llm-t-1"]
 
 
-async def test_tb8_a_job_that_claims_another_owner_is_never_touched(harness):
+async def test_tb8_job_of_another_owner_is_never_changed(harness):
     other = await harness.submit(document(name="other"))
     owner = {"apiVersion": HYPERJOBS.api_version, "kind": "HyperJob", "name": "other", "uid": other["metadata"]["uid"]}
     await foreign(
@@ -313,7 +313,7 @@ async def foreign(harness, name, *, kind=JOBS, **metadata):
     await harness.admin.create(kind.item_path(harness.namespace, "").rstrip("/"), msgspec.json.encode(made))
 
 
-async def test_f28_children_orphaned_by_a_deleted_hyperjob_are_not_adopted(harness):
+async def test_f28_orphaned_children_are_not_adopted(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     orphaned = await harness.items(JOBS)
@@ -330,7 +330,7 @@ async def test_f28_children_orphaned_by_a_deleted_hyperjob_are_not_adopted(harne
     ]
 
 
-async def test_what_somebody_changes_of_a_part_is_put_right(harness):
+async def test_changed_part_is_repaired(harness):
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     await harness.admin.patch(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from controller.hyperjob.setup import resync_after_cycle
 
 
-def test_the_stage_looks_again_when_a_cycle_has_told_its_reasons():
+def test_cycle_triggers_a_resync_after_its_reasons():
     heard = []
     stage = SimpleNamespace(wake=lambda: heard.append("looked"))
     resync_after_cycle(heard.append, stage)(("reason",))

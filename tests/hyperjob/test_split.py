@@ -24,7 +24,7 @@ def counted(job, *, clusters=None):
 
 
 @needs_shared
-def test_the_documented_hyperjob_becomes_two_jobs_of_32_replicas():
+def test_documented_hyperjob_becomes_two_jobs_of_32_replicas():
     (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
     assert places(split(read_hyperjob(found), gpus())) == [
         ("llm-train-hyperjob-0", "cluster-a", (32,)),
@@ -32,26 +32,26 @@ def test_the_documented_hyperjob_becomes_two_jobs_of_32_replicas():
     ]
 
 
-def test_without_a_split_policy_there_are_copies_that_may_go_anywhere():
+def test_copies_without_split_policy_are_not_pinned():
     layout = split(hyperjob(replicated("trainer", task(replicas=128), replicas=2)), gpus())
     assert places(layout) == [("llm-trainer-0", "", (128,)), ("llm-trainer-1", "", (128,))]
 
 
-def test_counts_by_cluster_are_taken_as_given():
+def test_replicas_by_cluster_are_used_unchanged():
     clusters = [{"name": "a", "replicas": 40}, {"name": "b", "replicas": 24}]
     assert counted(policy(strategy="ByCluster", clusters=clusters)) == [("a", 40), ("b", 24)]
 
 
-def test_what_equal_parts_leave_over_goes_to_the_first():
+def test_remainder_of_equal_parts_goes_to_the_first():
     assert counted(policy(strategy="ByReplicas", parts=3)) == [("", 22), ("", 21), ("", 21)]
 
 
-def test_weighted_parts_are_rounded_by_the_largest_remainder():
+def test_weighted_parts_are_rounded_by_largest_remainder():
     clusters = [{"name": "a", "weight": 1}, {"name": "b", "weight": 2}, {"name": "c", "weight": 4}]
     assert counted(policy(strategy="ByReplicas", clusters=clusters)) == [("a", 9), ("b", 18), ("c", 37)]
 
 
-def test_a_static_split_makes_equal_parts_of_all_accelerators():
+def test_static_split_divides_accelerators_equally():
     job = replicated(
         "trainer",
         task(replicas=1, gpu=8),
@@ -61,7 +61,7 @@ def test_a_static_split_makes_equal_parts_of_all_accelerators():
     assert counted(job) == [("", 16), ("", 16)]
 
 
-def test_by_resources_fills_one_cluster_after_the_other():
+def test_by_resources_fills_clusters_in_order():
     found = counted(
         policy(strategy="ByResources", clusters=[{"name": "small"}, {"name": "big"}]), clusters=gpus(big=100, small=10)
     )
@@ -74,14 +74,14 @@ def test_256_gpus_over_128_64_48_and_100_free_take_three_parts():
     assert layout.fits
 
 
-def test_nothing_is_split_over_more_clusters_than_allowed():
+def test_split_respects_max_domains():
     layout = split(auto(task(replicas=256), maxDomains=2), gpus(a=128, b=64, c=48, d=100))
     assert layout.parts == ()
     assert layout.pending_reason.reason == "ExceedsEveryCluster"
     assert "at most 2 clusters" in layout.pending_reason.message
 
 
-def test_what_does_not_fit_now_is_split_as_for_empty_clusters_and_says_what_is_short():
+def test_split_that_does_not_fit_now_uses_empty_clusters():
     layout = split(auto(task(replicas=100)), capacity(cluster("a", 80, used=50), cluster("b", 40)))
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (80,)), ("b", (20,))]
     assert layout.pending_reason == PendingReason(
@@ -89,13 +89,13 @@ def test_what_does_not_fit_now_is_split_as_for_empty_clusters_and_says_what_is_s
     )
 
 
-def test_what_no_cluster_could_ever_hold_has_no_parts():
+def test_split_without_solution_has_no_parts():
     layout = split(auto(task(replicas=100)), gpus(a=8))
     assert layout.parts == ()
     assert layout.pending_reason.message == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 100 free"
 
 
-def test_the_preferred_clusters_are_filled_first():
+def test_preferred_clusters_are_filled_first():
     job = auto(task(replicas=64), job={"clusterNames": ["small", "other"]})
     layout = split(job, gpus(big=60, huge=60, small=30, other=20))
     assert [(part.cluster, part.pods[0]) for part in layout.parts] == [("small", 30), ("big", 34)]
@@ -106,7 +106,7 @@ def test_fewer_parts_come_before_preference():
     assert [part.cluster for part in split(job, gpus(big=64, small=30)).parts] == ["big"]
 
 
-def test_parts_go_to_clusters_of_the_region_only():
+def test_parts_respect_the_cluster_affinity():
     job = auto(
         task(replicas=64),
         clusterAffinity={
@@ -117,19 +117,19 @@ def test_parts_go_to_clusters_of_the_region_only():
     assert [part.cluster for part in split(job, clusters).parts] == ["b", "c"]
 
 
-def test_a_cluster_without_the_accelerator_takes_no_part():
+def test_cluster_without_the_accelerator_gets_no_part():
     tasks = task(replicas=8, gpu=0)
     tasks["template"]["spec"]["containers"][0]["resources"]["requests"]["huawei.com/ascend910b"] = "1"
     assert split(auto(tasks), gpus(a=100)).parts == ()
 
 
-def test_a_master_exists_once_and_stays_with_the_first_part():
+def test_master_is_only_in_the_first_part():
     job = auto(task("master", 1), task("worker", 63), policy={})
     layout = split(job, gpus(a=40, b=24))
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (1, 39)), ("b", (0, 24))]
 
 
-def test_a_named_master_exists_once_whatever_its_size():
+def test_named_master_is_only_in_the_first_part():
     job = auto(task("chief", 2, gpu=0), task("worker", 4))
     named = replicated(
         "trainer",
@@ -142,7 +142,7 @@ def test_a_named_master_exists_once_whatever_its_size():
     assert [part.pods for part in split(hyperjob(named), gpus()).parts] == [(2, 2), (0, 2)]
 
 
-def test_several_tasks_are_cut_in_proportion():
+def test_several_tasks_are_divided_in_proportion():
     clusters = [{"name": "a", "replicas": 10}, {"name": "b", "replicas": 10}]
     job = replicated(
         "t", task("ps", 4), task("worker", 16), splitPolicy={"strategy": "ByCluster", "clusters": clusters}
@@ -150,16 +150,16 @@ def test_several_tasks_are_cut_in_proportion():
     assert [part.pods for part in split(hyperjob(job), gpus()).parts] == [(2, 8), (2, 8)]
 
 
-def test_partitions_are_never_cut():
+def test_partitions_are_not_divided():
     partitions = {"partitionPolicy": {"totalPartitions": 4, "partitionSize": 8}}
     job = auto(task(replicas=32, **partitions))
     assert [part.pods[0] for part in split(job, gpus(a=20, b=20)).parts] == [16, 16]
 
 
-def test_parts_without_pods_are_refused():
+def test_parts_without_pods_are_rejected():
     partitions = {"partitionPolicy": {"totalPartitions": 2, "partitionSize": 8}}
     job = replicated("t", task(replicas=16, **partitions), splitPolicy={"strategy": "ByReplicas", "parts": 4})
-    with pytest.raises(SplitError, match="partitions are never cut"):
+    with pytest.raises(SplitError, match="partitions cannot be divided"):
         split(hyperjob(job), gpus())
 
 
@@ -169,7 +169,7 @@ def test_two_jobs_share_the_clusters_within_max_domains():
     assert places(layout) == [("llm-x-0", "a", (8,)), ("llm-y-0", "a", (8,))]
 
 
-def test_what_the_queue_would_not_take_is_said():
+def test_queue_limit_is_the_pending_reason():
     clusters = capacity(
         cluster("a", 64), quota=lambda queue, demand: PendingReason("QueueLimitReached", f"{queue} is full")
     )
@@ -178,35 +178,36 @@ def test_what_the_queue_would_not_take_is_said():
 
 
 @pytest.mark.parametrize("least", [1, 3])
-def test_a_part_has_the_fewest_pods_it_may_have(least):
+def test_part_has_at_least_min_replicas(least):
     job = auto(task(replicas=10), policy={"minReplicas": least})
     assert [part.pods[0] for part in split(job, gpus(a=9, b=9)).parts] == [10 - least, least]
 
 
-def test_the_shortage_is_told_by_the_resource_that_is_shortest():
+def test_shortage_names_the_scarcest_resource():
     layout = split(auto(task(replicas=100, cpu="20000")), gpus(a=8))
     assert layout.pending_reason.message == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 100 free"
 
 
 @pytest.mark.parametrize("strategy", ["Auto", "ByResources"])
-def test_parts_are_as_large_as_described_nodes_hold(strategy):
+def test_parts_are_limited_by_the_described_nodes(strategy):
     nodes = (NodeShape(4, ((GPU, 8_000),)),)
     clusters = capacity(*(cluster(name, 32, nodes=nodes) for name in "ab"))
     layout = split(auto(task(replicas=6, gpu=5), policy={"strategy": strategy}), clusters)
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (4,)), ("b", (2,))]
 
 
-def test_a_host_keeps_room_on_described_nodes_for_what_exists_once():
+def test_leader_cluster_fits_single_tasks_on_its_nodes():
     nodes = (NodeShape(2, ((GPU, 8_000),)),)
     clusters = capacity(*(cluster(name, 16, nodes=nodes) for name in "ab"))
     layout = split(auto(task("master", 1, gpu=5), task(replicas=3, gpu=5)), clusters)
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (1, 1)), ("b", (0, 2))]
 
 
-def test_what_no_described_node_holds_has_no_parts():
+def test_pod_larger_than_every_node_has_no_parts():
     clusters = capacity(cluster("a", 32, nodes=(NodeShape(4, ((GPU, 8_000),)),)))
     layout = split(auto(task(replicas=2, gpu=9)), clusters)
     assert layout.parts == ()
     assert layout.pending_reason == PendingReason(
-        "ExceedsEveryCluster", "even while empty, its candidate clusters have room, but not in parts that fit"
+        "ExceedsEveryCluster",
+        "even while empty, its candidate clusters have enough capacity together, but not in parts that fit",
     )

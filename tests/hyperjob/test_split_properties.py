@@ -59,7 +59,7 @@ def test_replicas_are_conserved_and_no_cluster_is_above_its_headroom(clusters, j
 
 
 @given(clusters=free, job=jobs, order=st.randoms())
-def test_the_same_clusters_in_any_order_give_the_same_split(clusters, job, order):
+def test_split_is_independent_of_cluster_order(clusters, job, order):
     shuffled = list(clusters.items())
     order.shuffle(shuffled)
     assert split(built(*job), gpus(**clusters)) == split(built(*job), gpus(**dict(shuffled)))
@@ -69,7 +69,7 @@ def test_the_same_clusters_in_any_order_give_the_same_split(clusters, job, order
     counts=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     parts=st.integers(1, 6),
 )
-def test_any_tasks_are_cut_without_loss_and_near_their_proportion(counts, parts):
+def test_distribution_preserves_pods_and_proportions(counts, parts):
     tasks = [task(f"t{place}", count + 1) for place, count in enumerate(counts)]
     total = sum(count + 1 for count in counts)
     parts = min(parts, total)
@@ -98,7 +98,7 @@ def pods(job):
 
 
 @given(clusters=free, nodes=st.integers(1, 8), size=st.integers(1, 4), minimum=st.integers(1, 3))
-def test_all_accelerators_that_are_asked_for_are_given(clusters, nodes, size, minimum):
+def test_all_requested_accelerators_are_distributed(clusters, nodes, size, minimum):
     wanted = {"accelerators": nodes * size, "acceleratorType": GPU, "minReplicas": min(minimum, nodes)}
     found = auto(task(replicas=1, gpu=size), policy=wanted)
     layout = split(found, gpus(**clusters))
@@ -124,7 +124,7 @@ def least(job):
 
 
 @given(tasks=tasks, whole=st.integers(0, 30), parts=st.integers(1, 4))
-def test_every_part_keeps_its_share_of_the_gang_minimum(tasks, whole, parts):
+def test_every_part_has_its_share_of_the_gang_minimum(tasks, whole, parts):
     built, wanted = gang(tasks, whole)
     parts = min(parts, sum(count for count, _ in tasks))
     job = replicated("t", *built, spec={"minAvailable": wanted}, splitPolicy={"strategy": "ByReplicas", "parts": parts})
@@ -144,7 +144,7 @@ def test_every_part_keeps_its_share_of_the_gang_minimum(tasks, whole, parts):
 
 
 @given(count=st.integers(2, 8), size=st.integers(2, 4), least=st.integers(1, 8), parts=st.integers(2, 4))
-def test_the_fewest_partitions_are_shared_out_whole(count, size, least, parts):
+def test_minimum_partitions_are_distributed_completely(count, size, least, parts):
     policy = {"totalPartitions": count, "partitionSize": size, "minPartitions": min(least, count)}
     job = replicated(
         "t",
@@ -159,7 +159,7 @@ def test_the_fewest_partitions_are_shared_out_whole(count, size, least, parts):
 
 
 @given(clusters=free, sizes=st.lists(st.integers(2, 10), min_size=2, max_size=3), domains=st.integers(1, 3))
-def test_several_jobs_keep_within_the_room_and_the_domains_that_they_share(clusters, sizes, domains):
+def test_several_jobs_share_capacity_and_domains(clusters, sizes, domains):
     jobs = [
         replicated(f"j{number}", task(replicas=size), splitPolicy={"mode": "auto"}) for number, size in enumerate(sizes)
     ]
@@ -175,7 +175,7 @@ def test_several_jobs_keep_within_the_room_and_the_domains_that_they_share(clust
 
 
 @given(clusters=free, job=jobs)
-def test_the_same_world_gives_the_same_objects(clusters, job):
+def test_same_inputs_give_the_same_objects(clusters, job):
     found = built(*job)
     first, second = (build_parts(found, split(found, gpus(**clusters)).parts) for _ in range(2))
     assert first == second

@@ -73,7 +73,7 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
         pytest.param(hyperjob(replicated("t", spec={"tasks": []})), "it has no tasks", id="no-tasks"),
     ],
 )
-def test_a_flaw_is_told_with_its_remedy(job, flaw):
+def test_violation_names_its_fix(job, flaw):
     assert any(flaw in each for each in hyperjob_violations(job)), hyperjob_violations(job)
 
 
@@ -86,16 +86,16 @@ def test_a_flaw_is_told_with_its_remedy(job, flaw):
         pytest.param(split(task("m", 1), task("w", 4), strategy="ByCluster", clusters=CLUSTERS), id="with-master"),
     ],
 )
-def test_a_sound_hyperjob_has_no_flaws(job):
+def test_valid_hyperjob_has_no_violations(job):
     assert hyperjob_violations(job) == ()
 
 
-def test_an_unreadable_field_is_named():
+def test_unreadable_field_is_named():
     with pytest.raises(HyperJobError, match=r"spec.replicatedJobs\[0\].splitPolicy.mode: input should be 'static' or"):
         read_hyperjob(document(replicated("t", splitPolicy={"mode": "dynamic"})))
 
 
-def test_another_version_is_refused_with_the_one_to_write():
+def test_unknown_version_is_rejected_with_the_supported_one():
     with pytest.raises(HyperJobError, match=r"write training.volcano.sh/v1alpha1"):
         read_hyperjob({**document(), "apiVersion": "training.volcano.sh/v2"})
 
@@ -114,18 +114,18 @@ def _seen(spec, *, owner=True, mark=True):
 
 
 @pytest.mark.parametrize("missing", ["owner", "mark"])
-def test_of_a_job_that_is_no_part_no_field_is_stored(missing):
+def test_fields_of_a_job_that_is_no_part_are_not_stored(missing):
     """Any tenant may label large Jobs."""
     assert not _seen({"tasks": ["x"] * 1000}, **{missing: False}).fields
 
 
-def test_of_a_part_only_hashes_of_its_fields_are_stored():
+def test_fields_of_a_part_are_stored_as_hashes():
     seen = _seen({"tasks": ["x" * 2**20]})
     assert len(seen.fields) < 30
     assert "x" * 100 not in repr(seen)
 
 
-def test_a_part_covers_what_it_has_and_what_others_added_is_ignored():
+def test_additional_fields_of_a_part_are_ignored():
     seen = _seen({**HASHED, "added": [1], "labels": {"a": "b", "c": "d"}})
     assert has_all_fields(seen, {"metadata": {"name": "large"}, "spec": HASHED})
     assert has_all_fields(seen, {"spec": {"counts": [1, 2, -1]}})
@@ -147,5 +147,5 @@ def test_a_part_covers_what_it_has_and_what_others_added_is_ignored():
         {"more": {}},
     ],
 )
-def test_a_part_with_another_value_does_not_cover(changed):
+def test_changed_field_of_a_part_is_detected(changed):
     assert not has_all_fields(_seen(HASHED), {"spec": {**HASHED, **changed}})
