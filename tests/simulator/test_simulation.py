@@ -33,12 +33,12 @@ class Scripted(State):
             return replace(plan, wake_at=self.at if self.name else plan.wake_at)
         victim = next(each for each in self.workloads.values() if each.name == self.name)
         self.name = None
-        return Plan((*plan.decisions, Evict(victim, self.reason)), plan.record_pending, wake_at=plan.wake_at)
+        return Plan((*plan.decisions, Evict(victim, self.reason)), plan.waits, wake_at=plan.wake_at)
 
 
 def evicting(found, name, at, **settings):
     simulation = Simulation(found, SimulationSettings(**settings))
-    simulation._world = Scripted(name, at)
+    simulation._state = Scripted(name, at)
     return simulation.run()
 
 
@@ -181,7 +181,7 @@ def test_an_engine_that_wakes_for_nothing_is_not_waited_for_for_ever():
             return replace(super().plan(now), wake_at=now + 1000)
 
     simulation = Simulation(trace(job("a"), job("giant", 9)))
-    simulation._world = Restless()
+    simulation._state = Restless()
     outcome = simulation.run()
     assert outcome.ended_at == 10_000
     assert outcome.cycles < 200
@@ -212,7 +212,7 @@ def test_the_summary_follows_with_its_delay_and_only_when_it_has_changed():
             super().cluster_changed(cluster, now)
 
     simulation = Simulation(trace(job("a", 3, runs=12), job("b", 2, at=21, runs=2), job("c", at=45, runs=30)))
-    simulation._world = Listening()
+    simulation._state = Listening()
     simulation.run()
     # b comes and goes between two looks at 20 and 30, c is seen at 50.
     assert told == [(0, 0), (10, 3), (20, 0), (50, 1)]
@@ -221,7 +221,7 @@ def test_the_summary_follows_with_its_delay_and_only_when_it_has_changed():
 def test_the_engine_hears_that_pods_run():
     simulation = Simulation(trace(job("a")), SimulationSettings(until=5000))
     simulation.run()
-    [workload] = simulation._world.workloads.values()
+    [workload] = simulation._state.workloads.values()
     assert (workload.state, workload.admission.reported) == (WorkloadState.ADMITTED, True)
 
 
