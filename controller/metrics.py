@@ -25,12 +25,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._admissions = Counter(
-            "volcano_global_admissions",
+            "volcano_global_admitted_workloads",
             "Workloads admitted, as acknowledged by the API server.",
             registry=self.registry,
         )
         self._evictions = Counter(
-            "volcano_global_evictions", "Workloads evicted, by reason.", ("reason",), registry=self.registry
+            "volcano_global_evicted_workloads", "Workloads evicted, by reason.", ("reason",), registry=self.registry
         )
         self._waited = Histogram(
             "volcano_global_admission_wait_time_seconds",
@@ -100,7 +100,7 @@ class Metrics:
             registry=self.registry,
         )
         self._lost_decision_files = Counter(
-            "volcano_global_decision_journal_losses",
+            "volcano_global_decision_log_losses",
             "Interruptions of the decision log; a part of it is missing after each.",
             registry=self.registry,
         )

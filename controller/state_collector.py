@@ -63,12 +63,15 @@ class StateCollector:
     def _workloads(self, state: State, waiting: Mapping[QueueName, int]) -> Iterator[Metric]:
         yield _gauge("pending_workloads", "Pending workloads, by queue.", "queue", _with_remainder(waiting))
         reasons = Tally(state.last_reasons.values())
-        yield _gauge("waiting_reasons", "Pending workloads, by reason.", "reason", reasons.items())
+        yield _gauge("pending_workloads_by_reason", "Pending workloads, by reason.", "reason", reasons.items())
         states = Tally(workload.state for workload in state.workloads.values())
         yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
         conditions = Tally(condition for found in self._store.conditions.values() for condition in found)
         yield _gauge(
-            "remarkable_bindings", "Bindings with a condition that may need an action.", "remark", conditions.items()
+            "bindings_by_condition",
+            "Bindings with a condition that may need an action.",
+            "condition",
+            conditions.items(),
         )
 
     def _caches(self) -> Iterator[Metric]:
@@ -107,18 +110,18 @@ def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> 
 def _queue_metrics(standing: QueueShares, names: list[QueueName]) -> Iterator[Metric]:
     resources = sorted(set(standing.fair_shares[ROOT]) - {PODS})[:MAX_RESOURCES]
     tables: tuple[tuple[str, str, Callable[[QueueName], QueueAmounts]], ...] = (
-        ("entitlement", "What a queue is entitled to, in base units.", lambda name: standing.fair_shares[name]),
-        ("allocated", "What a queue holds, those below it included.", lambda name: standing.quota.allocated[name]),
-        ("ceiling", "The most a queue may hold.", lambda name: standing.quota.limits[name].limit),
+        ("fair_share", "Fair share of a queue.", lambda name: standing.fair_shares[name]),
+        ("usage", "Charges of a queue and of all queues below it.", lambda name: standing.quota.allocated[name]),
+        ("limit", "Limit of a queue.", lambda name: standing.quota.limits[name].limit),
     )
     for word, text, amounts in tables:
-        family = GaugeMetricFamily(f"volcano_global_queue_{word}", text, labels=("queue", "resource"))
+        family = GaugeMetricFamily(f"volcano_global_queue_resource_{word}", text, labels=("queue", "resource"))
         for name in names:
             for resource in resources:
                 family.add_metric((name, resource), float(amounts(name).get(resource, 0) / base_units(resource)))
         yield family
     shares = ((name, _usage_ratio(standing, name)) for name in names)
-    yield _gauge("queue_share", "Held in proportion to the entitlement, of the dominant resource.", "queue", shares)
+    yield _gauge("queue_usage_ratio", "Usage divided by fair share, of the dominant resource.", "queue", shares)
 
 
 def _usage_ratio(standing: QueueShares, name: QueueName) -> float:

@@ -56,7 +56,7 @@ def test_what_is_there_is_counted_when_somebody_asks():
     state.plan(0)
     lines = page(state)
     assert 'volcano_global_pending_workloads{queue="a"} 3.0' in lines
-    assert 'volcano_global_waiting_reasons{reason="Suspended"} 3.0' in lines
+    assert 'volcano_global_pending_workloads_by_reason{reason="Suspended"} 3.0' in lines
     assert 'volcano_global_workloads{state="Finished"} 1.0' in lines
     assert 'volcano_global_cache_lists_total{resource="jobs"} 2.0' in lines
     assert 'volcano_global_cache_undecodable_objects_total{resource="jobs"} 1.0' in lines
@@ -87,10 +87,10 @@ def test_a_queue_shows_what_it_is_due_holds_and_may_hold():
     state.workload_changed(replace(workload(0, "a", state=WorkloadState.ADMITTED), hold=None, admission=runs), 0)
     state.plan(0)
     lines = page(state)
-    assert 'volcano_global_queue_ceiling{queue="a",resource="cpu"} 3.0' in lines
-    assert 'volcano_global_queue_allocated{queue="a",resource="cpu"} 1.5' in lines
-    assert 'volcano_global_queue_entitlement{queue="a",resource="cpu"} 1.5' in lines
-    assert 'volcano_global_queue_share{queue="a"} 1.0' in lines
+    assert 'volcano_global_queue_resource_limit{queue="a",resource="cpu"} 3.0' in lines
+    assert 'volcano_global_queue_resource_usage{queue="a",resource="cpu"} 1.5' in lines
+    assert 'volcano_global_queue_resource_fair_share{queue="a",resource="cpu"} 1.5' in lines
+    assert 'volcano_global_queue_usage_ratio{queue="a"} 1.0' in lines
 
 
 def test_many_queues_do_not_make_many_shares_either():
@@ -99,4 +99,4 @@ def test_many_queues_do_not_make_many_shares_either():
         state.queue_changed(Queue(QueueName(f"q{number}")))
     state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
     state.plan(0)
-    assert len([line for line in page(state) if line.startswith("volcano_global_queue_share{")]) == MAX_QUEUES
+    assert len([line for line in page(state) if line.startswith("volcano_global_queue_usage_ratio{")]) == MAX_QUEUES

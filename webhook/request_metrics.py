@@ -75,7 +75,7 @@ class RequestMetrics(Collector):
         for path, latency in self._latencies.items():
             seconds.add_metric((path,), latency.buckets(), latency.total)
         reviews = CounterMetricFamily(
-            "volcano_global_webhook_verdicts",
+            "volcano_global_webhook_responses",
             "Reviews answered, by outcome; `exempt` counts what an exempt namespace let by.",
             labels=("path", "outcome"),
         )

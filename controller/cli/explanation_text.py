@@ -99,10 +99,10 @@ def _exceeded_limit_lines(queue: WorkloadQueue) -> Iterator[str]:
     """Yield a sentence for each of its queues with usage above the limit."""
     for standing in queue.standings:
         over = [
-            f"{format_amount(name, standing.allocated)} {name} of {format_amount(name, standing.ceiling)}"
+            f"{format_amount(name, standing.allocated)} {name} of {format_amount(name, standing.limit)}"
             for name in standing.allocated
-            if name in standing.ceiling
-            and parse_quantity(name, standing.allocated[name]) > parse_quantity(name, standing.ceiling[name])
+            if name in standing.limit
+            and parse_quantity(name, standing.allocated[name]) > parse_quantity(name, standing.limit[name])
         ]
         if over:
             yield f"Queue '{standing.name}' uses {', '.join(over)}; it admits nothing while usage exceeds the limit."
@@ -148,7 +148,7 @@ def _share_table(queue: WorkloadQueue, asked: Amounts, style: OutputStyle) -> st
 
 def _share_rows(standing: QueueShareReport, asked: Amounts) -> Iterator[tuple[str, ...]]:
     for name in (resource for resource in standing.allocated if resource in asked):
-        amounts = (standing.allocated, standing.entitlement, standing.ceiling)
+        amounts = (standing.allocated, standing.fair_share, standing.limit)
         yield standing.name, name, *(format_amount(name, resource) for resource in amounts)
 
 

@@ -122,7 +122,7 @@ def _title(resource: str) -> str:
 
 
 def _share_cell(resource: str, queue: QueueShares) -> str:
-    amounts = (queue.allocated, queue.entitlement, queue.ceiling)
+    amounts = (queue.allocated, queue.fair_share, queue.limit)
     return "/".join(format_amount(resource, each) for each in amounts)
 
 

@@ -27,12 +27,12 @@ def queue_table(at: float, rows: Iterable[QueueUsage]) -> Table:
     """Return how the queues stand at *at*."""
     table = _table(f"queues at {at:.1f} s")
     for name in _SHOWN.values():
-        for header in (f"{name}\nused", "\nentitled", "\nceiling"):
+        for header in (f"{name}\nused", "\nfair share", "\nlimit"):
             table.add_column(header, justify="right")
     table.add_column("\nadmitted", justify="right")
     table.add_column("\nwaiting", justify="right")
     for row in rows:
-        kinds = (row.used, row.entitled, row.ceiling)
+        kinds = (row.used, row.entitled, row.limit)
         amounts = [format_amount(each.get(resource)) for resource in _SHOWN for each in kinds]
         table.add_row(row.queue, *amounts, _format_count(row.admitted), _format_count(row.waiting))
     return table

@@ -27,7 +27,7 @@ class QueueUsage:
     queue: str
     used: Resources = EMPTY
     entitled: Amounts = field(default_factory=dict)
-    ceiling: Amounts = field(default_factory=dict)
+    limit: Amounts = field(default_factory=dict)
     admitted: int = 0
     waiting: int = 0
 

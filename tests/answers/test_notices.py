@@ -38,7 +38,7 @@ async def test_tc1_a_binding_that_came_past_the_webhook_is_told_and_left_alone(p
             event = await wait_for_event(stage, "NotSuspended", kind, name)
             assert (event["type"], "past our webhook" in event["note"]) == ("Warning", True)
         await stage.controller.says('"remark":"NotSuspended"')
-        found = await stage.controller.metric('volcano_global_remarkable_bindings{remark="NotSuspended"}')
+        found = await stage.controller.metric('volcano_global_bindings_by_condition{condition="NotSuspended"}')
         assert found == 1
         await stage.quiet(seconds=0.3)
         assert not stage.sights()["past"].paused

@@ -61,16 +61,16 @@ def test_json_report_has_the_documented_fields(plan):
         "queues": [
             {
                 "name": "a",
-                "entitlement": {"cpu": "6"},
+                "fairShare": {"cpu": "6"},
                 "allocated": {"cpu": "4"},
-                "ceiling": {"cpu": "6"},
+                "limit": {"cpu": "6"},
                 "share": 0.667,
             },
             {
                 "name": "root",
-                "entitlement": {"cpu": "8"},
+                "fairShare": {"cpu": "8"},
                 "allocated": {"cpu": "4"},
-                "ceiling": {"cpu": "8"},
+                "limit": {"cpu": "8"},
                 "share": 0.5,
             },
         ],
@@ -132,7 +132,7 @@ def test_fair_shares_are_rounded_down(plan):
     queues = [queue(name) for name in "abc"]
     waiting = [each for name in "abc" for each in jobs(name, 4, {"cpu": 1, "memory": "3Gi"}, queue=name)]
     ended = plan(cluster("m", {"cpu": 10, "memory": "10Gi"}), *queues, *waiting)
-    assert ended.queue("a")["entitlement"] == {"cpu": "3333m", "memory": "3579139413"}
+    assert ended.queue("a")["fairShare"] == {"cpu": "3333m", "memory": "3579139413"}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_share_is_a_number_or_null(plan, documents, share):
 def test_pods_are_listed_only_if_the_queue_names_them(plan):
     ended = plan(cluster("m", CPU), queue("a", capability={"pods": 3}), queue("b"), job("j", CPU, queue="a"))
     assert ended.queue("a")["allocated"] == {"cpu": "1", "pods": "1"}
-    assert ended.queue("a")["entitlement"] == {"cpu": "1"}
+    assert ended.queue("a")["fairShare"] == {"cpu": "1"}
     assert ended.queue("b")["allocated"] == {"cpu": "0"}
 
 
@@ -165,9 +165,9 @@ def test_queue_outside_the_hierarchy_is_listed_with_usage(plan):
     assert ended.reasons() == {"j": "QueueHierarchyInvalid"}
     assert ended.queue("a") == {
         "name": "a",
-        "entitlement": {"cpu": "0"},
+        "fairShare": {"cpu": "0"},
         "allocated": {"cpu": "1"},
-        "ceiling": {"cpu": "0"},
+        "limit": {"cpu": "0"},
         "share": None,
     }
 

@@ -42,14 +42,14 @@ def test_reclaim_evicts_victims_and_nominates_preemptors(decided, at):
     ]
     waiting = {name: (reason, clusters) for name, action, reason, clusters in steps if action == "Wait"}
     assert [waiting[f"b-{number:02}"] for number in range(1, 5)] == [("PreemptionInProgress", ["m"])] * 4
-    assert {waiting[f"b-{number:02}"][0] for number in (5, 6)} == {"QueueLimitReached"}
+    assert {waiting[f"b-{number:02}"][0] for number in (5, 6)} == {"InsufficientCapacity"}
     assert sorted(step[0] for step in steps) == sorted({*waiting, *(f"a-{number}" for number in range(1, 5))})
 
 
 def test_share_counts_current_usage_while_victims_leave(run, tmp_path):
     answer = run("plan", "-f", write(tmp_path, RECLAIM, *case_six()), "-o", "json").answer
     standings = {queue["name"]: queue for queue in answer["queues"]}
-    shown = {name: (each["allocated"]["cpu"], each["entitlement"]["cpu"]) for name, each in standings.items()}
+    shown = {name: (each["allocated"]["cpu"], each["fairShare"]["cpu"]) for name, each in standings.items()}
     assert (shown["A"], standings["A"]["share"]) == (("8", "4"), 2.0)
     assert (shown["B"], standings["B"]["share"]) == (("0", "4"), 0.0)
 

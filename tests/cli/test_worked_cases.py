@@ -12,7 +12,7 @@ def pool(count):
 
 
 def fair_shares(ended, *names):
-    return {name: ended.queue(name)["entitlement"] for name in names}
+    return {name: ended.queue(name)["fairShare"] for name in names}
 
 
 def admitted(ended):

@@ -93,7 +93,7 @@ async def test_what_was_decided_before_and_after_a_kill_is_decided_again_and_is_
             await stage.cast.job(name, "q")
         await stage.controller.start()
         await stage.done(*names)
-        assert await stage.controller.metric("volcano_global_decision_journal_losses_total") == 0
+        assert await stage.controller.metric("volcano_global_decision_log_losses_total") == 0
         await stage.controller.stop()
         await stage.judged()
         found, passages = judged_again(tmp_path)
@@ -184,4 +184,4 @@ async def test_a_journal_that_cannot_be_written_holds_up_nothing(plane, tmp_path
         await stage.controller.start()
         await stage.done("one")
         await stage.controller.says("decision log interrupted")
-        assert await stage.controller.metric("volcano_global_decision_journal_losses_total") == 1
+        assert await stage.controller.metric("volcano_global_decision_log_losses_total") == 1

@@ -52,7 +52,7 @@ async def waiting(stage: Harness, count: int, *, seconds: float = 120) -> None:
         async with asyncio.timeout(seconds):
             while told != count:
                 with contextlib.suppress(OSError):
-                    told = await stage.controller.metric("volcano_global_waiting_reasons")
+                    told = await stage.controller.metric("volcano_global_pending_workloads_by_reason")
                 await asyncio.sleep(0.2)
     except TimeoutError as error:
         said = stage.controller.part.output[-2000:]

@@ -67,7 +67,7 @@ def usage(url: str) -> Usage:
     return {
         (each.labels["queue"], each.labels["resource"]): Fraction(str(each.value))
         for family in families
-        if family.name == "volcano_global_queue_allocated"
+        if family.name == "volcano_global_queue_resource_usage"
         for each in family.samples
     }
 

@@ -202,7 +202,7 @@ class Harness:
             async with asyncio.timeout(seconds):
                 while told != wanted:
                     wanted = sum(1 for each in self.sights().values() if each.gated and each.paused and not each.over)
-                    told = await self.controller.metric("volcano_global_waiting_reasons")
+                    told = await self.controller.metric("volcano_global_pending_workloads_by_reason")
                     await asyncio.sleep(0.02)
         except TimeoutError as error:
             raise AssertionError(f"I8 {wanted} wait, and {told} have a reason") from error

@@ -199,7 +199,7 @@ async def test_metrics_count_requests_and_outcomes(running):
     await running.post(b"{}", path="/x")
     async with running.client.get(f"http://127.0.0.1:{running.plain_port}/metrics") as answer:
         page = await answer.text()
-    assert 'volcano_global_webhook_verdicts_total{outcome="patched",path="/resourcebindings/mutate"} 1.0' in page
+    assert 'volcano_global_webhook_responses_total{outcome="patched",path="/resourcebindings/mutate"} 1.0' in page
     assert 'volcano_global_webhook_requests_total{code="400",path="/resourcebindings/mutate"} 1.0' in page
     assert 'volcano_global_webhook_requests_total{code="404",path="other"} 1.0' in page
 

@@ -36,7 +36,7 @@ def test_metrics_match_prometheus_client(answers):
         registry=None,
     )
     verdicts = Counter(
-        "volcano_global_webhook_verdicts",
+        "volcano_global_webhook_responses",
         "Reviews answered, by outcome; `exempt` counts what an exempt namespace let by.",
         ("path", "outcome"),
         registry=None,

@@ -12,16 +12,16 @@ from controller.engine.resources import PODS, Resources
 from controller.engine.tree import Node
 
 
-class QueueShareReport(msgspec.Struct, frozen=True):
+class QueueShareReport(msgspec.Struct, rename="camel", frozen=True):
     """Fair share, usage and limit of one queue.
 
     ``share`` is usage divided by fair share; null if there is no fair share or if the ratio is infinite.
     """
 
     name: str
-    entitlement: Amounts
+    fair_share: Amounts
     allocated: Amounts
-    ceiling: Amounts
+    limit: Amounts
     share: float | None
 
 
@@ -36,9 +36,9 @@ class QueueReport(msgspec.Struct, rename="camel", frozen=True):
     priority: int
     state: str
     pending: int
-    entitlement: Amounts
+    fair_share: Amounts
     allocated: Amounts
-    ceiling: Amounts
+    limit: Amounts
     share: float | None
 
 
@@ -68,9 +68,9 @@ def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
     ceiling = standing.quota.limits[name].limit if is_known else {}
     return QueueShareReport(
         name=name,
-        entitlement=quantities(standing.fair_shares.get(name, {}), [each for each in resources if each != PODS]),
+        fair_share=quantities(standing.fair_shares.get(name, {}), [each for each in resources if each != PODS]),
         allocated=quantities(held, resources),
-        ceiling=quantities({each: max(amount, 0) for each, amount in ceiling.items()}, resources),
+        limit=quantities({each: max(amount, 0) for each, amount in ceiling.items()}, resources),
         share=_share(snapshot, name, held) if is_known else None,
     )
 
@@ -128,9 +128,9 @@ def _report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:
         priority=queue.priority,
         state=queue.state if node else "Broken",
         pending=sum(len(snapshot.state.pending_workloads(each)) for each in (_subtree(node) if node else (name,))),
-        entitlement=standing.entitlement,
+        fair_share=standing.fair_share,
         allocated=standing.allocated,
-        ceiling=standing.ceiling,
+        limit=standing.limit,
         share=standing.share,
     )
 
