@@ -1,4 +1,4 @@
-"""Measures and prints: ``make bench``, ``make bench ARGS="--only FAMILY"``, ``make bench ARGS=--quick``."""
+"""Runs benchmarks: ``make bench``, ``make bench ARGS="--only FAMILY"``, ``make bench ARGS=--quick``."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ REPORT = Path(__file__).parents[2] / "build" / "bench.json"
 
 
 def main() -> None:
-    """Measure the families that are asked for, print a table and write it as JSON."""
+    """Run the selected families, print a table and write it as JSON."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", choices=sorted(FAMILIES), action="append", help="this family; may be repeated")
     parser.add_argument("--quick", action="store_true", help="all of it small: does it work at all?")

@@ -1,8 +1,7 @@
-"""Admissions per second from end to end, beside bare patches against the same API server in the same run.
+"""Measures admissions per second end to end, compared with plain patches to the same API server.
 
-Everything fits and the stand-in for Karmada is off. The clock starts when the
-cluster that has the room appears, and stops when a watch of our own has seen
-the last binding resumed.
+All workloads fit, and the simulated Karmada is off. The clock starts when the cluster with capacity is
+created, and stops when a separate watch has observed the last binding resumed.
 """
 
 import asyncio
@@ -40,28 +39,28 @@ from tests.benchmarks.store_seed import caught_up, store_batch
 
 GOAL_RATIO = 0.95
 ROOT = Path(__file__).parents[2]
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a round went."""
+    """Speed of one round."""
 
     rate: float
-    """Bindings a second."""
+    """Bindings per second."""
     cpu_microseconds: float
-    """What each of them took of the client's processor time."""
+    """Processor time of the client per binding."""
 
 
 @contextmanager
 def ground() -> Iterator[ControlPlane]:
-    """Start a store and a control plane of our own."""
+    """Start an own store and control plane."""
     with Etcd(ensure_binaries()) as etcd, ControlPlane(etcd) as plane:
         yield plane
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Run the family and return its figures."""
+    """Run the benchmark and return its figures."""
     if quick:
         with ground() as plane:
             return asyncio.run(_measure(plane, 300, rounds=1))
@@ -74,24 +73,24 @@ def measure(*, quick: bool) -> list[Figure]:
 
 
 async def _measure(plane: ControlPlane, count: int, *, rounds: int) -> list[Figure]:
-    judged, bare = Batch("judged", count, 100), Batch("bare", count, 0)
+    decided, bare = Batch("judged", count, 100), Batch("bare", count, 0)
     latencies: list[float] = []
     ends: list[Pace] = []
     straight: list[Pace] = []
     watched: list[Pace] = []
     async with Api.connect(plane.kubeconfig("admin")) as api:
         print(f"seeding twice {count} bindings …", flush=True)
-        await seed_queues(api, judged.queues)
-        for batch in (judged, bare):
+        await seed_queues(api, decided.queues)
+        for batch in (decided, bare):
             await create(api, "/api/v1/namespaces", {"metadata": {"name": batch.namespace}})
             await store_batch(plane.etcd.url, plane.prefix, batch)
         await caught_up(api)
         for number in range(rounds):
             straight.append(await _bare_rate(plane, api, bare))
             watched.append(await _bare_rate(plane, api, bare, "watch"))
-            ends.append(await _admission_rate(plane, api, judged, latencies if number == rounds - 1 else None))
-            told = f"{ends[-1].rate:.0f} admissions/s, {straight[-1].rate:.0f} bare patches/s"
-            print(f"round {number + 1}: {told}", flush=True)
+            ends.append(await _admission_rate(plane, api, decided, latencies if number == rounds - 1 else None))
+            rates = f"{ends[-1].rate:.0f} admissions/s, {straight[-1].rate:.0f} bare patches/s"
+            print(f"round {number + 1}: {rates}", flush=True)
     return _figures(ends, straight, watched, latencies)
 
 
@@ -104,12 +103,12 @@ def _figures(ends: list[Pace], straight: list[Pace], watched: list[Pace], latenc
     ours, least = (statistics.median(pace.cpu_microseconds for pace in paces) for paces in (ends, straight))
     cuts = statistics.quantiles(latencies, n=100) if len(latencies) > 1 else latencies * 99
     return [
-        Figure("admissions_per_second", statistics.median(pace.rate for pace in ends), "1/s", beside=bare),
+        Figure("admissions_per_second", statistics.median(pace.rate for pace in ends), "1/s", baseline=bare),
         Figure("bare_patches_per_second", bare, "1/s"),
         Figure("admission_ratio", ratio, "", goal=f">= {GOAL_RATIO}"),
-        Figure("watching_patches_per_second", statistics.median(pace.rate for pace in watched), "1/s", beside=bare),
+        Figure("watching_patches_per_second", statistics.median(pace.rate for pace in watched), "1/s", baseline=bare),
         Figure("admission_ratio_to_watching", among_hearers, ""),
-        Figure("cpu_microseconds_per_admission", ours, "us", beside=least),
+        Figure("cpu_microseconds_per_admission", ours, "us", baseline=least),
         Figure("finish_to_admission_p50_ms", cuts[49] * 1000, "ms"),
         Figure("finish_to_admission_p99_ms", cuts[98] * 1000, "ms"),
     ]
@@ -131,7 +130,7 @@ async def _bare_rate(plane: ControlPlane, api: Api, batch: Batch, *options: str)
         begun = time.monotonic()
         process.stdin.write(b"go\n")
         await process.stdin.drain()
-        ended = await resumed.reached(batch.count, seconds=PATIENCE)
+        ended = await resumed.reached(batch.count, seconds=TIMEOUT_SECONDS)
     spent = float(await process.stdout.readline())
     await process.wait()
     await pause(api, batch)
@@ -143,7 +142,7 @@ async def _admission_rate(plane: ControlPlane, api: Api, batch: Batch, latencies
         before = _cpu_seconds(stack)
         begun = time.monotonic()
         await offer_cluster(api, batch.count * JOB_CPU)
-        ended = await resumed.reached(batch.count, seconds=PATIENCE)
+        ended = await resumed.reached(batch.count, seconds=TIMEOUT_SECONDS)
         spent = _cpu_seconds(stack) - before
     if latencies is not None:
         latencies.extend(await _latencies(plane, api, batch))
@@ -153,13 +152,13 @@ async def _admission_rate(plane: ControlPlane, api: Api, batch: Batch, latencies
 
 
 def _cpu_seconds(stack: Stack) -> float:
-    """Return how much processor time the controller has had."""
+    """Return the controller's processor time."""
     fields = Path(f"/proc/{stack.controller.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def _latencies(plane: ControlPlane, api: Api, batch: Batch) -> list[float]:
-    """Finish one job after the other while the cluster is full; return the seconds until the next was resumed."""
+    """Finish jobs one by one while the cluster is full; return the seconds until the next one was resumed."""
     waiting = 100
     more = Batch("waiting", waiting, batch.queues)
     await seed_batch(api, more)
@@ -168,7 +167,7 @@ async def _latencies(plane: ControlPlane, api: Api, batch: Batch) -> list[float]
         for number, name in enumerate(batch.names()[:waiting], start=1):
             begun = time.monotonic()
             await _finish(api, batch.namespace, name)
-            found.append(await resumed.reached(number, seconds=PATIENCE) - begun)
+            found.append(await resumed.reached(number, seconds=TIMEOUT_SECONDS) - begun)
     return found
 
 
@@ -180,7 +179,7 @@ async def _finish(api: Api, namespace: str, name: str) -> None:
 
 @asynccontextmanager
 async def _controller(plane: ControlPlane) -> AsyncIterator[Stack]:
-    """Run the controller alone while the block runs."""
+    """Run only the controller while the block runs."""
     stack = Stack(plane, webhook=False, karmada=False)
     await asyncio.to_thread(stack.start)
     try:

@@ -1,9 +1,8 @@
-"""Bare patches: what the API server takes from the controller's own client with nothing decided in between.
+"""Measures plain patches: what the API server accepts from the controller's client without decisions.
 
-Runs as a process of its own, as the controller does: prints ``ready``, waits
-for a line, patches, and prints how many seconds of processor time that took.
-With ``watch`` it also hears of every change, and makes nothing of it: whoever
-decides upon what is true must do so much.
+Runs in its own process, as the controller does: prints ``ready``, waits for a line, patches, and prints its
+processor time in seconds. With ``watch`` it also receives every change and discards it, because a controller
+needs a watch in any case.
 """
 
 import asyncio
@@ -27,8 +26,8 @@ RECORD = (
 )
 
 
-class _Paused:
-    """A paused binding with annotations, as every seeded one is."""
+class _SuspendedBinding:
+    """A suspended binding with annotations, like every seeded one."""
 
     has_annotations = True
     has_suspension = True
@@ -38,25 +37,25 @@ class _Paused:
         self.uid = uid
 
 
-class _Nothing:
-    """A sink that keeps nothing."""
+class _DiscardingSink:
+    """A sink that discards everything."""
 
     def forget(self, _: str, __: str) -> None:
-        """Forget a deletion."""
+        """Discard a deletion."""
 
     def replace(self, _: Sequence[int], **__: object) -> None:
-        """Forget a list."""
+        """Discard a list."""
 
     def upsert(self, _: int) -> None:
-        """Forget a change."""
+        """Discard a change."""
 
     def remove(self, _: int) -> None:
-        """Forget a deletion."""
+        """Discard a deletion."""
 
 
 @asynccontextmanager
 async def _watching(api: Api) -> AsyncIterator[None]:
-    informer = Informer(api, RESOURCE_BINDINGS.path, decode=len, sink=_Nothing())
+    informer = Informer(api, RESOURCE_BINDINGS.path, decode=len, sink=_DiscardingSink())
     task = asyncio.create_task(informer.run())
     await informer.synced.wait()
     yield
@@ -65,7 +64,7 @@ async def _watching(api: Api) -> AsyncIterator[None]:
 
 
 async def main(kubeconfig: Path, batch: Batch, *, watches: bool) -> None:
-    """Resume every binding of *batch*, as many at once as the controller would."""
+    """Resume every binding of *batch*, with the controller's concurrency."""
     async with Api.connect(kubeconfig) as api, _watching(api) if watches else nullcontext():
         page = await api.list_page(binding_path(batch.namespace, "").rpartition("/")[0], limit=100_000)
         found = [msgspec.json.decode(item)["metadata"] for item in page.items or ()]
@@ -80,7 +79,7 @@ async def main(kubeconfig: Path, batch: Batch, *, watches: bool) -> None:
 
 
 def _patch(uid: str) -> bytes:
-    return admit(_Paused(uid), [(CLUSTER, None)], RECORD % uid)
+    return admit(_SuspendedBinding(uid), [(CLUSTER, None)], RECORD % uid)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A closed loop of callers: each sends a review, waits for the answer, and sends the next; counts little and fast."""
+"""Closed-loop load generator: each caller sends a review, waits for the answer, and sends the next."""
 
 import asyncio
 import ssl
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Caller(asyncio.Protocol):
-    """One connection that is never without a request under way."""
+    """A connection that always has one request in flight."""
 
     request: bytes
     ends: float
@@ -25,7 +25,7 @@ class Caller(asyncio.Protocol):
         self._send()
 
     def data_received(self, data: bytes) -> None:
-        """Send the next one once the answer is there."""
+        """Send the next review after an answer."""
         self._answer += data
         head, found, rest = self._answer.partition(b"\r\n\r\n")
         if not found or len(rest) < _length(head):
@@ -40,7 +40,7 @@ class Caller(asyncio.Protocol):
             self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that an answer will never come."""
+        """Fail if answers are still expected."""
         if not self.done.done():
             self.done.set_exception(exc or ConnectionResetError("closed before the end"))
 
@@ -56,7 +56,7 @@ class Caller(asyncio.Protocol):
 
 
 async def call(port: int, trust: ssl.SSLContext, request: bytes, *, callers: int, seconds: float) -> list[float]:
-    """Return how long each answer took."""
+    """Return the duration of each answer."""
     loop = asyncio.get_running_loop()
     ends = time.perf_counter() + seconds
     started = [
@@ -70,7 +70,7 @@ async def call(port: int, trust: ssl.SSLContext, request: bytes, *, callers: int
 
 
 def post(path: str, body: bytes) -> bytes:
-    """Return the bytes of a request, as an API server sends it."""
+    """Return the bytes of a request as an API server sends it."""
     head = (
         f"POST {path}?timeout=5s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kube-apiserver-admission\r\n"
         f"Content-Length: {len(body)}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n"

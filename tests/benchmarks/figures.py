@@ -1,4 +1,4 @@
-"""Figures: what a benchmark measured, beside what it is compared with in the same run."""
+"""Benchmark figures with their baselines from the same run."""
 
 import json
 from collections.abc import Iterable
@@ -11,22 +11,22 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value; *beside* is the figure of the same run that it is compared with."""
+    """One measured value; *baseline* is the figure of the same run to compare it with."""
 
     name: str
     value: float
     unit: str
     goal: str | None = None
-    beside: float | None = None
+    baseline: float | None = None
 
 
 def show(figures: Iterable[Figure]) -> None:
     """Print the figures as a table."""
     table = Table(box=None, pad_edge=False)
-    for title in ("figure", "value", "unit", "beside", "goal"):
-        table.add_column(title, justify="right" if title in {"value", "beside"} else "left")
+    for title in ("figure", "value", "unit", "baseline", "goal"):
+        table.add_column(title, justify="right" if title in {"value", "baseline"} else "left")
     for figure in figures:
-        table.add_row(figure.name, _number(figure.value), figure.unit, _number(figure.beside), figure.goal or "")
+        table.add_row(figure.name, _number(figure.value), figure.unit, _number(figure.baseline), figure.goal or "")
     Console().print(table)
 
 

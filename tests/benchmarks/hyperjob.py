@@ -1,4 +1,4 @@
-"""How long it takes to split one HyperJob over a hundred clusters."""
+"""Measures splitting one HyperJob over a hundred clusters."""
 
 import gc
 import statistics
@@ -14,7 +14,7 @@ _REPLICAS = 2048
 
 
 def measure(*, quick: bool = False) -> list[Figure]:
-    """Split a job with a master and 2,048 workers, as a process does that has done it before."""
+    """Split a job with a master and 2,048 workers, after a warm-up."""
     dice = Random(1)
     sites = [cluster(f"member{number:03}", dice.randint(8, 96)) for number in range(_CLUSTERS)]
     around = capacity(*sites)

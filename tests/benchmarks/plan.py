@@ -1,8 +1,7 @@
-"""The engine alone: the first plan, and from one event to the new decisions, from 1,000 to 100,000 waiting.
+"""Measures the engine alone, with 1,000 to 100,000 pending workloads: the first plan, and a plan per event.
 
-The world: 20 shapes, a tenth as many admitted as wait, 1,000 leaf queues in a
-tree of three levels, 100 clusters, three resources; all of it is full. Times
-are CPU seconds of this process.
+The state: 20 scheduling requirements, a tenth as many admitted as pending workloads, 1,000 leaf queues in
+three levels, 100 full clusters, three resources. Times are CPU seconds of this process.
 """
 
 import gc
@@ -35,11 +34,11 @@ ONE = Placement(spread=(Spread("cluster", 1, 1),))
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a world is."""
+    """Size of a state."""
 
     waiting: int
     fan: int
-    """How many children each queue of the three levels has."""
+    """Number of children of each queue in the three levels."""
 
     @property
     def admitted(self) -> int:
@@ -50,7 +49,7 @@ SIZES = (Size(1_000, 5), Size(10_000, 10), Size(100_000, 10))
 
 
 def shapes() -> list[SchedulingRequirements]:
-    """Return twenty shapes, gangs among them."""
+    """Return twenty scheduling requirements, gangs among them."""
     found = []
     for number in range(20):
         pods = 1 + number % 4
@@ -65,7 +64,7 @@ def shapes() -> list[SchedulingRequirements]:
 
 
 def queues(fan: int) -> Iterator[Queue]:
-    """Yield a tree of three levels."""
+    """Yield a queue hierarchy of three levels."""
     for top in range(fan):
         yield Queue(QueueName(f"t{top}"), weight=1 + top % 3)
         for mid in range(fan):
@@ -76,7 +75,7 @@ def queues(fan: int) -> Iterator[Queue]:
 
 
 def workloads(size: Size) -> Iterator[Workload]:
-    """Yield the admitted ones, then those who wait."""
+    """Yield the admitted workloads, then the pending ones."""
     kinds = shapes()
     leaves = [each.name for each in queues(size.fan) if each.name.count("-") == 2]
     for number in range(size.admitted + size.waiting):
@@ -98,7 +97,7 @@ def workloads(size: Size) -> Iterator[Workload]:
 
 
 def clusters(admitted: list[Workload]) -> list[Cluster]:
-    """Return clusters that have room for what is admitted, and for nothing more."""
+    """Return clusters that the admitted workloads fill."""
     held: dict[ClusterName, dict[str, int]] = {}
     for workload in admitted:
         for booking in workload.admission.cluster_charges if workload.admission else ():
@@ -116,7 +115,7 @@ def clusters(admitted: list[Workload]) -> list[Cluster]:
 
 
 def build(size: Size) -> tuple[State, list[Workload]]:
-    """Return a world that has been told everything, and who is admitted in it."""
+    """Return a state with all objects, and its admitted workloads."""
     state = State()
     everyone = list(workloads(size))
     admitted = [each for each in everyone if each.state is WorkloadState.ADMITTED]
@@ -130,7 +129,7 @@ def build(size: Size) -> tuple[State, list[Workload]]:
 
 
 def bytes_per_waiting(size: Size) -> float:
-    """Return what a waiting workload costs, all indexes included, its own record too."""
+    """Return the memory of a pending workload, including indexes and its own object."""
     few = replace(size, waiting=size.waiting // 10)
     gc.collect()
     tracemalloc.start()
@@ -155,7 +154,7 @@ def first_plan(state: State) -> float:
 
 
 def events(state: State, admitted: list[Workload]) -> list[float]:
-    """Let one after the other finish, arrive or leave; return the CPU milliseconds from each to the plan."""
+    """Let workloads finish, arrive or leave one by one; return the CPU milliseconds from each event to the plan."""
     found = []
     kinds = shapes()
     for number in range(EVENTS):
@@ -184,7 +183,7 @@ def events(state: State, admitted: list[Workload]) -> list[float]:
 
 
 def idle(state: State) -> float:
-    """Return the CPU seconds of a thousand looks at a world without news, once everybody has been told his reason."""
+    """Return the CPU seconds of a thousand plans without changes, after all reasons are published."""
     while state.pending_reasons.is_behind:
         state.plan(NOW + EVENTS)
     begun = time.process_time()
@@ -194,7 +193,7 @@ def idle(state: State) -> float:
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Run the family and return its figures; those of the largest world have the lasting names."""
+    """Run the benchmark and return its figures; those of the largest state have stable names."""
     figures = []
     for size in SIZES[: 1 if quick else None]:
         label = f"{size.waiting // 1000}k"

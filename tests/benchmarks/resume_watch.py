@@ -1,4 +1,4 @@
-"""Counts resumed bindings of one namespace from a watch of its own, never from the controller's word."""
+"""Counts resumed bindings of one namespace with its own watch, independent of the controller."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ class _Meta(msgspec.Struct):
 
 
 class Seen(msgspec.Struct):
-    """What of a binding is looked at."""
+    """The fields of a binding that are read."""
 
     metadata: _Meta
     spec: _Spec
@@ -37,7 +37,7 @@ class Seen(msgspec.Struct):
 
 
 class Resumed:
-    """When each binding of *namespace* was first seen resumed, in seconds of the monotonic clock."""
+    """When each binding of *namespace* was first observed resumed, in seconds of the monotonic clock."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -56,13 +56,13 @@ class Resumed:
                     event.set()
 
     def forget(self, _: str, __: str) -> None:
-        """Leave one that cannot be read as it was."""
+        """Ignore an object that cannot be decoded."""
 
     def remove(self, seen: Seen) -> None:
         self.at.pop(seen.metadata.name, None)
 
     async def reached(self, count: int, *, seconds: float) -> float:
-        """Return when the *count*-th was seen resumed; raise ``TimeoutError`` when that takes too long."""
+        """Return when *count* bindings were resumed; raise ``TimeoutError`` if that takes too long."""
         event = asyncio.Event()
         self._waiters.append((count, event))
         if len(self.at) < count:

@@ -1,4 +1,4 @@
-"""Fills a control plane with paused bindings and their jobs, as Karmada's detector would have."""
+"""Fills a control plane with suspended bindings and their jobs, as Karmada's detector would."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,20 +21,20 @@ _NAMESPACES = "/api/v1/namespaces"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some paused bindings in a namespace of their own, spread over the queues."""
+    """Suspended bindings in a namespace of their own, spread over the queues."""
 
     namespace: str
     count: int
     queues: int
-    """How many queues there are; 0 makes bindings without jobs, which nobody will admit."""
+    """Number of queues; 0 creates bindings without jobs, which are never admitted."""
 
     def names(self) -> list[str]:
-        """Return the jobs' names; the bindings' have ``-job`` behind."""
+        """Return the names of the jobs; those of the bindings end in ``-job``."""
         return [f"train-{number}" for number in range(self.count)]
 
 
 async def in_flight(items: Iterable[T], call: Callable[[T], Awaitable[object]], limit: int = IN_FLIGHT) -> None:
-    """Make one call for each item, *limit* of them at once."""
+    """Make one call for each item, *limit* of them concurrently."""
     rest = iter(items)
 
     async def worker() -> None:
@@ -53,7 +53,7 @@ async def create(api: Api, path: str, manifest: dict[str, Any]) -> dict[str, Any
 
 
 async def seed_queues(api: Api, count: int) -> None:
-    """Create the queues ``queue-0`` and so on, all alike."""
+    """Create equal queues ``queue-0``, ``queue-1`` and so on."""
     manifests = [
         {
             "apiVersion": QUEUES.api_version,
@@ -67,7 +67,7 @@ async def seed_queues(api: Api, count: int) -> None:
 
 
 async def seed_batch(api: Api, batch: Batch) -> None:
-    """Create the bindings of *batch*, and the jobs that they stand for."""
+    """Create the bindings of *batch* and their jobs."""
     await create(api, _NAMESPACES, {"metadata": {"name": batch.namespace}})
 
     async def one(number: int) -> None:
@@ -84,7 +84,7 @@ async def seed_batch(api: Api, batch: Batch) -> None:
 
 
 async def offer_cluster(api: Api, cpus: int) -> None:
-    """Let the one cluster appear with room for *cpus*: from now on everything may run."""
+    """Create the cluster with capacity for *cpus*, so that all workloads fit."""
     spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
     head = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": {"name": CLUSTER}}
     await create(api, CLUSTERS.path, {**head, "spec": spec})
@@ -99,12 +99,12 @@ async def offer_cluster(api: Api, cpus: int) -> None:
 
 
 async def withdraw_cluster(api: Api) -> None:
-    """Take the one cluster away again."""
+    """Delete the cluster."""
     await api.delete(f"{CLUSTERS.path}/{CLUSTER}")
 
 
 async def pause(api: Api, batch: Batch) -> None:
-    """Put every binding of *batch* back to how it was created."""
+    """Restore every binding of *batch* to its created state."""
     undone = {
         "metadata": {"annotations": {"volcano-global.io/admission": None}},
         "spec": {"suspension": {"scheduling": True}, "clusters": None},
@@ -127,7 +127,7 @@ def _inside(path: str, namespace: str) -> str:
 
 
 def job(name: str, queue: str) -> dict[str, Any]:
-    """Return a job of one pod that asks for one CPU."""
+    """Return a job with one pod that requests one CPU."""
     requests = {"cpu": str(JOB_CPU), "memory": "1Gi"}
     container = {"name": "main", "image": "busybox", "command": ["sleep", "60"], "resources": {"requests": requests}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
@@ -136,7 +136,7 @@ def job(name: str, queue: str) -> dict[str, Any]:
 
 
 def binding(namespace: str, name: str, uid: str) -> dict[str, Any]:
-    """Return the paused binding of a job, as Karmada makes it and our webhook leaves it."""
+    """Return the suspended binding of a job, as Karmada creates it and the webhook suspends it."""
     return {
         "apiVersion": RESOURCE_BINDINGS.api_version,
         "kind": RESOURCE_BINDINGS.kind,

@@ -1,7 +1,6 @@
-"""Fills the store beneath the API server: a hundred thousand objects in a minute instead of ten.
+"""Fills the API server's store directly: a hundred thousand objects in a minute instead of ten.
 
-Objects stand there as the API server would have written them, but for the
-fields that nobody reads.
+Objects are stored as the API server would write them, except for fields that are never read.
 """
 
 import asyncio
@@ -20,15 +19,15 @@ from tests.benchmarks.seed import Batch, binding, in_flight, job
 
 _IN_ONE = 100
 _WRITERS = 4
-_PATIENCE = 300
+_TIMEOUT_SECONDS = 300
 Pair = tuple[str, dict[str, Any]]
 
 
 async def store_batch(url: str, prefix: str, batch: Batch, *, in_one: int = _IN_ONE) -> None:
-    """Put the jobs of *batch* and their paused bindings into the store at *url*.
+    """Put the jobs of *batch* and their suspended bindings into the store at *url*.
 
-    What is put *in_one* go has one revision, as an API server would never write
-    it: who watches meanwhile must be told one after the other.
+    Objects put *in_one* transaction share a revision, which an API server never produces; a client that is
+    watching needs one revision each.
     """
     pairs = _pairs(prefix, batch)
     groups = iter(lambda: list(itertools.islice(pairs, in_one)), [])
@@ -37,7 +36,7 @@ async def store_batch(url: str, prefix: str, batch: Batch, *, in_one: int = _IN_
 
 
 async def forget_batch(url: str, prefix: str, batch: Batch) -> None:
-    """Take the bindings of *batch* and their jobs out of the store, one by one as an API server would."""
+    """Delete the bindings of *batch* and their jobs from the store, one by one as an API server would."""
     keys = [_key(prefix, RESOURCE_BINDINGS, batch.namespace, f"{name}-job") for name in batch.names()]
     keys += [_key(prefix, JOBS, batch.namespace, name) for name in batch.names()]
     async with aiohttp.ClientSession() as session:
@@ -45,9 +44,9 @@ async def forget_batch(url: str, prefix: str, batch: Batch) -> None:
 
 
 async def caught_up(api: Api) -> None:
-    """Wait until the API server's own cache has seen what was put beneath it."""
+    """Wait until the API server's cache has all objects put into its store."""
     for kind in (JOBS, RESOURCE_BINDINGS):
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             while not await _is_listed(api, kind):  # noqa: ASYNC110 -- the server gives no event
                 await asyncio.sleep(0.5)
 

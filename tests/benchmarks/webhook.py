@@ -1,6 +1,6 @@
-"""What a review costs over TLS, beside handlers that do nothing: one on the same stack, one in Go, in the same run.
+"""Measures admission reviews over TLS, compared with no-op handlers on the same stack and in Go.
 
-Sixteen callers post a review of 14 KB as fast as they are answered, in short turns, one server after the other.
+Sixteen callers post a review of 14 KB in a closed loop, in short turns, one server after the other.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Turns:
-    """What was measured of one server over all its turns."""
+    """Measurements of one server over all its turns."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: float = 0
 
     @property
     def per_cpu_second(self) -> float:
-        """Return the requests answered for each second of the server's CPU."""
+        """Return the requests answered per second of the server's CPU."""
         return len(self.seconds) / self.cpu_seconds if self.cpu_seconds else 0
 
     def milliseconds(self, percent: int) -> float:
-        """Return a percentile of the times to an answer."""
+        """Return a percentile of the answer times."""
         return statistics.quantiles(self.seconds, n=100)[percent - 1] * 1e3
 
 
@@ -58,21 +58,21 @@ class Server:
     process: subprocess.Popen[str]
     port: int
     slow: int = 0
-    """How many connections that never finish their handshake are open during its turns."""
+    """Number of connections with an unfinished TLS handshake during its turns."""
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time it has used, user and system."""
+        """Return its CPU time, user and system."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Run the family and return its figures."""
+    """Run the benchmark and return its figures."""
     seconds, rounds = (0.5, 2) if quick else (2.0, 6)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         certificates = Path(folder)
-        told = Settings(command="ensure", directory=certificates, dns=("localhost",), ip=("127.0.0.1",))
-        CertificateReconciler(DirectoryStore(certificates), told).run()
+        settings = Settings(command="ensure", directory=certificates, dns=("localhost",), ip=("127.0.0.1",))
+        CertificateReconciler(DirectoryStore(certificates), settings).run()
         serving = certificates / "serving"
         servers = {
             "webhook": stack.enter_context(started(webhook_command(serving))),
@@ -88,11 +88,11 @@ def measure(*, quick: bool) -> list[Figure]:
 
 
 def figures(found: dict[str, Turns]) -> list[Figure]:
-    """Return what was measured, each beside what it is compared with."""
+    """Return the figures, each with its baseline."""
     ours, noop, slow = found["webhook"], found["noop"], found["slow"]
     rows = [
-        Figure("webhook_p50_ms", ours.milliseconds(50), "ms", beside=noop.milliseconds(50)),
-        Figure("webhook_p99_ms", ours.milliseconds(99), "ms", "at most 2 x beside", noop.milliseconds(99)),
+        Figure("webhook_p50_ms", ours.milliseconds(50), "ms", baseline=noop.milliseconds(50)),
+        Figure("webhook_p99_ms", ours.milliseconds(99), "ms", "at most 2 x baseline", noop.milliseconds(99)),
         Figure(
             "webhook_requests_per_cpu_second",
             ours.per_cpu_second,
@@ -101,7 +101,7 @@ def figures(found: dict[str, Turns]) -> list[Figure]:
             noop.per_cpu_second,
         ),
         Figure("webhook_noop_p99_ms", noop.milliseconds(99), "ms"),
-        Figure("webhook_slow_p99_ms", slow.milliseconds(99), "ms", "at most 5 x beside", ours.milliseconds(99)),
+        Figure("webhook_slow_p99_ms", slow.milliseconds(99), "ms", "at most 5 x baseline", ours.milliseconds(99)),
     ]
     if "go" in found:
         go = found["go"]
@@ -115,7 +115,7 @@ def figures(found: dict[str, Turns]) -> list[Figure]:
 async def take_turns(
     servers: dict[str, Server], trust: ssl.SSLContext, *, seconds: float, rounds: int
 ) -> dict[str, Turns]:
-    """Call one server after the other, so that what else the machine does falls on all of them."""
+    """Call one server after the other, so that other load on the machine affects all of them."""
     request = post("/resourcebindings/mutate", review())
     found = {name: Turns() for name in servers}
     for number in range(rounds + 1):
@@ -162,17 +162,17 @@ def review() -> bytes:
         "dryRun": False,
         "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
     }
-    whole = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+    document = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
     field = {"f:metadata": {"f:annotations": {".": {}, "f:policy.karmada.io/applied-placement": {}}}}
     fields = meta["managedFields"]
     assert isinstance(fields, list)
-    while len(body := json.dumps(whole, separators=(",", ":")).encode()) < SIZE:
+    while len(body := json.dumps(document, separators=(",", ":")).encode()) < SIZE:
         fields.append({"manager": "karmada-controller-manager", "operation": "Update", "fieldsV1": field})
     return body + b"\n"
 
 
 def webhook_command(serving: Path) -> list[str]:
-    """Return how the webhook is started, as operators do."""
+    """Return the command line that starts the webhook, as in the chart."""
     addresses = ["--host", "127.0.0.1", "--port", "0", "--plain-host", "127.0.0.1", "--plain-port", "0"]
     return [
         sys.executable,
@@ -188,7 +188,7 @@ def webhook_command(serving: Path) -> list[str]:
 
 @contextmanager
 def started(command: list[str]) -> Iterator[Server]:
-    """Run a server until the end of the block; it prints a line of JSON that has its port."""
+    """Run a server until the end of the block; it prints a line of JSON with its port."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(command, stdout=log, text=True, cwd=ROOT)
         try:
@@ -209,7 +209,7 @@ def _port(process: subprocess.Popen[str], log: int) -> int:
 
 @contextmanager
 def slow_connections(port: int, count: int) -> Iterator[None]:
-    """Keep connections open that never finish their handshake, and return when the server is rid of them."""
+    """Keep connections with an unfinished handshake open, and return when the server has closed them."""
     with ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(socket.create_connection(("127.0.0.1", port)))
@@ -219,7 +219,7 @@ def slow_connections(port: int, count: int) -> Iterator[None]:
 
 
 def go_program() -> Path | None:
-    """Return the do-nothing handler in Go, built if there is a Go to build it with."""
+    """Return the no-op handler in Go, built if Go is installed."""
     go = find_go()
     if go.program is None:
         return None

@@ -1,4 +1,4 @@
-"""A control plane with the policies in force, and a tenant who has Karmada's stock role `edit`."""
+"""A control plane with the admission policies active, and a tenant with Karmada's stock role `edit`."""
 
 import copy
 import itertools
@@ -19,7 +19,7 @@ TEAM = "team"
 GROUP = "/apis/work.karmada.io/v1alpha2"
 RECORD = "volcano-global.io/admission"
 
-#: Where bindings of each kind are, and what they are called there.
+#: API path and name of the bindings of each kind.
 COLLECTIONS = {
     "ResourceBinding": f"{GROUP}/namespaces/{TEAM}/resourcebindings",
     "ClusterResourceBinding": f"{GROUP}/clusterresourcebindings",
@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 
 def suspended_binding(kind: str) -> dict[str, Any]:
-    """Return a binding as Karmada makes one, paused by us and claimed by a policy."""
+    """Return a binding as Karmada creates it, suspended by the webhook and matched by a policy."""
     number = next(_numbers)
     return {
         "apiVersion": "work.karmada.io/v1alpha2",
@@ -59,7 +59,7 @@ def suspended_binding(kind: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Stored:
-    """A binding on the server, and where it is."""
+    """A stored binding and its path."""
 
     plane: ControlPlane
     path: str
@@ -70,11 +70,11 @@ class Stored:
         return self.object["metadata"]["name"]
 
     def now(self) -> dict[str, Any]:
-        """Return it as it is stored now."""
+        """Return the stored binding now."""
         return self.plane.admin.get(self.path)
 
     def changed(self, **spec: Any) -> dict[str, Any]:
-        """Return it with members of its spec replaced."""
+        """Return the binding with changed members of its spec."""
         return copy.deepcopy(self.object) | {"spec": self.object["spec"] | spec}
 
 
@@ -138,6 +138,6 @@ def kind(request) -> str:
 
 @pytest.fixture
 def stored(plane, karmada, kind) -> Stored:
-    """Return a paused binding that Karmada has created."""
+    """Return a suspended binding that Karmada has created."""
     made = karmada.create(COLLECTIONS[kind], suspended_binding(kind))
     return Stored(plane, f"{COLLECTIONS[kind]}/{made['metadata']['name']}", made)
