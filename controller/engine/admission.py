@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 class AdmissionPass:
     """Decisions of one cycle, and the classes that it refused."""
 
-    def __init__(self, state: "State", standing: QueueShares, now: int, *, most: int | None = None) -> None:
+    def __init__(self, state: "State", shares: QueueShares, now: int, *, most: int | None = None) -> None:
         self.state = state
-        self.shares = standing
+        self.shares = shares
         self.now = now
         self.decisions: list[Decision] = []
         self.refused: list[WorkloadClass] = []
         self.admitted: set[WorkloadUid] = {*state.admitted_so_far}
         """Workloads admitted by this cycle and by the cut ones that it continues; they are no victims in it (O3)."""
-        self.borrowing = BorrowingPolicy(state, standing, now) if state.policy.reclaim.enabled else None
+        self.borrowing = BorrowingPolicy(state, shares, now) if state.policy.reclaim.enabled else None
         """The borrowing rules, while reclaim is on."""
         self.may_retry = False
         """Whether a workload was admitted after the borrowing rules refused another one, which they may allow now."""
@@ -63,10 +63,10 @@ class AdmissionPass:
         if self.state.policy.queue_order == "FairShareFirst":
             yield from self._run_fair_share_first()
             return
-        shapes = self._fitting = yield from self._select_fitting(self.state.pending.by_requirements)
+        fitting = self._fitting = yield from self._select_fitting(self.state.pending.by_requirements)
         for counts in self.state.queue_usage.class_counts().by_priority():
             contest = self._tournament(counts)
-            while shapes and not self.is_at_limit and (head := contest.next(shapes)) is not None:
+            while fitting and not self.is_at_limit and (head := contest.next(fitting)) is not None:
                 count = self.try_admit(head)
                 if not count:
                     self.refused.append(head.workload_class)
@@ -77,52 +77,58 @@ class AdmissionPass:
                     # It may have been admitted elsewhere, so that others may use its reservation: try all again (O1).
                     yield from self.run()
                     return
-                shapes = self._fitting = yield from self._select_fitting(shapes)
+                fitting = self._fitting = yield from self._select_fitting(fitting)
                 if count == 1:
                     contest.on_admitted(head)
                 else:
-                    # The others of its group have left their lanes unseen.
+                    # The other parts of its gang were removed from their classes, too.
                     contest = self._tournament(counts)
 
-    def _select_fitting(self, shapes: Iterable[int]) -> Steps[frozenset[int]]:
-        """Return those of *shapes* that are still pending and fit the root's limit and some cluster."""
-        kept, found = active_reservations(self.state), set[int]()
-        prospects = self.state.queue_usage.feasibility_cache
-        for key in set(shapes) - prospects.infeasible(self.quota):
+    def _select_fitting(self, fitting: Iterable[int]) -> Steps[frozenset[int]]:
+        """Return those of *fitting* that are still pending and fit the root's limit and some cluster."""
+        reserved, result = active_reservations(self.state), set[int]()
+        feasibility_cache = self.state.queue_usage.feasibility_cache
+        for key in set(fitting) - feasibility_cache.infeasible(self.quota):
             yield 1
-            lanes = self.state.pending.by_requirements.get(key)
-            if not lanes or not prospects.is_feasible(self.quota, lanes[0].requirements):
+            classes = self.state.pending.by_requirements.get(key)
+            if not classes or not feasibility_cache.is_feasible(self.quota, classes[0].requirements):
                 continue
-            if kept is None or (kept.may_use_capacity(key) and not self._are_blocked(kept, lanes)):
-                found.add(key)
-        return frozenset(found)
+            if reserved is None or (reserved.may_use_capacity(key) and not self._are_blocked(reserved, classes)):
+                result.add(key)
+        return frozenset(result)
 
-    def _are_blocked(self, kept: ActiveReservations, lanes: Iterable[WorkloadClass]) -> bool:
-        """Return whether all *lanes* are blocked by reservations, and skipping them does not affect other heads."""
+    def _are_blocked(self, reserved: ActiveReservations, classes: Iterable[WorkloadClass]) -> bool:
+        """Return whether all *classes* are blocked by reservations, and skipping them does not affect other heads."""
         if self.quota.guaranteed or self.state.policy.is_by_tenant:
             return False
-        return all(self._is_blocked(kept, lane) for lane in lanes)
+        return all(self._is_blocked(reserved, workload_class) for workload_class in classes)
 
-    def _is_blocked(self, kept: ActiveReservations, lane: WorkloadClass) -> bool:
+    def _is_blocked(self, reserved: ActiveReservations, workload_class: WorkloadClass) -> bool:
         """Return whether reservations block the class, and its head ranks its queue as any other head would (O1)."""
-        if lane.inadmissible is not None or not lane.is_waiting or not kept.blocks(lane):
+        if (
+            workload_class.inadmissible is not None
+            or not workload_class.is_waiting
+            or not reserved.blocks(workload_class)
+        ):
             return False
-        leaf, asks = (
-            self.quota.tree.nodes[lane.queue],
-            self.state.queue_usage.feasibility_cache.get(lane.requirements).requested_resources,
+        leaf, resources = (
+            self.quota.tree.nodes[workload_class.queue],
+            self.state.queue_usage.feasibility_cache.get(workload_class.requirements).requested_resources,
         )
         return not leaf.queue.fifo and all(
-            above.parent is None or self.shares.has_fair_share_of(above.name, asks) for above in leaf.path()
+            above.parent is None or self.shares.has_fair_share_of(above.name, resources) for above in leaf.path()
         )
 
     def _tournament(self, counts: Counts) -> Tournament:
         of = self.state.queue_usage.feasibility_cache.get
-        charges = {key: of(lanes[0].requirements).charge for key, lanes in self.state.pending.by_requirements.items()}
+        charges = {
+            key: of(classes[0].requirements).charge for key, classes in self.state.pending.by_requirements.items()
+        }
         return Tournament(self.shares, counts, charges, open_line=self._leaf_iterator)
 
     def _leaf_iterator(self, leaf: Node) -> LeafIterator:
         return LeafIterator(
-            leaf, finish(_entries(self.state, self.quota, leaf, self._fitting)), self.shares, self.state.policy
+            leaf, finish(_leaf_classes(self.state, self.quota, leaf, self._fitting)), self.shares, self.state.policy
         )
 
     def _run_fair_share_first(self) -> Steps[None]:
@@ -131,25 +137,25 @@ class AdmissionPass:
         After an admission that leaves most classes without a chance, the order is
         rebuilt from the others.
         """
-        lanes = yield from schedulable_classes(self.state, self.quota)
-        while lanes and not self.is_at_limit:
-            turns = self.head_iterator(lanes)
-            alive = _Alive(self.state, self.quota, lanes)
-            while (head := (yield from turns.next())) is not None:
+        classes = yield from schedulable_classes(self.state, self.quota)
+        while classes and not self.is_at_limit:
+            heads = self.head_iterator(classes)
+            remaining = _RemainingClasses(self.state, self.quota, classes)
+            while (head := (yield from heads.next())) is not None:
                 count = self.try_admit(head)
                 yield 1
                 if not count:
-                    turns.on_skipped(head)
+                    heads.on_skipped(head)
                     continue
-                if count > 1 or (yield from alive.are_few()) or self.is_at_limit:
+                if count > 1 or (yield from remaining.are_few()) or self.is_at_limit:
                     break
-                turns.on_admitted(head)
-            self.refused.extend(turns.refused)
-            lanes = (yield from schedulable_classes(self.state, self.quota)) if head is not None else {}
+                heads.on_admitted(head)
+            self.refused.extend(heads.refused)
+            classes = (yield from schedulable_classes(self.state, self.quota)) if head is not None else {}
 
-    def head_iterator(self, lanes: Mapping[QueueName, list[SchedulableClass]]) -> HeadIterator:
-        """Return the iterator over the heads of *lanes*."""
-        return HeadIterator(self.shares, self.state.policy, lanes, fits=self.fits)
+    def head_iterator(self, classes: Mapping[QueueName, list[SchedulableClass]]) -> HeadIterator:
+        """Return the iterator over the heads of *classes*."""
+        return HeadIterator(self.shares, self.state.policy, classes, fits=self.fits)
 
     def fits(self, head: Head) -> bool:
         """Return whether the head, with its gang, could be admitted now."""
@@ -183,20 +189,20 @@ class AdmissionPass:
 
     def evaluate(self, head: Head) -> Choice | None:
         """Return the clusters for the head, or ``None``: checks limits, then clusters, reservations and borrowing."""
-        over = self.quota.refusal(head.leaf, head.workload_class.charge)
-        if over is not None:
-            head.workload_class.retry_hint = _sleep(over, head.leaf, self.quota)
+        exceeded = self.quota.refusal(head.leaf, head.workload_class.charge)
+        if exceeded is not None:
+            head.workload_class.retry_hint = _queueing_hint(exceeded, head.leaf, self.quota)
             return None
-        prospects = self.state.queue_usage.feasibility_cache
-        prospect = prospects.get(head.workload_class.requirements)
-        if not self._fits_current_quota(head) or not prospects.fits(prospect):
+        feasibility_cache = self.state.queue_usage.feasibility_cache
+        feasible = feasibility_cache.get(head.workload_class.requirements)
+        if not self._fits_current_quota(head) or not feasibility_cache.fits(feasible):
             return None
-        kept = active_reservations(self.state)
-        if kept is not None and kept.quota_refusal(head.workload, prospect) is not None:
+        reserved = active_reservations(self.state)
+        if reserved is not None and reserved.quota_refusal(head.workload, feasible) is not None:
             return None
-        choice: Choice | Refusal = prospects.choose(prospect)
-        if isinstance(choice, Choice) and kept is not None:
-            choice = kept.resolve(head.workload, prospect, choice)
+        choice: Choice | Refusal = feasibility_cache.choose(feasible)
+        if isinstance(choice, Choice) and reserved is not None:
+            choice = reserved.resolve(head.workload, feasible, choice)
         if not isinstance(choice, Choice) or not self._may_borrow(head):
             return None
         return choice if self.are_estimates_settled([(head.workload, choice)]) else None
@@ -243,17 +249,19 @@ class AdmissionPass:
 
 def schedulable_classes(state: "State", quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
     """Return, by queue, the classes that may fit: there is capacity, and usage was freed since their refusal."""
-    queues, found = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
-    for lanes in state.pending.by_requirements.values():
-        if state.queue_usage.feasibility_cache.is_feasible(quota, lanes[0].requirements):
-            queues.update(lane.queue for lane in lanes if quota.tree.leaf(lane.queue) is not None)
+    queues, result = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
+    for classes in state.pending.by_requirements.values():
+        if state.queue_usage.feasibility_cache.is_feasible(quota, classes[0].requirements):
+            queues.update(
+                workload_class.queue for workload_class in classes if quota.tree.leaf(workload_class.queue) is not None
+            )
         yield 1
     for name in queues:
-        found[name] = yield from _entries(state, quota, quota.tree.nodes[name])
-    return {name: entries for name, entries in found.items() if entries}
+        result[name] = yield from _leaf_classes(state, quota, quota.tree.nodes[name])
+    return {name: entries for name, entries in result.items() if entries}
 
 
-def _entries(
+def _leaf_classes(
     state: "State", quota: Quota, leaf: Node, with_room: frozenset[int] | None = None
 ) -> Steps[list[SchedulableClass]]:
     """Return the classes of a leaf that may be tried; of a fifo queue all, and only if its head may.
@@ -261,78 +269,92 @@ def _entries(
     Where the requirements *with_room* are given, capacity for others is not checked again.
     """
     of = state.queue_usage.feasibility_cache.get
-    lanes = [lane for lane in state.pending.queues.get(leaf.name, ()) if lane.inadmissible is None and lane.is_waiting]
+    classes = [
+        workload_class
+        for workload_class in state.pending.queues.get(leaf.name, ())
+        if workload_class.inadmissible is None and workload_class.is_waiting
+    ]
     tried, is_feasible = [], state.queue_usage.feasibility_cache.is_feasible
-    for lane in lanes:
-        has_room = is_feasible(quota, lane.requirements) if with_room is None else id(lane.requirements) in with_room
-        if has_room and _is_awake(quota, lane):
-            tried.append(lane)
+    for workload_class in classes:
+        has_room = (
+            is_feasible(quota, workload_class.requirements)
+            if with_room is None
+            else id(workload_class.requirements) in with_room
+        )
+        if has_room and _should_retry(quota, workload_class):
+            tried.append(workload_class)
         yield 1
     if leaf.queue.fifo:
         first = state.blocking_head(leaf.name)
-        tried = lanes if any(lane.head is first for lane in tried) else []
-    return [SchedulableClass(lane, of(lane.requirements).requested_resources) for lane in tried]
+        tried = classes if any(workload_class.head is first for workload_class in tried) else []
+    return [
+        SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
+        for workload_class in tried
+    ]
 
 
-def filter_stage(state: "State", quota: Quota, prospect: ClassFeasibility) -> Stage:
+def filter_stage(state: "State", quota: Quota, feasible: ClassFeasibility) -> Stage:
     """Return which filters the requirements pass: the root's limit, its unreserved quota, some cluster."""
-    if prospect.candidates.refusal is not None:
+    if feasible.candidates.refusal is not None:
         return False, False, False
     root = quota.tree.root
     return (
-        quota.has_free(root, prospect.charge),
-        quota.has_unreserved(root, prospect.charge),
-        state.queue_usage.feasibility_cache.fits(prospect),
+        quota.has_free(root, feasible.charge),
+        quota.has_unreserved(root, feasible.charge),
+        state.queue_usage.feasibility_cache.fits(feasible),
     )
 
 
-def _is_awake(quota: Quota, lane: WorkloadClass) -> bool:
+def _should_retry(quota: Quota, workload_class: WorkloadClass) -> bool:
     """Return whether usage was freed that makes a retry of the class worthwhile."""
-    sleep = lane.retry_hint
+    sleep = workload_class.retry_hint
     if sleep is None or sleep.generation != quota.generation or quota.free_counts[sleep.queue] != sleep.free_count:
         return True
-    if not sleep.or_unreserved_at_root or quota.has_unreserved(quota.tree.root, lane.charge):
+    if not sleep.or_unreserved_at_root or quota.has_unreserved(quota.tree.root, workload_class.charge):
         return sleep.or_unreserved_at_root
     # What its own branch is guaranteed is reserved already: it takes less than all of its charge.
-    return sleep.queue in quota.guaranteed and quota.refusal(quota.tree.nodes[lane.queue], lane.charge) is None
+    return (
+        sleep.queue in quota.guaranteed
+        and quota.refusal(quota.tree.nodes[workload_class.queue], workload_class.charge) is None
+    )
 
 
-class _Alive:
+class _RemainingClasses:
     """Tracks how many of the classes could still fit."""
 
-    def __init__(self, state: "State", quota: Quota, lanes: Mapping[QueueName, list[SchedulableClass]]) -> None:
+    def __init__(self, state: "State", quota: Quota, classes: Mapping[QueueName, list[SchedulableClass]]) -> None:
         self._world = state
         self._quota = quota
-        self._lanes: Tally[int] = Tally(
-            id(entry.workload_class.requirements) for entries in lanes.values() for entry in entries
+        self._counts: Tally[int] = Tally(
+            id(entry.workload_class.requirements) for entries in classes.values() for entry in entries
         )
-        self._shapes = {
+        self._requirements = {
             id(entry.workload_class.requirements): entry.workload_class.requirements
-            for entries in lanes.values()
+            for entries in classes.values()
             for entry in entries
         }
-        self._most = sum(self._lanes.values())
+        self._most = sum(self._counts.values())
 
     def are_few(self) -> Steps[bool]:
         """Return whether dropping the classes without a chance would save more than half of the tries."""
-        for key, shape in list(self._shapes.items()):
+        for key, requirements in list(self._requirements.items()):
             has_free, _, has_room = filter_stage(
-                self._world, self._quota, self._world.queue_usage.feasibility_cache.get(shape)
+                self._world, self._quota, self._world.queue_usage.feasibility_cache.get(requirements)
             )
             if not (has_free and has_room):
-                del self._shapes[key], self._lanes[key]
+                del self._requirements[key], self._counts[key]
             yield 1
-        return 2 * sum(self._lanes.values()) < self._most
+        return 2 * sum(self._counts.values()) < self._most
 
 
-def _sleep(over: Refusal, leaf: Node, quota: Quota) -> QueueingHint | None:
+def _queueing_hint(exceeded: Refusal, leaf: Node, quota: Quota) -> QueueingHint | None:
     """Return what must change before a class that exceeds a limit is tried again.
 
     The root's limit is checked for all requirements in every cycle; unreserved
     quota at the root also depends on the guarantees in the branch.
     """
-    if over.queue is None or (over.queue == ROOT and over.reason is Reason.INSUFFICIENT_CAPACITY):
+    if exceeded.queue is None or (exceeded.queue == ROOT and exceeded.reason is Reason.INSUFFICIENT_CAPACITY):
         return None
-    is_reserved = over.queue == ROOT
-    branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(over.queue)
+    is_reserved = exceeded.queue == ROOT
+    branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(exceeded.queue)
     return QueueingHint(branch, quota.free_counts[branch], quota.generation, or_unreserved_at_root=is_reserved)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Want:
+class _ProtectedWorkload:
     """A pending workload within its queue's fair share, for which quota is left."""
 
     priority: int
@@ -35,10 +35,10 @@ class _Want:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Protection:
     """Quota that is left for workloads pending below one queue."""
 
-    demands: tuple[_Want, ...]
+    demands: tuple[_ProtectedWorkload, ...]
     raised: Resources
     """How much these workloads would increase the queue's reserved quota at its parent."""
 
@@ -46,38 +46,38 @@ class _Kept:
 class BorrowingPolicy:
     """The borrowing rules for one state; ``invalidate`` must follow every admission, eviction and nomination."""
 
-    def __init__(self, state: "State", standing: QueueShares, now: int) -> None:
-        self.candidates = PreemptionCandidates(state, standing.quota.tree)
+    def __init__(self, state: "State", shares: QueueShares, now: int) -> None:
+        self.candidates = PreemptionCandidates(state, shares.quota.tree)
         self._world = state
-        self._shares = standing
-        self._quota = standing.quota
-        self._nodes = standing.quota.tree.nodes
-        self._reclaimable = ReclaimableCapacity(state, standing, self.candidates, now)
-        self._protected: dict[QueueName, _Kept] = {}
+        self._shares = shares
+        self._quota = shares.quota
+        self._nodes = shares.quota.tree.nodes
+        self._reclaimable = ReclaimableCapacity(state, shares, self.candidates, now)
+        self._protected: dict[QueueName, _Protection] = {}
         self._sums: dict[QueueName, Resources] = {}
         """Quota left for workloads below each parent."""
         self._unprotected: dict[QueueName, Resources] = {}
         """Quota of each parent beyond that, as of the last check."""
         self._has_relaxed = False
 
-    def refusal(self, leaf: Node, lane: WorkloadClass, quota: Quota | None = None) -> Refusal | None:
+    def refusal(self, leaf: Node, workload_class: WorkloadClass, quota: Quota | None = None) -> Refusal | None:
         """Return why the head of *workload_class* may not borrow, ``None`` where it may or does not need to.
 
         With *quota*, evaluate against its usage instead of the settled usage.
         """
         quota = quota or self._quota
         if (
-            lane.is_non_preemptible
-            and (resource := self._shares.first_above_fair_share(leaf, lane.charge, quota)) is not None
+            workload_class.is_non_preemptible
+            and (resource := self._shares.first_above_fair_share(leaf, workload_class.charge, quota)) is not None
         ):
             due = self._shares.fair_shares[leaf.name].get(resource, 0)
-            return _over(lane, resource, leaf, int(due) - quota.usage(leaf.name, resource))
+            return _fair_share_refusal(workload_class, resource, leaf, int(due) - quota.usage(leaf.name, resource))
         is_over = False
         for node in leaf.path():
             if node.parent is None:
                 return None
-            is_over = is_over or self._raises_above_fair_share(node, lane.charge, quota)
-            if is_over and (refusal := self._protected_refusal(leaf, node, lane, quota)) is not None:
+            is_over = is_over or self._raises_above_fair_share(node, workload_class.charge, quota)
+            if is_over and (refusal := self._protected_refusal(leaf, node, workload_class, quota)) is not None:
                 return refusal
         return None
 
@@ -112,22 +112,25 @@ class BorrowingPolicy:
         }
         return self._shares.first_above_fair_share(node, raised, quota) is not None
 
-    def _protected_refusal(self, leaf: Node, branch: Node, lane: WorkloadClass, quota: Quota) -> Refusal | None:
+    def _protected_refusal(
+        self, leaf: Node, branch: Node, workload_class: WorkloadClass, quota: Quota
+    ) -> Refusal | None:
         """Return a refusal with the resource of which too little would be left for others at the parent of *branch*."""
         parent = branch.parent
         if parent is None:
             return None
         left = None
-        for resource in sorted(name for name, amount in lane.charge.items() if amount > 0 and name != PODS):
+        for resource in sorted(name for name, amount in workload_class.charge.items() if amount > 0 and name != PODS):
             raises = {
-                node.name: raised for node, raised in quota.reservation_increases(leaf, resource, lane.charge[resource])
+                node.name: raised
+                for node, raised in quota.reservation_increases(leaf, resource, workload_class.charge[resource])
             }
             unreserved, before = quota.unreserved(parent, resource), self._quota.unreserved(parent, resource)
             if raises[parent.name] <= 0 or unreserved - raises[parent.name] >= before:
                 continue
             left = self._protected_for_others(branch, parent) if left is None else left
             if left.get(resource, 0) > 0 and raises[parent.name] > unreserved - left.get(resource, 0):
-                return _over(lane, resource, parent, unreserved - left[resource])
+                return _fair_share_refusal(workload_class, resource, parent, unreserved - left[resource])
         return None
 
     def _protected_for_others(self, branch: Node, parent: Node) -> Resources:
@@ -154,7 +157,7 @@ class BorrowingPolicy:
                 change = subtract(after.raised, before.raised)
                 self._sums[above.parent.name] = add(self._sums[above.parent.name], change)
 
-    def _protect(self, node: Node) -> _Kept:
+    def _protect(self, node: Node) -> _Protection:
         if node.name not in self._protected:
             below = (
                 merge(*(self._protect(child).demands for child in node.children))
@@ -171,10 +174,10 @@ class BorrowingPolicy:
                 name: trial.reservation(node, name) - self._quota.reservation(node, name)
                 for name in trial.allocated[node.name]
             }
-            self._protected[node.name] = _Kept(tuple(wants), raised)
+            self._protected[node.name] = _Protection(tuple(wants), raised)
         return self._protected[node.name]
 
-    def _pending_demands(self, leaf: Node) -> Iterator[_Want]:
+    def _pending_demands(self, leaf: Node) -> Iterator[_ProtectedWorkload]:
         """Yield pending workloads of a leaf, in order; of a fifo queue only the head, which blocks the others.
 
         A class yields no more workloads than fit its queue's fair share.
@@ -182,29 +185,43 @@ class BorrowingPolicy:
         first = self._world.queue_head(leaf.name) if leaf.queue.fifo else None
         if leaf.queue.fifo and first is None:
             return iter(())
-        lanes = [lane for lane in self._world.pending.queues.get(leaf.name, ()) if self._can_use(lane)]
+        classes = [
+            workload_class
+            for workload_class in self._world.pending.queues.get(leaf.name, ())
+            if self._can_use(workload_class)
+        ]
         if first is not None:
-            return iter([_want(leaf, lane) for lane in lanes if lane.head is first])
-        return merge(*(self._within_fair_share(leaf, lane) for lane in lanes))
+            return iter(
+                [_protected_head(leaf, workload_class) for workload_class in classes if workload_class.head is first]
+            )
+        return merge(*(self._within_fair_share(leaf, workload_class) for workload_class in classes))
 
-    def _within_fair_share(self, leaf: Node, lane: WorkloadClass) -> list[_Want]:
-        due, held = self._shares.fair_shares[leaf.name], self._quota.allocated[leaf.name]
+    def _within_fair_share(self, leaf: Node, workload_class: WorkloadClass) -> list[_ProtectedWorkload]:
+        due, usage = self._shares.fair_shares[leaf.name], self._quota.allocated[leaf.name]
         most = min(
-            int(due.get(name, 0) - held.get(name, 0)) // amount
-            for name, amount in lane.charge.items()
+            int(due.get(name, 0) - usage.get(name, 0)) // amount
+            for name, amount in workload_class.charge.items()
             if amount > 0 and name != PODS
         )
-        return [_Want(-leaf.queue.priority, order_key(each), lane) for each in islice(lane, max(most, 0))]
+        return [
+            _ProtectedWorkload(-leaf.queue.priority, order_key(each), workload_class)
+            for each in islice(workload_class, max(most, 0))
+        ]
 
-    def _can_use(self, lane: WorkloadClass) -> bool:
-        asks = any(amount > 0 and name != PODS for name, amount in lane.charge.items())
-        return asks and lane.is_waiting and lane.inadmissible is None and self._reclaimable.fits(lane.requirements)
+    def _can_use(self, workload_class: WorkloadClass) -> bool:
+        asks = any(amount > 0 and name != PODS for name, amount in workload_class.charge.items())
+        return (
+            asks
+            and workload_class.is_waiting
+            and workload_class.inadmissible is None
+            and self._reclaimable.fits(workload_class.requirements)
+        )
 
 
-def _want(leaf: Node, lane: WorkloadClass) -> _Want:
-    return _Want(-leaf.queue.priority, lane.order_key, lane)
+def _protected_head(leaf: Node, workload_class: WorkloadClass) -> _ProtectedWorkload:
+    return _ProtectedWorkload(-leaf.queue.priority, workload_class.order_key, workload_class)
 
 
-def _over(lane: WorkloadClass, resource: str, node: Node, available: int) -> Refusal:
-    asked = lane.charge[resource]
+def _fair_share_refusal(workload_class: WorkloadClass, resource: str, node: Node, available: int) -> Refusal:
+    asked = workload_class.charge[resource]
     return Refusal(Reason.BLOCKED_BY_FAIR_SHARE, resource, asked, max(available, 0), queue=node.name)

@@ -56,38 +56,42 @@ def matches(affinity: Affinity, cluster: Cluster) -> bool:
     """Return whether *affinity* selects *cluster*; an invalid selector selects nothing."""
     if cluster.name in affinity.excluded or (affinity.names and cluster.name not in affinity.names):
         return False
-    return all(_holds_label(requirement, cluster.labels) for requirement in affinity.labels) and all(
-        _holds_field(requirement, cluster) for requirement in affinity.fields
+    return all(_matches_label(requirement, cluster.labels) for requirement in affinity.labels) and all(
+        _matches_field(requirement, cluster) for requirement in affinity.fields
     )
 
 
 def candidates(
-    shape: SchedulingRequirements,
+    requirements: SchedulingRequirements,
     clusters: Iterable[Cluster],
     *,
     as_if_usable: bool = False,
     selects: Selects = matches,
 ) -> Candidates:
-    """Return the clusters that Karmada's scheduler would not filter out for *shape*.
+    """Return the clusters that Karmada's scheduler would not filter out for *requirements*.
 
     Of ordered affinities, the first term with a candidate counts, from the observed
     one on. *as_if_usable* ignores what passes with time (C5): deletion, missing
     readiness, eviction tasks, and exclusion after a failed start (R1).
     """
-    sites = sorted(clusters, key=lambda cluster: cluster.name)
+    ordered = sorted(clusters, key=lambda cluster: cluster.name)
     tried: list[Candidates] = []
-    for term, affinities in _terms(shape):
+    for term, affinities in _terms(requirements):
         selected = [
-            affinities is None or any(selects(affinity, cluster) for affinity in affinities) for cluster in sites
+            affinities is None or any(selects(affinity, cluster) for affinity in affinities) for cluster in ordered
         ]
-        found = _of_term(shape, sites, selected, as_if_usable=as_if_usable)
-        if found.names:
-            return Candidates(found.names, term, found.excluded) if as_if_usable else _kept(shape, found, term)
-        tried.append(Candidates((), term, found.excluded))
+        result = _of_term(requirements, ordered, selected, as_if_usable=as_if_usable)
+        if result.names:
+            return (
+                Candidates(result.names, term, result.excluded)
+                if as_if_usable
+                else _without_excluded(requirements, result, term)
+            )
+        tried.append(Candidates((), term, result.excluded))
     return tried[0]
 
 
-_Asked = tuple[object, ...]
+_CandidateKey = tuple[object, ...]
 """The key of candidates, without the clusters."""
 
 
@@ -105,30 +109,30 @@ class CandidateCache:
         """Which affinities, by id, select each cluster."""
         self._affinities: dict[int, Affinity] = {}
         """Referenced so that the ids stay unique."""
-        self._candidates: dict[_Asked, tuple[Placement, Candidates]] = {}
+        self._candidates: dict[_CandidateKey, tuple[Placement, Candidates]] = {}
 
     def of(
-        self, shape: SchedulingRequirements, clusters: Sequence[Cluster], *, as_if_usable: bool = False
+        self, requirements: SchedulingRequirements, clusters: Sequence[Cluster], *, as_if_usable: bool = False
     ) -> Candidates:
-        """Return the ``candidates`` of *shape* among *clusters*."""
+        """Return the ``candidates`` of *requirements* among *clusters*."""
         self._invalidate_changed(clusters)
-        placement = shape.placement
+        placement = requirements.placement
         key = (
             id(placement),
-            shape.api,
-            bool(shape.replicas),
-            shape.observed_term,
-            shape.evicting_from,
-            shape.excluded_clusters,
-            shape.current_clusters,
+            requirements.api,
+            bool(requirements.replicas),
+            requirements.observed_term,
+            requirements.evicting_from,
+            requirements.excluded_clusters,
+            requirements.current_clusters,
             as_if_usable,
         )
         known = self._candidates.get(key)
         if known is None or known[0] is not placement:
             self._clear_if_large()
             self.steps += len(clusters)
-            found = candidates(shape, clusters, as_if_usable=as_if_usable, selects=self._selects)
-            known = self._candidates[key] = placement, found
+            result = candidates(requirements, clusters, as_if_usable=as_if_usable, selects=self._selects)
+            known = self._candidates[key] = placement, result
         return known[1]
 
     def _invalidate_changed(self, clusters: Sequence[Cluster]) -> None:
@@ -157,13 +161,13 @@ class CandidateCache:
 
     def _clear_if_large(self) -> None:
         """Clear the cache when it is larger than pending workloads can need: placements come and go."""
-        if len(self._affinities) > _MOST_KEPT or len(self._candidates) > _MOST_KEPT:
+        if len(self._affinities) > _MAX_CACHED or len(self._candidates) > _MAX_CACHED:
             self._selected.clear()
             self._affinities.clear()
             self._candidates.clear()
 
 
-_MOST_KEPT = 100_000
+_MAX_CACHED = 100_000
 
 
 def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
@@ -172,14 +176,14 @@ def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
     return *where, cluster.taints, cluster.enablements, cluster.deleting
 
 
-def targets(shape: SchedulingRequirements) -> int | None:
+def targets(requirements: SchedulingRequirements) -> int | None:
     """Return how many of its candidates run a full copy of an indivisible workload, ``None`` for all (D5).
 
     With a spread by region Karmada takes one cluster of each region first, so that
     there are never fewer than regions.
     """
-    constraints = {spread.by: spread for spread in shape.placement.spread}
-    if not is_effective(shape.placement):
+    constraints = {spread.by: spread for spread in requirements.placement.spread}
+    if not is_effective(requirements.placement):
         return None
     regions = constraints["region"].minimum if "region" in constraints else 0
     if "cluster" not in constraints:
@@ -188,68 +192,68 @@ def targets(shape: SchedulingRequirements) -> int | None:
     return max(most, regions) if most else None
 
 
-def _terms(shape: SchedulingRequirements) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
+def _terms(requirements: SchedulingRequirements) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
     """Yield each term's name with the affinities of which one must match, ``None`` without affinity."""
-    placement = shape.placement
+    placement = requirements.placement
     if placement.affinity is not None or not placement.terms:
         yield "", None if placement.affinity is None else (placement.affinity,)
         return
     names = [term.name for term in placement.terms]
-    begin = names.index(shape.observed_term) if shape.observed_term in names else 0
+    begin = names.index(requirements.observed_term) if requirements.observed_term in names else 0
     for term in placement.terms[begin:]:
-        yield term.name, (term.affinity, *(term.overflow if shape.replicas else ()))
+        yield term.name, (term.affinity, *(term.overflow if requirements.replicas else ()))
 
 
 def _of_term(
-    shape: SchedulingRequirements, sites: Sequence[Cluster], selected: Sequence[bool], *, as_if_usable: bool
+    requirements: SchedulingRequirements, ordered: Sequence[Cluster], selected: Sequence[bool], *, as_if_usable: bool
 ) -> Candidates:
     """Return the candidates among *sites*, given which the term's affinities have *selected*."""
     excluded: dict[ClusterName, Exclusion] = {}
     passed: list[Cluster] = []
-    for cluster, is_selected in zip(sites, selected, strict=True):
+    for cluster, is_selected in zip(ordered, selected, strict=True):
         if not is_selected:
             excluded[cluster.name] = Exclusion.AFFINITY_MISMATCH
-        elif (why := _exclusion(shape, cluster, as_if_usable=as_if_usable)) is not None:
+        elif (why := _exclusion(requirements, cluster, as_if_usable=as_if_usable)) is not None:
             excluded[cluster.name] = why
         else:
             passed.append(cluster)
-    if unmet_constraint(shape.placement, passed) is not None:
+    if unmet_constraint(requirements.placement, passed) is not None:
         excluded |= {cluster.name: Exclusion.TOO_FEW_GROUPS for cluster in passed}
         passed = []
     return Candidates(tuple(cluster.name for cluster in passed), excluded=excluded)
 
 
-def _exclusion(shape: SchedulingRequirements, cluster: Cluster, *, as_if_usable: bool) -> Exclusion | None:
+def _exclusion(requirements: SchedulingRequirements, cluster: Cluster, *, as_if_usable: bool) -> Exclusion | None:
     """Return why *cluster* is excluded whatever the affinity; a workload's current clusters keep it."""
-    placed = cluster.name in shape.current_clusters
+    placed = cluster.name in requirements.current_clusters
     if cluster.deleting and not as_if_usable:
         return Exclusion.DELETING
-    if not placed and shape.api not in cluster.enablements:
+    if not placed and requirements.api not in cluster.enablements:
         return Exclusion.API_NOT_ENABLED
     taints = [taint for taint in cluster.taints if not (as_if_usable and taint.key in _HEALTH_TAINTS)]
-    if not placed and any(_keeps_away(taint, shape.placement.tolerations) for taint in taints):
+    if not placed and any(_excludes(taint, requirements.placement.tolerations) for taint in taints):
         return Exclusion.UNTOLERATED_TAINT
-    if not all(has_property(cluster, spread) for spread in shape.placement.spread):
+    if not all(has_property(cluster, spread) for spread in requirements.placement.spread):
         return Exclusion.SPREAD_PROPERTY_MISSING
-    if cluster.name in shape.evicting_from and not as_if_usable:
+    if cluster.name in requirements.evicting_from and not as_if_usable:
         return Exclusion.EVICTION_TASK
     return None
 
 
-def _kept(shape: SchedulingRequirements, found: Candidates, term: str) -> Candidates:
+def _without_excluded(requirements: SchedulingRequirements, result: Candidates, term: str) -> Candidates:
     """Return *found* without the clusters excluded after a failed start.
 
     Karmada does not know of these, so they are no reason to use a later term.
     """
-    out = {name: Exclusion.LEFT_OUT for name in found.names if name in shape.excluded_clusters}
-    return Candidates(tuple(name for name in found.names if name not in out), term, {**found.excluded, **out})
+    out = {name: Exclusion.LEFT_OUT for name in result.names if name in requirements.excluded_clusters}
+    return Candidates(tuple(name for name in result.names if name not in out), term, {**result.excluded, **out})
 
 
 _HEALTH_TAINTS = frozenset({"cluster.karmada.io/not-ready", "cluster.karmada.io/unreachable"})
 _EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
-def _keeps_away(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+def _excludes(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     return taint.effect in _EFFECTS and not any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
@@ -269,26 +273,26 @@ def _integer(text: str | None) -> int | None:
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
-def _above(value: str | None, bound: str) -> bool:
+def _is_greater(value: str | None, bound: str) -> bool:
     left, right = _integer(value), _integer(bound)
     return left is not None and right is not None and left > right
 
 
-def _below(value: str | None, bound: str) -> bool:
+def _is_less(value: str | None, bound: str) -> bool:
     left, right = _integer(value), _integer(bound)
     return left is not None and right is not None and left < right
 
 
 # What an operator says of a value that may be missing, and of a cluster's zones.
-_OF_VALUE: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] = {
+_LABEL_TESTS: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] = {
     "In": lambda value, values: value in values,
     "NotIn": lambda value, values: value not in values,
     "Exists": lambda value, _: value is not None,
     "DoesNotExist": lambda value, _: value is None,
-    "Gt": lambda value, values: _above(value, values[0]),
-    "Lt": lambda value, values: _below(value, values[0]),
+    "Gt": lambda value, values: _is_greater(value, values[0]),
+    "Lt": lambda value, values: _is_less(value, values[0]),
 }
-_OF_ZONES: Mapping[Operator, Callable[[frozenset[str], tuple[str, ...]], bool]] = {
+_ZONE_TESTS: Mapping[Operator, Callable[[frozenset[str], tuple[str, ...]], bool]] = {
     "In": lambda zones, values: not zones.isdisjoint(values),
     "NotIn": lambda zones, values: zones.isdisjoint(values),
     "Exists": lambda zones, _: bool(zones),
@@ -297,19 +301,21 @@ _OF_ZONES: Mapping[Operator, Callable[[frozenset[str], tuple[str, ...]], bool]] 
 _COMPARING = frozenset({"Gt", "Lt"})
 
 
-def _holds_label(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _matches_label(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     if requirement.operator in _COMPARING or not _is_valid(requirement):
         return False
-    return _OF_VALUE[requirement.operator](labels.get(requirement.key), requirement.values)
+    return _LABEL_TESTS[requirement.operator](labels.get(requirement.key), requirement.values)
 
 
-def _holds_field(requirement: Requirement, cluster: Cluster) -> bool:
+def _matches_field(requirement: Requirement, cluster: Cluster) -> bool:
     """Return whether *cluster* matches a field selector's expression; other fields than these three never match."""
     if requirement.key == "zone":
-        test = _OF_ZONES.get(requirement.operator)
+        test = _ZONE_TESTS.get(requirement.operator)
         return test is not None and test(frozenset(cluster.zones), requirement.values)
     fields = {"provider": cluster.provider or None, "region": cluster.region or None}
-    return _is_valid(requirement) and _OF_VALUE[requirement.operator](fields.get(requirement.key), requirement.values)
+    return _is_valid(requirement) and _LABEL_TESTS[requirement.operator](
+        fields.get(requirement.key), requirement.values
+    )
 
 
 def _is_valid(requirement: Requirement) -> bool:

@@ -9,7 +9,7 @@ from controller.engine.workloads import Admission, Workload, WorkloadState
 
 def is_noop_update(before: Workload, workload: Workload) -> bool:
     """Return whether an update of an admitted workload changes nothing that decisions depend on."""
-    return _weight(before) == _weight(workload) and has_same_charges(before, workload)
+    return _eviction_factors(before) == _eviction_factors(workload) and has_same_charges(before, workload)
 
 
 def with_resize(before: Workload | None, workload: Workload) -> Workload:
@@ -36,7 +36,7 @@ def _clusters(admission: Admission) -> set[ClusterName]:
     return {booking.cluster for booking in admission.cluster_charges}
 
 
-def _weight(workload: Workload) -> tuple[object, ...]:
+def _eviction_factors(workload: Workload) -> tuple[object, ...]:
     """Return what decides, in addition to its charge, whether an admitted workload may be evicted."""
     return (
         workload.state,

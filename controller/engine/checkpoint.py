@@ -75,13 +75,13 @@ class Checkpoint:
 
 def take_checkpoint(state: State) -> Checkpoint:
     """Return a checkpoint of *state*."""
-    return Checkpoint(state.policy, tuple(state.queues.values()), tuple(state.workloads.values()), _memory(state))
+    return Checkpoint(state.policy, tuple(state.queues.values()), tuple(state.workloads.values()), _history(state))
 
 
-def _memory(state: State) -> History:
-    ledger = state.cluster_usage
+def _history(state: State) -> History:
+    cluster_usage = state.cluster_usage
     return History(
-        clusters=tuple(_site(site) for site in ledger),
+        clusters=tuple(_cluster_history(cluster_state) for cluster_state in cluster_usage),
         blocked=tuple(
             StarvationTimer(name, each.uid, each.since) for name, each in sorted(state.starvation_timers.heads.items())
         ),
@@ -89,52 +89,62 @@ def _memory(state: State) -> History:
         spent_resize_grace=tuple((uid, *state.spent_resize_grace[uid]) for uid in sorted(state.spent_resize_grace)),
         rescheduled=tuple(sorted(state.startup.requeued.items())),
         incomplete_gangs=tuple(sorted(state.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
-        usability_changed_at=ledger.usability_changed_at,
-        has_begun=ledger._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
-        has_usability_changed=ledger._has_usability_changed,  # noqa: SLF001 - the same
+        usability_changed_at=cluster_usage.usability_changed_at,
+        has_begun=cluster_usage._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
+        has_usability_changed=cluster_usage._has_usability_changed,  # noqa: SLF001 - the same
     )
 
 
-def _site(site: ClusterState) -> ClusterHistory:
-    ended = tuple(site.recently_freed._charges)  # noqa: SLF001 - the same
-    estimates = site.estimates.checkpoint() if site.estimates is not None else None
-    return ClusterHistory(site.name, site.cluster, site.external_usage, ended, site.changed_at, estimates, site.orphans)
+def _cluster_history(cluster_state: ClusterState) -> ClusterHistory:
+    ended = tuple(cluster_state.recently_freed._charges)  # noqa: SLF001 - the same
+    estimates = cluster_state.estimates.checkpoint() if cluster_state.estimates is not None else None
+    return ClusterHistory(
+        cluster_state.name,
+        cluster_state.cluster,
+        cluster_state.external_usage,
+        ended,
+        cluster_state.changed_at,
+        estimates,
+        cluster_state.orphans,
+    )
 
 
-def restore(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workload], memory: History, now: int) -> State:
+def restore(
+    policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workload], history: History, now: int
+) -> State:
     """Return a state that decides from *now* on as the saved one would."""
     state = State(policy)
     for workload in workloads:
         state.workload_changed(workload, now)
     for queue in queues:
         state.queue_changed(queue)
-    for each in memory.clusters:
-        _recall(state, each)
-    for patient in memory.blocked:
-        state.starvation_timers.heads[patient.queue] = BlockedHead(patient.uid, patient.since)
-    state.not_fitting_since.update(memory.not_fitting_since)
-    state.spent_resize_grace.update({uid: (spent, ended) for uid, spent, ended in memory.spent_resize_grace})
-    state.startup.requeued.update(memory.rescheduled)
-    state.startup.incomplete_gangs.update(memory.incomplete_gangs)
+    for each in history.clusters:
+        _restore_cluster(state, each)
+    for timer in history.blocked:
+        state.starvation_timers.heads[timer.queue] = BlockedHead(timer.uid, timer.since)
+    state.not_fitting_since.update(history.not_fitting_since)
+    state.spent_resize_grace.update({uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace})
+    state.startup.requeued.update(history.rescheduled)
+    state.startup.incomplete_gangs.update(history.incomplete_gangs)
     state.startup.reschedule_all(state.workloads.values(), policy.startup_timeout_ms)
-    ledger = state.cluster_usage
-    ledger.usability_changed_at = memory.usability_changed_at
-    ledger._has_begun = memory.has_begun  # noqa: SLF001 - it is being given back its own
-    ledger._has_usability_changed = memory.has_usability_changed  # noqa: SLF001 - the same
+    cluster_usage = state.cluster_usage
+    cluster_usage.usability_changed_at = history.usability_changed_at
+    cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - it is being given back its own
+    cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same
     return state
 
 
-def _recall(state: State, memory: ClusterHistory) -> None:
+def _restore_cluster(state: State, history: ClusterHistory) -> None:
     """Restore one cluster."""
-    if memory.cluster is not None:
-        state.cluster_usage.update(memory.cluster, 0, 0)
-    site = state.cluster_usage.cluster_state(memory.name)
-    site.external_usage = memory.external_usage
-    site.recently_freed = type(site.recently_freed)()
-    for at, charge in memory.recently_freed:
-        site.recently_freed.add(charge, at)
-    site.changed_at = memory.changed_at
-    site.orphans = memory.orphans
-    state.usage_tracker.restore_orphans(memory.orphans)
-    if memory.estimates is not None:
-        state.estimate_tracker.restore(memory.name, memory.estimates)
+    if history.cluster is not None:
+        state.cluster_usage.update(history.cluster, 0, 0)
+    cluster_state = state.cluster_usage.cluster_state(history.name)
+    cluster_state.external_usage = history.external_usage
+    cluster_state.recently_freed = type(cluster_state.recently_freed)()
+    for at, charge in history.recently_freed:
+        cluster_state.recently_freed.add(charge, at)
+    cluster_state.changed_at = history.changed_at
+    cluster_state.orphans = history.orphans
+    state.usage_tracker.restore_orphans(history.orphans)
+    if history.estimates is not None:
+        state.estimate_tracker.restore(history.name, history.estimates)

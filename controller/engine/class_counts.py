@@ -17,23 +17,25 @@ Counts = Mapping[QueueName, Mapping[int, int]]
 class ClassCounts:
     """Counts of the classes pending in one tree of queues."""
 
-    def __init__(self, tree: Tree, lanes: Iterable[WorkloadClass]) -> None:
+    def __init__(self, tree: Tree, classes: Iterable[WorkloadClass]) -> None:
         self.tree = tree
         self._by_priority: dict[int, dict[QueueName, dict[int, int]]] = {}
-        for lane in lanes:
-            self.add(lane, 1)
+        for workload_class in classes:
+            self.add(workload_class, 1)
 
-    def add(self, lane: WorkloadClass, change: int) -> None:
-        """Add *change* (1 or -1) to the count of *lane* in its queue and all ancestors."""
-        leaf = self.tree.nodes.get(lane.queue)
+    def add(self, workload_class: WorkloadClass, change: int) -> None:
+        """Add *change* (1 or -1) to the count of *workload_class* in its queue and all ancestors."""
+        leaf = self.tree.nodes.get(workload_class.queue)
         if leaf is None or not leaf.is_leaf:
             return
         level = self._by_priority.setdefault(leaf.queue.priority, {})
         for node in leaf.path():
-            shapes = level.setdefault(node.name, {})
-            shapes[id(lane.requirements)] = shapes.get(id(lane.requirements), 0) + change
-            if not shapes[id(lane.requirements)]:
-                del shapes[id(lane.requirements)]
+            requirements = level.setdefault(node.name, {})
+            requirements[id(workload_class.requirements)] = (
+                requirements.get(id(workload_class.requirements), 0) + change
+            )
+            if not requirements[id(workload_class.requirements)]:
+                del requirements[id(workload_class.requirements)]
 
     def by_priority(self) -> list[Counts]:
         """Return the counts of each queue priority, the highest first."""

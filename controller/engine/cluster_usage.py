@@ -20,7 +20,7 @@ from controller.engine.resources import EMPTY, Resources, add, clamp_non_negativ
 from controller.engine.workloads import Admission, ClusterCharge, Workload
 
 #: So many of the last frees are remembered one by one.
-_REMEMBERED: Final = 1024
+_MAX_REMEMBERED: Final = 1024
 
 
 class RecentlyFreed:
@@ -43,18 +43,18 @@ class RecentlyFreed:
 
     def add(self, charge: Resources, now: int) -> None:
         """Add a charge that was freed at *now*."""
-        insort(self._charges, (now, charge), key=_at)
+        insort(self._charges, (now, charge), key=_freed_at)
         self.total = add(self.total, charge)
 
     def forget(self, until: int) -> None:
         """Drop what was freed at *until* or before."""
-        past = bisect_right(self._charges, until, key=_at)
+        past = bisect_right(self._charges, until, key=_freed_at)
         if past:
             self.total = nonzero(subtract(self.total, total(charge for _, charge in self._charges[:past])))
             del self._charges[:past]
 
 
-def _at(end: tuple[int, Resources]) -> int:
+def _freed_at(end: tuple[int, Resources]) -> int:
     return end[0]
 
 
@@ -109,8 +109,8 @@ class ClusterState:
 
         Cached, because reads are far more frequent than changes; the inputs are replaced and never modified.
         """
-        cluster, foreign, booked = self._headroom_inputs
-        if cluster is not self.cluster or foreign is not self.external_usage or booked is not self.charged:
+        cluster, external_usage, booked = self._headroom_inputs
+        if cluster is not self.cluster or external_usage is not self.external_usage or booked is not self.charged:
             self._headroom_inputs = self.cluster, self.external_usage, self.charged
             self._headroom = subtract(subtract(self.allocatable, self.external_usage), self.charged)
         return self._headroom
@@ -147,11 +147,11 @@ class ClusterState:
             for name in {*unexplained, *self.external_usage}
         }
         if self.changed_at is None or self.changed_at + settle_ms <= now:
-            most = self._max_external_usage()
+            most = self.max_external_usage()
             self.external_usage = {name: min(amount, most.get(name, 0)) for name, amount in self.external_usage.items()}
         self.external_usage = positive(self.external_usage)
 
-    def _max_external_usage(self) -> Resources:
+    def max_external_usage(self) -> Resources:
         """Return the usage in the summary that reported pods do not explain."""
         used = self.cluster.used if self.cluster else EMPTY
         return clamp_non_negative(subtract(used, self.reported))
@@ -177,7 +177,7 @@ class ClusterState:
     @property
     def may_external_usage_fall(self) -> bool:
         """Return whether external usage is above what the summary shows, and falls after the settle period."""
-        most = self._max_external_usage()
+        most = self.max_external_usage()
         return any(amount > most.get(name, 0) for name, amount in self.external_usage.items())
 
 
@@ -187,7 +187,7 @@ class ClusterUsage:
     def __init__(self) -> None:
         self.free_count = 0
         """How often free capacity of some cluster has increased."""
-        self._freed: deque[ClusterName] = deque(maxlen=_REMEMBERED)
+        self._freed: deque[ClusterName] = deque(maxlen=_MAX_REMEMBERED)
         self._freed_since: dict[int, frozenset[ClusterName]] = {}
         """Results of ``freed_since``, until the next of *frees*."""
         self.version = 0
@@ -210,9 +210,9 @@ class ClusterUsage:
     def switch_estimates(self, *, on: bool) -> None:
         """Keep estimates for every cluster, initially none; or, with *on* false, no estimates."""
         self._is_estimating = on
-        for site in self._states.values():
-            site.estimates = ClusterEstimates() if on else None
-            self._has_changed(site, gave_room=True)
+        for cluster_state in self._states.values():
+            cluster_state.estimates = ClusterEstimates() if on else None
+            self._has_changed(cluster_state, gave_room=True)
 
     def estimate_changed(self, name: ClusterName) -> None:
         """Mark a cluster as changed, because its estimator may accept other workloads than before."""
@@ -230,46 +230,47 @@ class ClusterUsage:
     @property
     def clusters(self) -> list[Cluster]:
         """Return the known clusters, by name."""
-        return [site.cluster for site in self if site.cluster is not None]
+        return [cluster_state.cluster for cluster_state in self if cluster_state.cluster is not None]
 
     def update(self, cluster: Cluster, now: int, settle_ms: int) -> None:
         """Add or update a cluster, observed at *now*."""
-        site = self.cluster_state(cluster.name)
-        is_new, before, foreign = site.is_unknown, site.cluster, site.external_usage
-        self._has_usability_changed |= self._has_begun and site.is_usable != cluster.is_usable
-        site.cluster = cluster
+        cluster_state = self.cluster_state(cluster.name)
+        is_new, before, external_usage = cluster_state.is_unknown, cluster_state.cluster, cluster_state.external_usage
+        self._has_usability_changed |= self._has_begun and cluster_state.is_usable != cluster.is_usable
+        cluster_state.cluster = cluster
         if is_new:
-            # Of what ran before we looked, only what runs for certain or has just ended explains the summary.
-            site.recently_freed.forget(now - settle_ms)
-            site.external_usage = clamp_non_negative(subtract(site._max_external_usage(), site.recently_freed.total))  # noqa: SLF001 - the ledger and its sites are one
-        site.refresh_external_usage(now, settle_ms)
-        self._end_orphans(site, now, settle_ms)
+            # The summary may include pods from before the first update; only reported and recent ones explain it.
+            cluster_state.recently_freed.forget(now - settle_ms)
+            unexplained = cluster_state.max_external_usage()
+            cluster_state.external_usage = clamp_non_negative(subtract(unexplained, cluster_state.recently_freed.total))
+        cluster_state.refresh_external_usage(now, settle_ms)
+        self._end_orphans(cluster_state, now, settle_ms)
         self._unsettled.add(cluster.name)
         # Most summaries only show what is booked already, so that headroom stays as it was.
         is_as_before = before is not None and not cluster.grades and replace(before, used=cluster.used) == cluster
-        if self._is_estimating or not is_as_before or site.external_usage != foreign:
-            self._has_changed(site, gave_room=True)
+        if self._is_estimating or not is_as_before or cluster_state.external_usage != external_usage:
+            self._has_changed(cluster_state, gave_room=True)
 
     def update_descriptions(self, described: Callable[[Cluster], Cluster]) -> bool:
         """Replace each cluster by what *described* returns for it; return whether any cluster changed."""
         changed = False
-        for site in self:
-            cluster = described(site.cluster) if site.cluster is not None else None
-            if cluster != site.cluster:
-                site.cluster, changed = cluster, True
-                self._has_changed(site, gave_room=True)
+        for cluster_state in self:
+            cluster = described(cluster_state.cluster) if cluster_state.cluster is not None else None
+            if cluster != cluster_state.cluster:
+                cluster_state.cluster, changed = cluster, True
+                self._has_changed(cluster_state, gave_room=True)
         return changed
 
-    def _has_changed(self, site: ClusterState, *, gave_room: bool) -> None:
+    def _has_changed(self, cluster_state: ClusterState, *, gave_room: bool) -> None:
         self.version += 1
         if gave_room:
-            self._has_freed(site)
-        if gave_room or not site.is_usable:
+            self._has_freed(cluster_state)
+        if gave_room or not cluster_state.is_usable:
             self._root_limit = None
 
-    def _has_freed(self, site: ClusterState) -> None:
+    def _has_freed(self, cluster_state: ClusterState) -> None:
         self.free_count += 1
-        self._freed.append(site.name)
+        self._freed.append(cluster_state.name)
         self._freed_since.clear()
 
     def freed_since(self, frees: int) -> frozenset[ClusterName] | None:
@@ -277,82 +278,82 @@ class ClusterUsage:
         known = self._freed_since.get(frees)
         if known is not None:
             return known
-        news = self.free_count - frees
-        if news > len(self._freed):
+        count = self.free_count - frees
+        if count > len(self._freed):
             return None
-        freed = self._freed_since[frees] = frozenset(islice(reversed(self._freed), news))
+        freed = self._freed_since[frees] = frozenset(islice(reversed(self._freed), count))
         return freed
 
     def remove(self, name: ClusterName) -> None:
         """Remove a cluster; its charges stay until the workloads change."""
-        site = self.cluster_state(name)
-        self._has_usability_changed |= self._has_begun and site.is_usable
-        site.cluster = None
-        self._released += site.orphans.charges
-        site.orphans = NO_ORPHANS
+        cluster_state = self.cluster_state(name)
+        self._has_usability_changed |= self._has_begun and cluster_state.is_usable
+        cluster_state.cluster = None
+        self._released += cluster_state.orphans.charges
+        cluster_state.orphans = NO_ORPHANS
         self.version += 1
         self._root_limit = None
-        if not any(site.charged.values()) and not site.nominated:
+        if not any(cluster_state.charged.values()) and not cluster_state.nominated:
             del self._states[name]
 
     def add_usage(self, admission: Admission, now: int) -> None:
         """Charge the clusters of *admission*."""
         for booking in admission.cluster_charges:
-            site = self.cluster_state(booking.cluster)
-            site.charged = add(site.charged, booking.charge)
-            site.changed_at = now
-            self._unsettled.add(site.name)
-            self._has_changed(site, gave_room=False)
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.charged = add(cluster_state.charged, booking.charge)
+            cluster_state.changed_at = now
+            self._unsettled.add(cluster_state.name)
+            self._has_changed(cluster_state, gave_room=False)
             if admission.reported:
-                site.reported = add(site.reported, booking.charge)
+                cluster_state.reported = add(cluster_state.reported, booking.charge)
 
     def assume(self, bookings: Iterable[ClusterCharge]) -> None:
         """Add charges for a trial; ``unassume`` undoes it completely."""
         for booking in bookings:
-            site = self.cluster_state(booking.cluster)
-            site.charged = add(site.charged, booking.charge)
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.charged = add(cluster_state.charged, booking.charge)
             self.version += 1
 
     def unassume(self, bookings: Iterable[ClusterCharge]) -> None:
         """Remove the charges of a trial."""
         for booking in bookings:
-            site = self.cluster_state(booking.cluster)
-            site.charged = subtract(site.charged, booking.charge)
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
             self.version += 1
 
     def remove_usage(self, admission: Admission, now: int) -> None:
         """Free the clusters of *admission*; the charges count as recently freed until the summary follows."""
         for booking in admission.cluster_charges:
-            site = self.cluster_state(booking.cluster)
-            site.charged = subtract(site.charged, booking.charge)
-            site.recently_freed.add(booking.charge, now)
-            site.changed_at = now
-            self._unsettled.add(site.name)
-            self._has_freed(site)
-            self._has_changed(site, gave_room=False)
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
+            cluster_state.recently_freed.add(booking.charge, now)
+            cluster_state.changed_at = now
+            self._unsettled.add(cluster_state.name)
+            self._has_freed(cluster_state)
+            self._has_changed(cluster_state, gave_room=False)
             if admission.reported:
-                site.reported = subtract(site.reported, booking.charge)
+                cluster_state.reported = subtract(cluster_state.reported, booking.charge)
 
     def add_orphans(self, admission: Admission, workload: Workload, now: int) -> None:
         """Turn the charges of *admission* into external usage for which the queue of *workload* stays charged."""
         for booking in admission.cluster_charges:
-            site = self.cluster_state(booking.cluster)
+            cluster_state = self.cluster_state(booking.cluster)
             orphan = Orphan(workload.queue, workload.namespace, booking.charge)
-            site.orphans = site.orphans.added(orphan, site.external_usage, now)
-            site.external_usage = positive(add(site.external_usage, booking.charge))
-            site.charged = subtract(site.charged, booking.charge)
-            site.changed_at = now
-            self._unsettled.add(site.name)
-            self._has_changed(site, gave_room=True)
+            cluster_state.orphans = cluster_state.orphans.added(orphan, cluster_state.external_usage, now)
+            cluster_state.external_usage = positive(add(cluster_state.external_usage, booking.charge))
+            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
+            cluster_state.changed_at = now
+            self._unsettled.add(cluster_state.name)
+            self._has_changed(cluster_state, gave_room=True)
             if admission.reported:
-                site.reported = subtract(site.reported, booking.charge)
+                cluster_state.reported = subtract(cluster_state.reported, booking.charge)
 
-    def _end_orphans(self, site: ClusterState, now: int, settle_ms: int) -> None:
+    def _end_orphans(self, cluster_state: ClusterState, now: int, settle_ms: int) -> None:
         """End orphaned charges as far as external usage has fallen."""
-        site.orphans, ended = site.orphans.after(site.external_usage, now, settle_ms)
+        cluster_state.orphans, ended = cluster_state.orphans.after(cluster_state.external_usage, now, settle_ms)
         if ended:
             self._released += ended
-            self._has_changed(site, gave_room=True)
+            self._has_changed(cluster_state, gave_room=True)
 
     def take_released(self) -> list[Orphan]:
         """Return the orphaned charges that have ended since the last call."""
@@ -363,36 +364,36 @@ class ClusterUsage:
         """Add the charges of an *admission* that ended unobserved to the recently freed ones."""
         ended_at = min(admission.ends_at or now, now)
         for booking in admission.cluster_charges:
-            site = self.cluster_state(booking.cluster)
-            site.recently_freed.add(booking.charge, ended_at)
-            site.changed_at = max(site.changed_at or ended_at, ended_at)
-            self._unsettled.add(site.name)
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.recently_freed.add(booking.charge, ended_at)
+            cluster_state.changed_at = max(cluster_state.changed_at or ended_at, ended_at)
+            self._unsettled.add(cluster_state.name)
 
     def mark_leaving(self, admission: Admission) -> None:
         """Count the charges of *admission* as leaving: its workload was evicted."""
         for booking in admission.cluster_charges:
-            site = self.cluster_state(booking.cluster)
-            site.leaving = nonzero(add(site.leaving, booking.charge))
-            self._has_changed(site, gave_room=True)
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.leaving = nonzero(add(cluster_state.leaving, booking.charge))
+            self._has_changed(cluster_state, gave_room=True)
 
     def unmark_leaving(self, admission: Admission) -> None:
         """Undo ``mark_leaving``: the workload has stopped, or is no longer being evicted."""
         for booking in admission.cluster_charges:
-            site = self.cluster_state(booking.cluster)
-            site.leaving = nonzero(subtract(site.leaving, booking.charge))
-            self._has_changed(site, gave_room=False)
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.leaving = nonzero(subtract(cluster_state.leaving, booking.charge))
+            self._has_changed(cluster_state, gave_room=False)
 
-    def nominate(self, name: ClusterName, demand: Resources) -> None:
+    def nominate(self, name: ClusterName, requests: Resources) -> None:
         """Set capacity for *demand* aside on a cluster."""
-        site = self.cluster_state(name)
-        site.nominated = nonzero(add(site.nominated, demand))
-        self._has_changed(site, gave_room=False)
+        cluster_state = self.cluster_state(name)
+        cluster_state.nominated = nonzero(add(cluster_state.nominated, requests))
+        self._has_changed(cluster_state, gave_room=False)
 
-    def unnominate(self, name: ClusterName, demand: Resources) -> None:
+    def unnominate(self, name: ClusterName, requests: Resources) -> None:
         """Undo ``nominate``."""
-        site = self.cluster_state(name)
-        site.nominated = nonzero(subtract(site.nominated, demand))
-        self._has_changed(site, gave_room=True)
+        cluster_state = self.cluster_state(name)
+        cluster_state.nominated = nonzero(subtract(cluster_state.nominated, requests))
+        self._has_changed(cluster_state, gave_room=True)
 
     def mark_reported(self, before: Admission, after: Admission, now: int) -> bool:
         """Record that the pods of an admission run, or no longer run, so that the summary will follow.
@@ -402,11 +403,11 @@ class ClusterUsage:
         if before.reported == after.reported:
             return False
         sites = [self.cluster_state(booking.cluster) for booking in after.cluster_charges]
-        for site, booking in zip(sites, after.cluster_charges, strict=True):
-            site.reported = (add if after.reported else subtract)(site.reported, booking.charge)
-            site.changed_at = now
-            self._unsettled.add(site.name)
-        return any(site.may_external_usage_fall for site in sites)
+        for cluster_state, booking in zip(sites, after.cluster_charges, strict=True):
+            cluster_state.reported = (add if after.reported else subtract)(cluster_state.reported, booking.charge)
+            cluster_state.changed_at = now
+            self._unsettled.add(cluster_state.name)
+        return any(cluster_state.may_external_usage_fall for cluster_state in sites)
 
     def refresh(self, now: int, settle_ms: int) -> None:
         """Update external usage wherever it may have changed."""
@@ -414,16 +415,16 @@ class ClusterUsage:
             self.usability_changed_at, self._has_usability_changed = now, False
         self._has_begun = True
         for name in sorted(self._unsettled):
-            site = self._states.get(name)
-            if site is None:
+            cluster_state = self._states.get(name)
+            if cluster_state is None:
                 self._unsettled.discard(name)
                 continue
-            before = site.external_usage
-            site.refresh_external_usage(now, settle_ms)
-            self._end_orphans(site, now, settle_ms)
-            if site.external_usage != before:
-                self._has_changed(site, gave_room=True)
-            if not site.recently_freed and site.settles_at(settle_ms) is None:
+            before = cluster_state.external_usage
+            cluster_state.refresh_external_usage(now, settle_ms)
+            self._end_orphans(cluster_state, now, settle_ms)
+            if cluster_state.external_usage != before:
+                self._has_changed(cluster_state, gave_room=True)
+            if not cluster_state.recently_freed and cluster_state.settles_at(settle_ms) is None:
                 self._unsettled.discard(name)
 
     def root_limit(self) -> Resources:
@@ -434,25 +435,30 @@ class ClusterUsage:
         """
         if self._root_limit is None:
             self._root_limit = total(
-                add(site.capacity if site.is_usable else subtract(site.charged, site.leaving), site.orphans.total)
-                for site in self._states.values()
+                add(
+                    cluster_state.capacity
+                    if cluster_state.is_usable
+                    else subtract(cluster_state.charged, cluster_state.leaving),
+                    cluster_state.orphans.total,
+                )
+                for cluster_state in self._states.values()
             )
         return self._root_limit
 
     def current_root_limit(self) -> Resources:
         """Return the root's limit with workloads that are being evicted."""
-        away = (site.leaving for site in self._states.values() if not site.is_usable)
+        away = (cluster_state.leaving for cluster_state in self._states.values() if not cluster_state.is_usable)
         return add(self.root_limit(), total(away))
 
     @property
     def is_unknown(self) -> bool:
         """Return whether there are clusters but none has a resource summary."""
-        known = [site for site in self._states.values() if site.cluster is not None]
-        return bool(known) and all(site.is_unknown for site in known)
+        known = [cluster_state for cluster_state in self._states.values() if cluster_state.cluster is not None]
+        return bool(known) and all(cluster_state.is_unknown for cluster_state in known)
 
     def potential_root_limit(self) -> Resources:
         """Return the root's limit with all clusters usable and empty (C5)."""
-        return total(site.allocatable for site in self._states.values())
+        return total(cluster_state.allocatable for cluster_state in self._states.values())
 
     def settles_at(self, settle_ms: int) -> int | None:
         """Return the first time at which external usage of any cluster may change without an event, or ``None``."""

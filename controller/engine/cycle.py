@@ -35,7 +35,7 @@ def run(state: "State", now: int, *, most: int | None = None) -> Plan:
 
 def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     """Run the same cycle in parts, between which no event may be applied to *state*."""
-    is_restless = _is_restless(state)
+    is_restless = _do_reasons_depend_on_shares(state)
     state.planned_at = now
     # What was worked out for those who asked in between, clusters and queues may have made untrue since.
     state.borrowing = state.active_reservations = None
@@ -50,10 +50,10 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     late, requeues = startup.check_timeouts(state, now)
     evicted += late
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
-    held_back = partial(_incomplete, state)
-    suspects = dict.fromkeys((yield from state.queue_usage.classify(_regrouped(state), held_back)))
+    held_back = partial(_gang_refusal, state)
+    stale = dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
     lapsed = [*nominations.expire(state, now), *reservations.expire(state, now), *reservations.complete(state, now)]
-    suspects |= dict.fromkeys((yield from state.queue_usage.classify(_regrouped(state), held_back)))
+    stale |= dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
     # 3. Divide what there is among the queues, as far as demands have changed.
     changed = {*state.pending.changed}
     service = AdmissionPass(state, state.queue_usage.update_shares(), now, most=most)
@@ -62,21 +62,23 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
     nominations.admit_nominated(service)
     exchanges = yield from admit_with_preemption(service)
-    agreed = _served_at_once(service, exchanges.notes)
+    agreed = _admit_nominated_at_once(service, exchanges.notes)
     # 5. Keep room for those who have been passed over for long.
-    state.starvation_timers.update(state, _to_look_at(state, changed, suspects), now)
+    state.starvation_timers.update(state, _queues_to_check(state, changed, stale), now)
     reserved = reservations.grant(state, service.shares, now)
     if state.pending.unevaluated:
-        suspects |= dict.fromkeys((yield from state.queue_usage.classify(_regrouped(state), held_back)))
+        stale |= dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
     # 6. Tell those whose reason has changed, and say when to look again unasked.
-    suspects |= dict.fromkeys(
-        [*service.refused, *state.pending.unpublished, *(yield from _moved(state, service.quota))]
+    stale |= dict.fromkeys(
+        [*service.refused, *state.pending.unpublished, *(yield from _classes_with_changed_stage(state, service.quota))]
     )
-    suspects |= dict.fromkeys(_near_reservations(state, has_changed=bool(lapsed or reserved)))
-    suspects |= dict.fromkeys(_beside(state, service, {*changed, *(lane.queue for lane in suspects)}))
-    if is_restless or _is_restless(state):
-        suspects |= dict.fromkeys(state.pending.classes())
-    state.pending_reasons.mark_stale(suspects)
+    stale |= dict.fromkeys(_classes_near_reservations(state, has_changed=bool(lapsed or reserved)))
+    stale |= dict.fromkeys(
+        _classes_of_fuller_queues(state, service, {*changed, *(workload_class.queue for workload_class in stale)})
+    )
+    if is_restless or _do_reasons_depend_on_shares(state):
+        stale |= dict.fromkeys(state.pending.classes())
+    state.pending_reasons.mark_stale(stale)
     waits = yield from state.pending_reasons.flush()
     state.borrowing = None
     state.admitted_so_far = frozenset(service.admitted if service.is_at_limit else ())
@@ -91,34 +93,40 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     )
 
 
-def _served_at_once(service: AdmissionPass, notes: Sequence[RecordUpdate]) -> list[RecordUpdate]:
+def _admit_nominated_at_once(service: AdmissionPass, updates: Sequence[RecordUpdate]) -> list[RecordUpdate]:
     """Admit preemptors that fit although their victims still run; return the *notes* of the others."""
-    if notes:
+    if updates:
         nominations.admit_nominated(service)
-    return [note for note in notes if note.workload.uid not in service.admitted]
+    return [note for note in updates if note.workload.uid not in service.admitted]
 
 
-def _to_look_at(state: "State", changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
+def _queues_to_check(state: "State", changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
     """Return the queues whose first blocked workload may have changed."""
     if state.policy.is_by_tenant:
         return {*state.pending.queues, *state.starvation_timers.heads}
-    return {*changed, *state.pending.changed, *(lane.queue for lane in judged)}
+    return {*changed, *state.pending.changed, *(workload_class.queue for workload_class in judged)}
 
 
-def _near_reservations(state: "State", *, has_changed: bool) -> list[WorkloadClass]:
+def _classes_near_reservations(state: "State", *, has_changed: bool) -> list[WorkloadClass]:
     """Return the classes that would fit without reservations; all classes when reservations have changed."""
     if has_changed:
         return list(state.pending.classes())
     stages = state.queue_usage.feasibility_cache.stages if state.with_reservation else {}
-    near = (lane for key, found in stages.items() if all(found) for lane in state.pending.by_requirements.get(key, ()))
+    near = (
+        workload_class
+        for key, changed in stages.items()
+        if all(changed)
+        for workload_class in state.pending.by_requirements.get(key, ())
+    )
     return [
-        lane
-        for lane in near
-        if lane.last_reason is not Reason.BLOCKED_BY_RESERVATION or reason(state, lane) is not lane.last_reason
+        workload_class
+        for workload_class in near
+        if workload_class.last_reason is not Reason.BLOCKED_BY_RESERVATION
+        or reason(state, workload_class) is not workload_class.last_reason
     ]
 
 
-def _is_restless(state: "State") -> bool:
+def _do_reasons_depend_on_shares(state: "State") -> bool:
     """Say whether reasons depend on more than ceilings and clusters: on what others are entitled to, or who leaves."""
     return state.policy.reclaim.enabled or state.queue_usage.has_transitions
 
@@ -131,99 +139,106 @@ def _take_back(state: "State", now: int) -> Iterator[Evict]:
             yield Evict(workload, EvictionReason.ABORTED)
 
 
-def refusal(state: "State", lane: WorkloadClass) -> Refusal | None:
-    """Return why the first of *lane* does not get in as things stand; ``None`` where it would."""
-    standing = state.queue_shares
-    if lane.inadmissible is not None or standing is None:
-        return lane.inadmissible
-    if not lane.is_waiting:
-        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=lane.nominated_cluster)
-    if lane.gang is not None and gangs.is_all_or_nothing(state, lane):
-        return gangs.try_gang(state, lane.gang, _lending(state, standing)).refusal
-    over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
-    if over is None and (present := state.queue_usage.current_quota()) is not None:
-        over = present.refusal(present.tree.nodes[lane.queue], lane.charge)
-    over = over or state.queue_usage.feasibility_cache.refusal(
-        state.queue_usage.feasibility_cache.get(lane.requirements)
+def refusal(state: "State", workload_class: WorkloadClass) -> Refusal | None:
+    """Return why the head of *workload_class* cannot be admitted now; ``None`` where it can."""
+    shares = state.queue_shares
+    if workload_class.inadmissible is not None or shares is None:
+        return workload_class.inadmissible
+    if not workload_class.is_waiting:
+        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
+    if workload_class.gang is not None and gangs.is_all_or_nothing(state, workload_class):
+        return gangs.try_gang(state, workload_class.gang, _borrowing_policy(state, shares)).refusal
+    exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
+    if exceeded is None and (present := state.queue_usage.current_quota()) is not None:
+        exceeded = present.refusal(present.tree.nodes[workload_class.queue], workload_class.charge)
+    exceeded = exceeded or state.queue_usage.feasibility_cache.refusal(
+        state.queue_usage.feasibility_cache.get(workload_class.requirements)
     )
-    return over or _behind(state, lane) or _not_lent(state, standing, lane)
+    return exceeded or _reservation_refusal(state, workload_class) or _borrowing_refusal(state, shares, workload_class)
 
 
-def _behind(state: "State", lane: WorkloadClass) -> Refusal | None:
+def _reservation_refusal(state: "State", workload_class: WorkloadClass) -> Refusal | None:
     """Return the reservation that sets aside the capacity that the head of *workload_class* would fit (O6)."""
-    kept = active_reservations(state)
-    if kept is None:
+    reserved = active_reservations(state)
+    if reserved is None:
         return None
-    prospect = state.queue_usage.feasibility_cache.get(lane.requirements)
-    choice = state.queue_usage.feasibility_cache.choose(prospect)
-    verdict = kept.resolve(lane.head, prospect, choice) if isinstance(choice, Choice) else None
+    feasible = state.queue_usage.feasibility_cache.get(workload_class.requirements)
+    choice = state.queue_usage.feasibility_cache.choose(feasible)
+    verdict = reserved.resolve(workload_class.head, feasible, choice) if isinstance(choice, Choice) else None
     return verdict if isinstance(verdict, Refusal) else None
 
 
-def _not_lent(state: "State", standing: QueueShares, lane: WorkloadClass) -> Refusal | None:
-    lending = _lending(state, standing)
-    return lending.refusal(standing.quota.tree.nodes[lane.queue], lane) if lending else None
+def _borrowing_refusal(state: "State", shares: QueueShares, workload_class: WorkloadClass) -> Refusal | None:
+    borrowing = _borrowing_policy(state, shares)
+    return borrowing.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class) if borrowing else None
 
 
-def _lending(state: "State", standing: QueueShares) -> BorrowingPolicy | None:
+def _borrowing_policy(state: "State", shares: QueueShares) -> BorrowingPolicy | None:
     """Return the borrowing rules for the present state, ``None`` while reclaim is off."""
     if state.borrowing is None and state.policy.reclaim.enabled:
-        state.borrowing = BorrowingPolicy(state, standing, state.planned_at)
+        state.borrowing = BorrowingPolicy(state, shares, state.planned_at)
     return state.borrowing
 
 
-def _regrouped(state: "State") -> list[WorkloadClass]:
+def _classes_of_changed_gangs(state: "State") -> list[WorkloadClass]:
     """Return the classes of gangs of which a part was added, removed or started."""
     changed, state.gangs.changed = state.gangs.changed, set()
     uids = (uid for group in sorted(changed, key=lambda group: group.key) for uid in state.gangs.parts(group))
     return [state.pending.class_of(uid) for uid in uids if uid in state.pending]
 
 
-def _incomplete(state: "State", lane: WorkloadClass) -> Refusal | None:
-    return gangs.incomplete_refusal(state, lane.gang) if lane.gang is not None else None
+def _gang_refusal(state: "State", workload_class: WorkloadClass) -> Refusal | None:
+    return gangs.incomplete_refusal(state, workload_class.gang) if workload_class.gang is not None else None
 
 
-def reason(state: "State", lane: WorkloadClass) -> Reason | None:
+def reason(state: "State", workload_class: WorkloadClass) -> Reason | None:
     """Return only the code of ``refusal``, which is cheaper where only limits and clusters decide."""
-    standing = state.queue_shares
-    if lane.inadmissible is not None or standing is None or _is_restless(state) or gangs.is_all_or_nothing(state, lane):
-        why = refusal(state, lane)
+    shares = state.queue_shares
+    if (
+        workload_class.inadmissible is not None
+        or shares is None
+        or _do_reasons_depend_on_shares(state)
+        or gangs.is_all_or_nothing(state, workload_class)
+    ):
+        why = refusal(state, workload_class)
         return why.reason if why else None
-    over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
-    if over is not None:
-        return over.reason
-    prospects = state.queue_usage.feasibility_cache
-    if not prospects.fits(prospects.get(lane.requirements)):
+    exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
+    if exceeded is not None:
+        return exceeded.reason
+    feasibility_cache = state.queue_usage.feasibility_cache
+    if not feasibility_cache.fits(feasibility_cache.get(workload_class.requirements)):
         return Reason.INSUFFICIENT_CAPACITY
-    kept = active_reservations(state)
-    return Reason.BLOCKED_BY_RESERVATION if kept is not None and kept.blocks(lane) else None
+    reserved = active_reservations(state)
+    return Reason.BLOCKED_BY_RESERVATION if reserved is not None and reserved.blocks(workload_class) else None
 
 
-def _moved(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:
+def _classes_with_changed_stage(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:
     """Return the classes whose requirements pass more or fewer filters than in the last cycle."""
-    prospects = state.queue_usage.feasibility_cache
-    before, at = prospects.stages, (quota, quota.version, state.cluster_usage.version)
-    is_as_before = prospects.staged_at == at
+    feasibility_cache = state.queue_usage.feasibility_cache
+    before, at = feasibility_cache.stages, (quota, quota.version, state.cluster_usage.version)
+    is_as_before = feasibility_cache.staged_at == at
     after: dict[int, Stage] = {}
-    found: list[WorkloadClass] = []
-    for key, lanes in state.pending.by_requirements.items():
+    changed: list[WorkloadClass] = []
+    for key, classes in state.pending.by_requirements.items():
         if is_as_before and key in before:
             after[key] = before[key]
             continue
-        after[key] = filter_stage(state, quota, prospects.get(lanes[0].requirements))
+        after[key] = filter_stage(state, quota, feasibility_cache.get(classes[0].requirements))
         if before.get(key, after[key]) != after[key]:
-            found += lanes
+            changed += classes
         yield 1
-    prospects.stages, prospects.staged_at = after, at
-    prospects.prune(after, len(after))
-    return found
+    feasibility_cache.stages, feasibility_cache.staged_at = after, at
+    feasibility_cache.prune(after, len(after))
+    return changed
 
 
-def _beside(state: "State", service: AdmissionPass, queues: Iterable[QueueName]) -> list[WorkloadClass]:
+def _classes_of_fuller_queues(
+    state: "State", service: AdmissionPass, queues: Iterable[QueueName]
+) -> list[WorkloadClass]:
     """Return the classes of queues with more usage now, and of fifo queues whose head may have changed."""
     fuller = {decision.workload.queue for decision in service.decisions}
     fifo = {name for name in queues if name in state.queues and state.queues[name].fifo}
-    return [lane for name in sorted(fuller | fifo) for lane in state.pending.queues.get(name, ())]
+    return [workload_class for name in sorted(fuller | fifo) for workload_class in state.pending.queues.get(name, ())]
 
 
 def _wake_at(state: "State", now: int, retry_at: int | None) -> int | None:

@@ -17,13 +17,13 @@ from controller.engine.water_filling import Claim, divide
 FairShares = Mapping[QueueName, Mapping[str, Fraction]]
 
 
-def fair_shares(quota: Quota, wanted: Mapping[QueueName, Resources]) -> FairShares:
+def fair_shares(quota: Quota, requested: Mapping[QueueName, Resources]) -> FairShares:
     """Return every queue's fair share by resource, in base units; ``pods`` are not shared.
 
     *wanted* has the requests of each leaf: its charges and those of its competing
     pending workloads.
     """
-    return FairShareDivision(quota, wanted).shares
+    return FairShareDivision(quota, requested).shares
 
 
 class FairShareDivision:
@@ -32,25 +32,27 @@ class FairShareDivision:
     ``update`` must be called for every queue whose requests or direct charges change.
     """
 
-    def __init__(self, quota: Quota, wanted: Mapping[QueueName, Resources]) -> None:
+    def __init__(self, quota: Quota, requested: Mapping[QueueName, Resources]) -> None:
         self.shares: dict[QueueName, dict[str, Fraction]] = {name: {} for name in quota.tree.nodes}
         self._quota = quota
-        self._divisions = {resource: _Part(quota, resource, wanted) for resource in sorted(_resources(quota, wanted))}
+        self._divisions = {
+            resource: _ResourceDivision(quota, resource, requested) for resource in sorted(_resources(quota, requested))
+        }
         for resource, part in self._divisions.items():
             for name, share in part.shares.items():
                 self.shares[name][resource] = share
 
-    def update(self, wanted: Mapping[QueueName, Resources], changed: Iterable[QueueName]) -> set[QueueName]:
+    def update(self, requested: Mapping[QueueName, Resources], changed: Iterable[QueueName]) -> set[QueueName]:
         """Apply the new requests of the *changed* queues; return the queues whose fair share changed."""
         nodes = [self._quota.tree.nodes[name] for name in sorted({*changed}) if name in self._quota.tree.nodes]
-        found: set[QueueName] = set()
+        result: set[QueueName] = set()
         for node in nodes:
-            for resource in _new(wanted.get(node.name, {}), self._divisions):
-                self._divisions[resource] = _Part(self._quota, resource, wanted)
-                found |= self._store(resource, self._divisions[resource].shares)
+            for resource in _new_resources(requested.get(node.name, {}), self._divisions):
+                self._divisions[resource] = _ResourceDivision(self._quota, resource, requested)
+                result |= self._store(resource, self._divisions[resource].shares)
         for resource, part in self._divisions.items():
-            found |= self._store(resource, part.update(wanted, nodes))
-        return found
+            result |= self._store(resource, part.update(requested, nodes))
+        return result
 
     def _store(self, resource: str, shares: Mapping[QueueName, Fraction]) -> set[QueueName]:
         for name, share in shares.items():
@@ -58,29 +60,29 @@ class FairShareDivision:
         return set(shares)
 
 
-def _resources(quota: Quota, wanted: Mapping[QueueName, Resources]) -> set[str]:
-    found = {name for limit in quota.limits.values() for name in limit.guarantee}
-    found.update(quota.allocated[ROOT])
-    for demand in wanted.values():
-        found.update(_new(demand, found))
-    return found - {PODS}
+def _resources(quota: Quota, requested: Mapping[QueueName, Resources]) -> set[str]:
+    result = {name for limit in quota.limits.values() for name in limit.guarantee}
+    result.update(quota.allocated[ROOT])
+    for of_queue in requested.values():
+        result.update(_new_resources(of_queue, result))
+    return result - {PODS}
 
 
-def _new(demand: Resources, known: Iterable[str]) -> list[str]:
-    return [name for name, amount in demand.items() if amount > 0 and name not in known and name != PODS]
+def _new_resources(requested: Resources, known: Iterable[str]) -> list[str]:
+    return [name for name, amount in requested.items() if amount > 0 and name not in known and name != PODS]
 
 
-class _Part:
+class _ResourceDivision:
     """The division of one resource."""
 
-    def __init__(self, quota: Quota, resource: str, wanted: Mapping[QueueName, Resources]) -> None:
+    def __init__(self, quota: Quota, resource: str, requested: Mapping[QueueName, Resources]) -> None:
         self._quota = quota
         self._resource = resource
         self._requested: dict[QueueName, int] = {}
         self._children_may_use: dict[QueueName, int] = dict.fromkeys(quota.tree.nodes, 0)
         """What the children of each queue may use of their requests."""
         for node in quota.tree.bottom_up():
-            self._requested[node.name] = self._requested_by(node, wanted)
+            self._requested[node.name] = self._requested_by(node, requested)
             if node.parent is not None:
                 self._children_may_use[node.parent.name] += min(self._requested[node.name], self._limit(node))
         self._direct = {name: quota.direct_usage(name, resource) for name in quota.tree.nodes}
@@ -88,7 +90,7 @@ class _Part:
         for node in reversed(quota.tree.bottom_up()):
             self.shares |= self._divide(node)
 
-    def update(self, wanted: Mapping[QueueName, Resources], nodes: Iterable[Node]) -> dict[QueueName, Fraction]:
+    def update(self, requested: Mapping[QueueName, Resources], nodes: Iterable[Node]) -> dict[QueueName, Fraction]:
         """Apply the present requests of *nodes*; return the shares that changed."""
         stale: dict[QueueName, Node] = {}
         for node in nodes:
@@ -96,13 +98,13 @@ class _Part:
             if node.children and direct != self._direct[node.name]:
                 stale[node.name] = node
             self._direct[node.name] = direct
-            self._raise(node, wanted, stale)
+            self._raise(node, requested, stale)
         return self._redivide(stale)
 
-    def _raise(self, node: Node, wanted: Mapping[QueueName, Resources], stale: dict[QueueName, Node]) -> None:
+    def _raise(self, node: Node, requested: Mapping[QueueName, Resources], stale: dict[QueueName, Node]) -> None:
         """Update the requests of *node* and its ancestors; add parents whose division changes to *stale*."""
         for above in node.path():
-            before, after = self._requested[above.name], self._requested_by(above, wanted)
+            before, after = self._requested[above.name], self._requested_by(above, requested)
             if before == after:
                 return
             self._requested[above.name] = after
@@ -138,10 +140,10 @@ class _Part:
     def _limit(self, node: Node) -> int:
         return max(self._quota.limits[node.name].limit.get(self._resource, 0), 0)
 
-    def _requested_by(self, node: Node, wanted: Mapping[QueueName, Resources]) -> int:
+    def _requested_by(self, node: Node, requested: Mapping[QueueName, Resources]) -> int:
         """Return a queue's requests: a leaf's own, a parent's direct charges and what its children may use."""
         if not node.children:
-            return wanted.get(node.name, {}).get(self._resource, 0)
+            return requested.get(node.name, {}).get(self._resource, 0)
         return self._quota.direct_usage(node.name, self._resource) + self._children_may_use[node.name]
 
     def _claim(self, node: Node) -> Claim:

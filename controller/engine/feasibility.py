@@ -28,47 +28,53 @@ class Feasibility:
     refusal: Refusal | None = None
     """Set where even empty clusters would not suffice."""
 
-    def charge(self, shape: SchedulingRequirements) -> Resources:
+    def charge(self, requirements: SchedulingRequirements) -> Resources:
         """Return the total charge of admitting a workload with these requirements."""
-        return shape.requests if self.copies == 1 else scale(shape.requests, self.copies)
+        return requirements.requests if self.copies == 1 else scale(requirements.requests, self.copies)
 
 
-def feasibility(shape: SchedulingRequirements, ledger: ClusterUsage) -> Feasibility:
-    """Return where *shape* can be satisfied in the clusters of *ledger*."""
-    clusters = ledger.clusters
-    hoped = ledger.candidates.of(shape, clusters, as_if_usable=True)
-    if not hoped.names:
-        return Feasibility((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_why(hoped)))
-    refusal = _fits_nowhere(shape, hoped.names, ledger)
-    now = ledger.candidates.of(shape, clusters)
-    usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(shape, cluster)}
+def feasibility(requirements: SchedulingRequirements, cluster_usage: ClusterUsage) -> Feasibility:
+    """Return where *requirements* can be satisfied in the clusters of *cluster_usage*."""
+    clusters = cluster_usage.clusters
+    potential = cluster_usage.candidates.of(requirements, clusters, as_if_usable=True)
+    if not potential.names:
+        return Feasibility((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_exclusions_text(potential)))
+    refusal = _exceeds_every_cluster(requirements, potential.names, cluster_usage)
+    now = cluster_usage.candidates.of(requirements, clusters)
+    usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(requirements, cluster)}
     names = tuple(name for name in now.names if name in usable)
-    return Feasibility(names, copies(shape, now.names or hoped.names), refusal)
+    return Feasibility(names, copies(requirements, now.names or potential.names), refusal)
 
 
-def copies(shape: SchedulingRequirements, names: Sequence[ClusterName]) -> int:
+def copies(requirements: SchedulingRequirements, names: Sequence[ClusterName]) -> int:
     """Return how many of the candidates *names* get a full copy (D5)."""
-    if shape.replicas and shape.placement.divided:
+    if requirements.replicas and requirements.placement.divided:
         return 1
-    wanted = targets(shape)
-    return len(names) if wanted is None else min(wanted, len(names))
+    copies_wanted = targets(requirements)
+    return len(names) if copies_wanted is None else min(copies_wanted, len(names))
 
 
-def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], ledger: ClusterUsage) -> Refusal | None:
-    """Return ``ExceedsEveryCluster`` where even empty clusters lack capacity for *shape*.
+def _exceeds_every_cluster(
+    requirements: SchedulingRequirements, names: Sequence[ClusterName], cluster_usage: ClusterUsage
+) -> Refusal | None:
+    """Return ``ExceedsEveryCluster`` where even empty clusters lack capacity for *requirements*.
 
     ``None`` while a candidate has no resource summary, because it might be large enough.
     """
-    rooms = capacities_when_empty(ledger.cluster_state(name) for name in names)
+    rooms = capacities_when_empty(cluster_usage.cluster_state(name) for name in names)
     holding = [
-        room for room in rooms if room.cluster_state.cluster is None or _has_nodes(shape, room.cluster_state.cluster)
+        room
+        for room in rooms
+        if room.cluster_state.cluster is None or _has_nodes(requirements, room.cluster_state.cluster)
     ]
     if any(room.cluster_state.is_unknown for room in holding):
         return None
-    wanted = copies(shape, names)
-    if fits_enough_clusters(shape, holding, wanted) or not isinstance(choose_clusters(shape, holding, wanted), Refusal):
+    copies_wanted = copies(requirements, names)
+    if fits_enough_clusters(requirements, holding, copies_wanted) or not isinstance(
+        choose_clusters(requirements, holding, copies_wanted), Refusal
+    ):
         return None
-    verdict = choose_clusters(shape, rooms, wanted)
+    verdict = choose_clusters(requirements, rooms, copies_wanted)
     if not isinstance(verdict, Refusal):
         verdict = Refusal(
             Reason.EXCEEDS_EVERY_CLUSTER, subject="its gang has no place on the nodes of a cluster, even empty"
@@ -83,18 +89,18 @@ def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], l
     )
 
 
-def _has_nodes(shape: SchedulingRequirements, cluster: Cluster) -> bool:
+def _has_nodes(requirements: SchedulingRequirements, cluster: Cluster) -> bool:
     """Return whether the gang minimum fits the cluster's nodes while they are empty, as far as they are known."""
-    is_divided = shape.replicas > 0 and shape.placement.divided
-    return is_divided or not cluster.nodes or can_hold_gang(shape.pod_sets, cluster.nodes)
+    is_divided = requirements.replicas > 0 and requirements.placement.divided
+    return is_divided or not cluster.nodes or can_hold_gang(requirements.pod_sets, cluster.nodes)
 
 
-def _why(found: Candidates) -> str:
+def _exclusions_text(result: Candidates) -> str:
     """Return a short text with the reasons of up to three excluded clusters."""
-    if not found.excluded:
+    if not result.excluded:
         return "there is no cluster"
-    shown = [f"{name}: {why}" for name, why in sorted(found.excluded.items())[:3]]
-    more = len(found.excluded) - len(shown)
+    shown = [f"{name}: {why}" for name, why in sorted(result.excluded.items())[:3]]
+    more = len(result.excluded) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 

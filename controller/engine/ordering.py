@@ -53,16 +53,16 @@ class QueueShares:
         for name in queues:
             self._ratio_keys.pop(name, None)
 
-    def usage_ratio(self, queue: QueueName, asks: frozenset[str]) -> UsageRatio:
+    def usage_ratio(self, queue: QueueName, resources: frozenset[str]) -> UsageRatio:
         """Return the queue's usage ratio while its next workload requests the resources *asks*."""
-        is_infinite, _, share = self.ratio_key(queue, asks)
+        is_infinite, _, share = self.ratio_key(queue, resources)
         return is_infinite, share
 
-    def usage_ratio_with(self, queue: QueueName, held: Resources) -> UsageRatio:
+    def usage_ratio_with(self, queue: QueueName, usage: Resources) -> UsageRatio:
         """Return the usage ratio that *queue* would have with usage *held*; not cached."""
-        return _dominant(held, self.fair_shares[queue])
+        return _dominant(usage, self.fair_shares[queue])
 
-    def ratio_key(self, queue: QueueName, asks: frozenset[str]) -> RatioKey:
+    def ratio_key(self, queue: QueueName, resources: frozenset[str]) -> RatioKey:
         """Return a key that orders queues as their usage ratios do and is quicker to compare."""
         known = self._ratio_keys.get(queue)
         if known is None:
@@ -70,12 +70,12 @@ class QueueShares:
             entitled = frozenset(name for name, amount in due.items() if amount)
             is_infinite, share = _dominant(self.quota.allocated[queue], due)
             known = self._ratio_keys[queue] = (is_infinite, _coarse(share), share), entitled
-        return known[0] if asks <= known[1] else _INFINITE
+        return known[0] if resources <= known[1] else _INFINITE
 
-    def has_fair_share_of(self, queue: QueueName, asks: frozenset[str]) -> bool:
+    def has_fair_share_of(self, queue: QueueName, resources: frozenset[str]) -> bool:
         """Return whether *queue* has a fair share of all resources *asks*, so that its ratio is finite."""
-        self.ratio_key(queue, asks)
-        return asks <= self._ratio_keys[queue][1]
+        self.ratio_key(queue, resources)
+        return resources <= self._ratio_keys[queue][1]
 
     def namespace_ratio(self, queue: QueueName, namespace: str) -> UsageRatio:
         """Return the namespace's usage divided by the queue's fair share, dominant over resources (O2)."""
@@ -83,11 +83,11 @@ class QueueShares:
 
     def first_above_fair_share(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
         """Return the first resource of which *charge* would raise *node* above its fair share, by usage in *quota*."""
-        due, held = self.fair_shares[node.name], (quota or self.quota).allocated[node.name]
+        due, usage = self.fair_shares[node.name], (quota or self.quota).allocated[node.name]
         above = [
             name
             for name, amount in charge.items()
-            if amount > 0 and name != PODS and held.get(name, 0) + amount > due.get(name, 0)
+            if amount > 0 and name != PODS and usage.get(name, 0) + amount > due.get(name, 0)
         ]
         return min(above, default=None)
 
@@ -96,9 +96,9 @@ class QueueShares:
         for node in leaf.path():
             if node.parent is None:
                 return False
-            due, held = self.fair_shares[node.name], self.quota.allocated[node.name]
+            due, usage = self.fair_shares[node.name], self.quota.allocated[node.name]
             for name, amount in charge.items():
-                if amount > 0 and name != PODS and held.get(name, 0) + amount > due.get(name, 0):
+                if amount > 0 and name != PODS and usage.get(name, 0) + amount > due.get(name, 0):
                     return True
         return False
 
@@ -108,9 +108,9 @@ def _coarse(share: Fraction) -> int:
     return (share.numerator << 40) // share.denominator
 
 
-def _dominant(held: Resources, due: Mapping[str, Fraction]) -> UsageRatio:
+def _dominant(usage: Resources, due: Mapping[str, Fraction]) -> UsageRatio:
     largest = ZERO
-    for name, amount in held.items():
+    for name, amount in usage.items():
         if name == PODS or amount <= 0:
             continue
         if not due.get(name):
@@ -144,9 +144,9 @@ class SchedulableClass:
 class LeafIterator:
     """The schedulable classes of one leaf queue, in order."""
 
-    def __init__(self, leaf: Node, entries: Iterable[SchedulableClass], standing: QueueShares, policy: Policy) -> None:
+    def __init__(self, leaf: Node, entries: Iterable[SchedulableClass], shares: QueueShares, policy: Policy) -> None:
         self.leaf = leaf
-        self._standing = standing
+        self._shares = shares
         self._by_tenant = policy.is_by_tenant
         self._by_tenant_first = policy.tenant_fairness == "NamespaceFirst"
         self._classes = list(entries)
@@ -154,9 +154,9 @@ class LeafIterator:
         heapify(self._heap)
 
     def _key(self, number: int) -> tuple[int, UsageRatio, OrderKey, int]:
-        lane = self._classes[number].workload_class
-        share = self._standing.namespace_ratio(self.leaf.name, lane.namespace) if self._by_tenant else _EQUAL
-        first = lane.order_key
+        workload_class = self._classes[number].workload_class
+        share = self._shares.namespace_ratio(self.leaf.name, workload_class.namespace) if self._by_tenant else _EQUAL
+        first = workload_class.order_key
         return 0 if self._by_tenant_first else first[0], share, first, number
 
     def head(self) -> Head | None:
@@ -187,20 +187,22 @@ class LeafIterator:
             self._heap = [self._key(rest[3]) for rest in self._heap]
             heapify(self._heap)
 
-    def restrict_to(self, shapes: AbstractSet[int]) -> None:
+    def restrict_to(self, requirement_ids: AbstractSet[int]) -> None:
         """Drop the classes with other requirements; in a fifo queue drop all, if its head has other ones."""
         if not self.leaf.queue.fifo:
-            self._heap = [key for key in self._heap if id(self._classes[key[3]].workload_class.requirements) in shapes]
+            self._heap = [
+                key for key in self._heap if id(self._classes[key[3]].workload_class.requirements) in requirement_ids
+            ]
             heapify(self._heap)
-        elif self._heap and id(self._classes[self._heap[0][3]].workload_class.requirements) not in shapes:
+        elif self._heap and id(self._classes[self._heap[0][3]].workload_class.requirements) not in requirement_ids:
             self._heap.clear()
 
 
 class _Tournament:
     """The leaves of one priority band, compared bottom-up through the tree."""
 
-    def __init__(self, standing: QueueShares, heads: Iterable[Head]) -> None:
-        self._standing = standing
+    def __init__(self, shares: QueueShares, heads: Iterable[Head]) -> None:
+        self._shares = shares
         self._heaps: dict[QueueName, list[tuple[Rank, QueueName, int]]] = {}
         self._heads: dict[QueueName, tuple[int, Head]] = {}
         self._version = 0
@@ -241,7 +243,7 @@ class _Tournament:
     def _rank(self, node: Node, head: Head) -> Rank:
         workload = head.workload
         return (
-            self._standing.ratio_key(node.name, head.resources),
+            self._shares.ratio_key(node.name, head.resources),
             -workload.priority,
             workload.created_at,
             workload.queue,
@@ -272,18 +274,18 @@ class HeadIterator:
 
     def __init__(
         self,
-        standing: QueueShares,
+        shares: QueueShares,
         policy: Policy,
-        lanes: Mapping[QueueName, Iterable[SchedulableClass]],
+        classes: Mapping[QueueName, Iterable[SchedulableClass]],
         *,
         fits: Callable[[Head], bool],
     ) -> None:
         self.refused: list[WorkloadClass] = []
         """Classes whose head was skipped."""
         self._fits = fits
-        self._standing = standing
+        self._shares = shares
         self._fair_share_first = policy.queue_order == "FairShareFirst" or policy.reclaim.enabled
-        self._root = standing.quota.tree.root
+        self._root = shares.quota.tree.root
         self._heads: dict[PriorityBand, dict[QueueName, Head]] = {}
         self._bands: dict[QueueName, PriorityBand] = {}
         self._current: tuple[PriorityBand, _Tournament] | None = None
@@ -294,9 +296,9 @@ class HeadIterator:
         """Queues with another head since they were placed in a band."""
         self._is_stale = False
         """Whether an admission may have changed which borrowing heads fit."""
-        for name in sorted(lanes):
-            leaf = standing.quota.tree.nodes[name]
-            self._leaves[name] = LeafIterator(leaf, lanes[name], standing, policy)
+        for name in sorted(classes):
+            leaf = shares.quota.tree.nodes[name]
+            self._leaves[name] = LeafIterator(leaf, classes[name], shares, policy)
             self._changed_leaves.append(leaf)
 
     def next(self) -> Steps[Head | None]:
@@ -385,16 +387,16 @@ class HeadIterator:
     def _hides(self, leaf: Node) -> bool:
         """Return whether a workload of *leaf* would not borrow; usage only grows, so that none will later."""
         charges = self._leaves[leaf.name].charges()
-        return not leaf.queue.fifo and not all(self._standing.borrows(leaf, charge) for charge in charges)
+        return not leaf.queue.fifo and not all(self._shares.borrows(leaf, charge) for charge in charges)
 
     def _band(self, head: Head) -> PriorityBand:
         return self._borrows(head), -head.leaf.queue.priority
 
     def _borrows(self, head: Head) -> bool:
-        return self._fair_share_first and self._standing.borrows(head.leaf, head.workload_class.charge)
+        return self._fair_share_first and self._shares.borrows(head.leaf, head.workload_class.charge)
 
     def _tournament(self, level: PriorityBand) -> _Tournament:
         """Return the tournament of *level*; it is rebuilt after another band was served."""
         if self._current is None or self._current[0] != level:
-            self._current = level, _Tournament(self._standing, self._heads[level].values())
+            self._current = level, _Tournament(self._shares, self._heads[level].values())
         return self._current[1]

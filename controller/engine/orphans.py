@@ -39,12 +39,12 @@ class Orphans:
     @property
     def total(self) -> Resources:
         """Return the sum of all charges."""
-        return total(each.charge for each in self.charges)
+        return total(orphaned.charge for orphaned in self.charges)
 
     def added(self, orphan: Orphan, external: Resources, now: int) -> "Orphans":
         """Return the charges with *orphan* added at *now*; *external* is external usage without it."""
         base = self if self.charges else Orphans(baseline=external, since=now)
-        charges = {(each.queue, each.namespace): each for each in base.charges}
+        charges = {(orphaned.queue, orphaned.namespace): orphaned for orphaned in base.charges}
         key = orphan.queue, orphan.namespace
         known = charges.get(key)
         charges[key] = replace(orphan, charge=add(known.charge, orphan.charge)) if known is not None else orphan
@@ -61,27 +61,27 @@ class Orphans:
         is_over = now - self.since >= _LASTING_PERIODS * settle_ms
         baseline = add(self.baseline, self.excess) if is_over else self.baseline
         above = clamp_non_negative(subtract(external, baseline))
-        kept: list[Orphan] = []
+        remaining: list[Orphan] = []
         ended: list[Orphan] = []
-        for each, lost in self._losses(clamp_non_negative(subtract(self.total, above))):
-            rest = positive(subtract(each.charge, lost))
+        for orphaned, lost in self._losses(clamp_non_negative(subtract(self.total, above))):
+            rest = positive(subtract(orphaned.charge, lost))
             if rest:
-                kept.append(replace(each, charge=rest))
+                remaining.append(replace(orphaned, charge=rest))
             if lost:
-                ended.append(replace(each, charge=lost))
-        if not kept:
+                ended.append(replace(orphaned, charge=lost))
+        if not remaining:
             return NO_ORPHANS, tuple(ended)
-        beyond = clamp_non_negative(subtract(above, total(each.charge for each in kept)))
+        beyond = clamp_non_negative(subtract(above, total(orphaned.charge for orphaned in remaining)))
         excess = beyond if is_over else {name: min(beyond.get(name, 0), self.excess.get(name, 0)) for name in beyond}
         since = now if is_over else self.since
-        return Orphans(tuple(kept), baseline, positive(excess), since), tuple(ended)
+        return Orphans(tuple(remaining), baseline, positive(excess), since), tuple(ended)
 
     def _losses(self, missing: Resources) -> Iterator[tuple[Orphan, Resources]]:
         """Yield each charge with the part of *missing* that it loses; the earliest loses first."""
-        for each in self.charges:
-            lost = positive({name: min(amount, missing.get(name, 0)) for name, amount in each.charge.items()})
+        for orphaned in self.charges:
+            lost = positive({name: min(amount, missing.get(name, 0)) for name, amount in orphaned.charge.items()})
             missing = subtract(missing, lost)
-            yield each, lost
+            yield orphaned, lost
 
 
 NO_ORPHANS: Final = Orphans()

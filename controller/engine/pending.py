@@ -95,12 +95,12 @@ class WorkloadClass:
         return bisect_left(self.workloads, other, key=order_key)
 
 
-def _whose(workload: Workload) -> str:
+def _reservation_owner(workload: Workload) -> str:
     """Return the key of the reservation's owner: the gang for all its parts (G1), otherwise the workload."""
     return workload.gang.key if workload.gang is not None else workload.uid
 
 
-def _count_nothing(_: WorkloadClass, __: int) -> None:
+def _ignore(_: WorkloadClass, __: int) -> None:
     """Ignore the change; the default of ``on_class_change``."""
 
 
@@ -120,7 +120,7 @@ class PendingWorkloads:
         """Queues in which a workload was added or removed since this was last emptied."""
         self.unpublished: dict[WorkloadClass, set[WorkloadUid]] = {}
         """Workloads without a published reason, by class."""
-        self.on_class_change: Callable[[WorkloadClass, int], None] = _count_nothing
+        self.on_class_change: Callable[[WorkloadClass, int], None] = _ignore
         """Called with each class that is created (1) or deleted (-1)."""
         self._classes: dict[_Key, WorkloadClass] = {}
         self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
@@ -143,62 +143,79 @@ class PendingWorkloads:
 
     def add(self, workload: Workload, *, immovable: bool = False) -> None:
         """Add *workload* to its class."""
-        shape = self._requirements.setdefault(workload.requirements.scheduling_key, workload.requirements)
+        requirements = self._requirements.setdefault(workload.requirements.scheduling_key, workload.requirements)
         namespace = workload.namespace if self.is_by_tenant else ""
-        held = workload.nomination.cluster if workload.nomination is not None and not workload.is_leaving else None
-        reserved = _whose(workload) if workload.reservation is not None else None
-        key = workload.queue, namespace, id(shape), workload.gang, workload.is_leaving, held, immovable, reserved
-        lane = self._classes.get(key) or self._open(key, shape)
-        insort(lane.workloads, workload, key=order_key)
-        self.unpublished.setdefault(lane, set()).add(workload.uid)
+        nominated_cluster = (
+            workload.nomination.cluster if workload.nomination is not None and not workload.is_leaving else None
+        )
+        reserved = _reservation_owner(workload) if workload.reservation is not None else None
+        key = (
+            workload.queue,
+            namespace,
+            id(requirements),
+            workload.gang,
+            workload.is_leaving,
+            nominated_cluster,
+            immovable,
+            reserved,
+        )
+        workload_class = self._classes.get(key) or self._open(key, requirements)
+        insort(workload_class.workloads, workload, key=order_key)
+        self.unpublished.setdefault(workload_class, set()).add(workload.uid)
         self.changed.add(workload.queue)
-        self._class_of[workload.uid] = lane
+        self._class_of[workload.uid] = workload_class
 
-    def _open(self, key: _Key, shape: SchedulingRequirements) -> WorkloadClass:
-        queue, namespace, _, group, is_leaving, held, immovable, reserved = key
-        lane = WorkloadClass(
+    def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
+        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved = key
+        workload_class = WorkloadClass(
             queue,
             namespace,
-            shape,
+            requirements,
             group,
             is_leaving=is_leaving,
-            nominated_cluster=held,
+            nominated_cluster=nominated_cluster,
             is_non_preemptible=immovable,
             reservation_owner=reserved,
         )
-        self._classes[key] = lane
-        self.queues.setdefault(queue, []).append(lane)
-        self.by_requirements.setdefault(id(shape), []).append(lane)
-        self.unevaluated[lane] = None
-        self.on_class_change(lane, 1)
-        return lane
+        self._classes[key] = workload_class
+        self.queues.setdefault(queue, []).append(workload_class)
+        self.by_requirements.setdefault(id(requirements), []).append(workload_class)
+        self.unevaluated[workload_class] = None
+        self.on_class_change(workload_class, 1)
+        return workload_class
 
     def remove(self, workload: Workload) -> None:
         """Remove *workload*, as it was added, from its class."""
-        lane = self._class_of.pop(workload.uid)
-        del lane.workloads[lane.count_before(order_key(workload))]
-        if lane in self.unpublished:
-            self.unpublished[lane].discard(workload.uid)
+        workload_class = self._class_of.pop(workload.uid)
+        del workload_class.workloads[workload_class.count_before(order_key(workload))]
+        if workload_class in self.unpublished:
+            self.unpublished[workload_class].discard(workload.uid)
         self.changed.add(workload.queue)
-        if not lane.workloads:
-            self._close(lane)
+        if not workload_class.workloads:
+            self._close(workload_class)
 
-    def _close(self, lane: WorkloadClass) -> None:
-        shape = lane.requirements
-        self.on_class_change(lane, -1)
-        key = lane.queue, lane.namespace, id(shape), lane.gang
+    def _close(self, workload_class: WorkloadClass) -> None:
+        requirements = workload_class.requirements
+        self.on_class_change(workload_class, -1)
+        key = workload_class.queue, workload_class.namespace, id(requirements), workload_class.gang
         del self._classes[
-            *key, lane.is_leaving, lane.nominated_cluster, lane.is_non_preemptible, lane.reservation_owner
+            *key,
+            workload_class.is_leaving,
+            workload_class.nominated_cluster,
+            workload_class.is_non_preemptible,
+            workload_class.reservation_owner,
         ]
-        self.queues[lane.queue].remove(lane)
-        if not self.queues[lane.queue]:
-            del self.queues[lane.queue]
-        self.by_requirements[id(shape)].remove(lane)
-        if not self.by_requirements[id(shape)]:
-            del self.by_requirements[id(shape)], self._requirements[shape.scheduling_key]
-        self.unevaluated.pop(lane, None)
-        self.unpublished.pop(lane, None)
+        self.queues[workload_class.queue].remove(workload_class)
+        if not self.queues[workload_class.queue]:
+            del self.queues[workload_class.queue]
+        self.by_requirements[id(requirements)].remove(workload_class)
+        if not self.by_requirements[id(requirements)]:
+            del self.by_requirements[id(requirements)], self._requirements[requirements.scheduling_key]
+        self.unevaluated.pop(workload_class, None)
+        self.unpublished.pop(workload_class, None)
 
     def in_order(self, queue: QueueName) -> list[Workload]:
         """Return all workloads pending in *queue*, ordered by ``order_key``."""
-        return sorted((each for lane in self.queues.get(queue, ()) for each in lane), key=order_key)
+        return sorted(
+            (workload for workload_class in self.queues.get(queue, ()) for workload in workload_class), key=order_key
+        )

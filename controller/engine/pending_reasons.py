@@ -19,10 +19,10 @@ from controller.engine.workloads import Workload, WorkloadUid
 if TYPE_CHECKING:
     from controller.engine.state import State
 
-#: At a time so many lanes are asked, and so many of their workloads told.
-_LANES: Final = 12
-_WORKLOADS: Final = 60
-#: After so long the next ones are, in milliseconds.
+#: How many classes are recomputed, and how many workloads published, at a time.
+_MAX_CLASSES: Final = 12
+_MAX_WORKLOADS: Final = 60
+#: The pause before the next ones, in milliseconds.
 PAUSE_MS: Final = 20
 
 
@@ -42,16 +42,16 @@ class PendingReasonUpdater:
         """Return whether some classes still have to be recomputed."""
         return bool(self._stale)
 
-    def mark_stale(self, lanes: Iterable[WorkloadClass]) -> None:
-        """Recompute the reasons of *lanes* later."""
-        for lane in lanes:
-            self._stale.setdefault(id(lane.requirements), {})[lane] = None
+    def mark_stale(self, classes: Iterable[WorkloadClass]) -> None:
+        """Recompute the reasons of *classes* later."""
+        for workload_class in classes:
+            self._stale.setdefault(id(workload_class.requirements), {})[workload_class] = None
 
     def flush(self) -> Steps[tuple[Wait, ...]]:
         """Return the changed reasons to publish now, by queue and position."""
         self._changed = {}
-        for lane, uids in self._world.pending.unpublished.items():
-            self._publish_new(lane, uids)
+        for workload_class, uids in self._world.pending.unpublished.items():
+            self._publish_new(workload_class, uids)
             yield 1 + len(uids)
         self._world.pending.unpublished.clear()
         for uid in self._world.unpublished:
@@ -62,48 +62,48 @@ class PendingReasonUpdater:
         changed, self._changed = self._changed, {}
         return tuple(wait for name in sorted(changed) for wait in self._with_positions(name, changed[name]))
 
-    def _publish_new(self, lane: WorkloadClass, uids: Collection[WorkloadUid]) -> None:
+    def _publish_new(self, workload_class: WorkloadClass, uids: Collection[WorkloadUid]) -> None:
         """Publish the reason of new workloads of a class; mark the class stale if the others' reason differs."""
-        if self._is_behind_head(lane):
-            self._recompute_head(lane.queue)
-        why, first = self._class_refusal(lane), self._head(lane)
+        if self._is_behind_head(workload_class):
+            self._recompute_head(workload_class.queue)
+        refusal, first = self._class_refusal(workload_class), self._head(workload_class)
         for uid in uids:
             if uid != first:
-                self._publish(self._world.workloads[uid], why)
-        if len(uids) == len(lane.workloads):
-            lane.last_reason = why.reason if why else None
-        elif why is None or why.reason is not lane.last_reason:
-            self.mark_stale([lane])
+                self._publish(self._world.workloads[uid], refusal)
+        if len(uids) == len(workload_class.workloads):
+            workload_class.last_reason = refusal.reason if refusal else None
+        elif refusal is None or refusal.reason is not workload_class.last_reason:
+            self.mark_stale([workload_class])
 
     def _recompute_stale(self) -> None:
         """Recompute some of the stale classes."""
-        left = _WORKLOADS
-        for lane in list(islice(chain.from_iterable(self._stale.values()), _LANES)):
-            left -= self._recompute(lane, left) if lane.workloads else 0
+        left = _MAX_WORKLOADS
+        for workload_class in list(islice(chain.from_iterable(self._stale.values()), _MAX_CLASSES)):
+            left -= self._recompute(workload_class, left) if workload_class.workloads else 0
             if left <= 0:
                 return
-            lanes = self._stale[id(lane.requirements)]
-            del lanes[lane]
-            if not lanes:
-                del self._stale[id(lane.requirements)]
+            classes = self._stale[id(workload_class.requirements)]
+            del classes[workload_class]
+            if not classes:
+                del self._stale[id(workload_class.requirements)]
 
-    def _recompute(self, lane: WorkloadClass, most: int) -> int:
+    def _recompute(self, workload_class: WorkloadClass, most: int) -> int:
         """Publish up to *most* changed reasons of a class; return how many were published."""
-        if self._is_behind_head(lane):
-            self._recompute_head(lane.queue)
-        elif cycle.reason(self._world, lane) is lane.last_reason:
+        if self._is_behind_head(workload_class):
+            self._recompute_head(workload_class.queue)
+        elif cycle.reason(self._world, workload_class) is workload_class.last_reason:
             return 0
-        why = self._class_refusal(lane)
-        if why is None or why.reason is lane.last_reason:
+        refusal = self._class_refusal(workload_class)
+        if refusal is None or refusal.reason is workload_class.last_reason:
             return 0
-        first, told = self._head(lane), 0
-        for workload in lane:
-            if workload.uid != first and self._publish(workload, why):
-                told += 1
-                if told == most:
-                    return told
-        lane.last_reason = why.reason
-        return told
+        first, published = self._head(workload_class), 0
+        for workload in workload_class:
+            if workload.uid != first and self._publish(workload, refusal):
+                published += 1
+                if published == most:
+                    return published
+        workload_class.last_reason = refusal.reason
+        return published
 
     def _recompute_head(self, queue: QueueName) -> None:
         """Publish the reasons of a fifo queue's head and of its previous head."""
@@ -114,33 +114,35 @@ class PendingReasonUpdater:
             self._heads[queue] = head.uid
             self._publish(head, self._world.refusal(head.uid))
 
-    def _head(self, lane: WorkloadClass) -> WorkloadUid | None:
-        return self._heads.get(lane.queue) if self._is_behind_head(lane) else None
+    def _head(self, workload_class: WorkloadClass) -> WorkloadUid | None:
+        return self._heads.get(workload_class.queue) if self._is_behind_head(workload_class) else None
 
-    def _is_behind_head(self, lane: WorkloadClass) -> bool:
+    def _is_behind_head(self, workload_class: WorkloadClass) -> bool:
         """Return whether the workloads of a class wait behind the head of their fifo queue."""
-        known = self._world.queues.get(lane.queue)
-        return known is not None and known.fifo and lane.inadmissible is None and lane.is_waiting
+        known = self._world.queues.get(workload_class.queue)
+        return known is not None and known.fifo and workload_class.inadmissible is None and workload_class.is_waiting
 
-    def _class_refusal(self, lane: WorkloadClass) -> Refusal | None:
+    def _class_refusal(self, workload_class: WorkloadClass) -> Refusal | None:
         """Return why the workloads of a class are pending, except the head of a fifo queue."""
-        head = self._world.blocking_head(lane.queue) if self._is_behind_head(lane) else None
+        head = self._world.blocking_head(workload_class.queue) if self._is_behind_head(workload_class) else None
         if head is None:
-            return cycle.refusal(self._world, lane)
-        return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=lane.queue, subject=head.path)
+            return cycle.refusal(self._world, workload_class)
+        return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload_class.queue, subject=head.path)
 
-    def _publish(self, workload: Workload, why: Refusal | None) -> bool:
-        if why is None or self._world.last_reasons.get(workload.uid) is why.reason:
+    def _publish(self, workload: Workload, refusal: Refusal | None) -> bool:
+        if refusal is None or self._world.last_reasons.get(workload.uid) is refusal.reason:
             return False
-        self._world.last_reasons[workload.uid] = why.reason
-        self._changed.setdefault(workload.queue, {})[workload.uid] = workload, why
+        self._world.last_reasons[workload.uid] = refusal.reason
+        self._changed.setdefault(workload.queue, {})[workload.uid] = workload, refusal
         return True
 
     def _with_positions(self, queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
-        lanes = self._world.pending.queues.get(queue, ())
-        if 2 * len(changed) * len(lanes) >= sum(len(lane.workloads) for lane in lanes):
+        classes = self._world.pending.queues.get(queue, ())
+        if 2 * len(changed) * len(classes) >= sum(len(workload_class.workloads) for workload_class in classes):
             # All at once, which costs less than one by one.
             everyone = enumerate(self._world.pending_workloads(queue), start=1)
-            return [Wait(*changed[each.uid], position) for position, each in everyone if each.uid in changed]
-        waits = [Wait(workload, why, self._world.position(workload)) for workload, why in changed.values()]
+            return [
+                Wait(*changed[workload.uid], position) for position, workload in everyone if workload.uid in changed
+            ]
+        waits = [Wait(workload, refusal, self._world.position(workload)) for workload, refusal in changed.values()]
         return sorted(waits, key=lambda wait: wait.position)

@@ -20,7 +20,7 @@ from controller.engine.resources import Resources, add, nonzero, scale, subtract
 from controller.engine.steps import Steps
 from controller.engine.tree import Tree, closed_guarantees, queue_limits
 
-_Given = tuple[Resources, Resources, dict[QueueName, Resources]]
+_LimitInputs = tuple[Resources, Resources, dict[QueueName, Resources]]
 """What limits follow from: the root's limit, charges outside the tree, guarantees of closed queues."""
 
 
@@ -30,7 +30,7 @@ class QueueUsage:
     Only the methods change the mappings.
     """
 
-    def __init__(self, ledger: ClusterUsage, backlog: PendingWorkloads) -> None:
+    def __init__(self, cluster_usage: ClusterUsage, backlog: PendingWorkloads) -> None:
         self.queues: dict[QueueName, Queue] = {}
         self.settled: dict[QueueName, Resources] = {}
         """Usage after evictions in progress, by the queue that the workloads name, whether it exists or not."""
@@ -38,8 +38,8 @@ class QueueUsage:
         """Settled usage of each namespace in each queue."""
         self.shares: QueueShares | None = None
         """Fair shares and usage ratios; ``None`` until they are first needed."""
-        self.feasibility_cache = FeasibilityCache(ledger)
-        self._cluster_usage = ledger
+        self.feasibility_cache = FeasibilityCache(cluster_usage)
+        self._cluster_usage = cluster_usage
         self._pending = backlog
         self._requested: dict[QueueName, Resources] = {}
         self._changed: set[QueueName] = set()
@@ -47,7 +47,7 @@ class QueueUsage:
         self._class_counts: ClassCounts | None = None
         self._division: FairShareDivision | None = None
         self._potential_quota: Quota | None = None
-        self._limit_inputs: _Given | None = None
+        self._limit_inputs: _LimitInputs | None = None
         self._closed: dict[QueueName, Resources] = {}
         """Effective guarantees of closed queues, as of the beginning of the cycle."""
         self._generation = 0
@@ -55,7 +55,7 @@ class QueueUsage:
         """Current usage less settled usage, by queue; negative for nominations."""
         self._transitions = 0
         """How many workloads are being evicted or nominated."""
-        self._current_quota: tuple[_Given, Quota] | None = None
+        self._current_quota: tuple[_LimitInputs, Quota] | None = None
 
     # -- what is told ---------------------------------------------------
 
@@ -91,13 +91,13 @@ class QueueUsage:
         """Undo ``begin_eviction``: the workload has stopped, or is no longer being evicted."""
         self._add_transition(queue, namespace, charge, count=-1)
 
-    def nominate(self, queue: QueueName, namespace: str, demand: Resources) -> None:
+    def nominate(self, queue: QueueName, namespace: str, requests: Resources) -> None:
         """Add what a nomination sets aside to settled usage."""
-        self._add_transition(queue, namespace, demand, count=1)
+        self._add_transition(queue, namespace, requests, count=1)
 
-    def unnominate(self, queue: QueueName, namespace: str, demand: Resources) -> None:
+    def unnominate(self, queue: QueueName, namespace: str, requests: Resources) -> None:
         """Undo ``nominate``: the workload was admitted or its nomination ended."""
-        self._add_transition(queue, namespace, scale(demand, -1), count=-1)
+        self._add_transition(queue, namespace, scale(requests, -1), count=-1)
 
     def _add_transition(self, queue: QueueName, namespace: str, charge: Resources, *, count: int) -> None:
         self._transitions += count
@@ -161,7 +161,7 @@ class QueueUsage:
             return None
         if self._current_quota is None:
             charged, tree = self.current_usage(), self.tree()
-            given = self._cluster_usage.current_root_limit(), _outside(tree, charged), self._closed
+            given = self._cluster_usage.current_root_limit(), _charges_outside(tree, charged), self._closed
             self._current_quota = given, Quota(tree, queue_limits(tree, *given), charged)
         return self._current_quota[1]
 
@@ -171,7 +171,7 @@ class QueueUsage:
             return
         if self._current_quota[0] != (
             self._cluster_usage.current_root_limit(),
-            _outside(self.tree(), self.current_usage()),
+            _charges_outside(self.tree(), self.current_usage()),
             self._closed,
         ):
             self._current_quota = None
@@ -179,7 +179,7 @@ class QueueUsage:
     def quota(self) -> Quota:
         """Return the quota with settled usage and the limits of the present clusters."""
         tree = self.tree()
-        given = self._cluster_usage.root_limit(), _outside(tree, self.settled), self._closed
+        given = self._cluster_usage.root_limit(), _charges_outside(tree, self.settled), self._closed
         if self.shares is None or self._limit_inputs != given:
             self._generation += 1
             quota = Quota(tree, queue_limits(tree, *given), self.settled, epoch=self._generation)
@@ -188,38 +188,40 @@ class QueueUsage:
         return self.shares.quota
 
     def classify(
-        self, again: Iterable[WorkloadClass], held: Callable[[WorkloadClass], Refusal | None]
+        self, again: Iterable[WorkloadClass], on_hold: Callable[[WorkloadClass], Refusal | None]
     ) -> Steps[list[WorkloadClass]]:
         """Find the classes that are pending for another reason than capacity; return the classes evaluated.
 
         All are evaluated again when queues or clusters have changed, otherwise only
         new classes and those in *again*. *held* returns reasons that depend on neither.
         """
-        lanes = dict.fromkeys([*self._pending.unevaluated, *again])
+        classes = dict.fromkeys([*self._pending.unevaluated, *again])
         tree = self.tree()
         self._closed = closed_guarantees(tree, self.settled)
         if self._potential_quota is None:
             self._potential_quota = Quota(tree, queue_limits(tree, self._cluster_usage.potential_root_limit()), {})
-            lanes |= dict.fromkeys(self._pending.classes())
-        for lane in lanes:
-            lane.charge = self.feasibility_cache.get(lane.requirements).charge
-            lane.inadmissible = (
-                tree.refusal(lane.queue) or self._inadmissible(self._potential_quota, lane) or held(lane)
+            classes |= dict.fromkeys(self._pending.classes())
+        for workload_class in classes:
+            workload_class.charge = self.feasibility_cache.get(workload_class.requirements).charge
+            workload_class.inadmissible = (
+                tree.refusal(workload_class.queue)
+                or self._inadmissible(self._potential_quota, workload_class)
+                or on_hold(workload_class)
             )
-            self._changed.add(lane.queue)
+            self._changed.add(workload_class.queue)
             yield 1
         self._pending.unevaluated.clear()
-        return list(lanes)
+        return list(classes)
 
-    def _inadmissible(self, potential: Quota, lane: WorkloadClass) -> Refusal | None:
+    def _inadmissible(self, potential: Quota, workload_class: WorkloadClass) -> Refusal | None:
         """Return why no capacity would ever admit *workload_class*, or ``None`` (C5).
 
         While no cluster has a resource summary, limits that follow from capacity are not reported.
         """
-        exceeded = potential.exceeded_limit(potential.tree.nodes[lane.queue], lane.charge)
+        exceeded = potential.exceeded_limit(potential.tree.nodes[workload_class.queue], workload_class.charge)
         if exceeded is not None and self._cluster_usage.is_unknown:
             exceeded = None
-        return exceeded or self.feasibility_cache.get(lane.requirements).candidates.refusal
+        return exceeded or self.feasibility_cache.get(workload_class.requirements).candidates.refusal
 
     def update_shares(self) -> QueueShares:
         """Return fair shares and usage ratios after all changes (Q4)."""
@@ -229,7 +231,7 @@ class QueueUsage:
         for name in changed:
             self._requested[name] = self._queue_requests(name)
         if self.shares is None:
-            raise AssertionError("the quota comes with a standing")
+            raise AssertionError("update_shares needs a quota")
         if self._division is None:
             self._division = FairShareDivision(quota, self._requested)
             self.shares = QueueShares(quota, self._division.shares, self.by_namespace)
@@ -242,13 +244,13 @@ class QueueUsage:
 
     def _queue_requests(self, queue: QueueName) -> Resources:
         """Return a queue's requests: its charges, and those of its classes that only capacity holds back."""
-        demand = self.settled.get(queue, {})
-        for lane in self._pending.queues.get(queue, ()):
-            if lane.inadmissible is None and lane.nominated_cluster is None:
-                demand = add(demand, scale(lane.charge, len(lane.workloads)))
-        return demand
+        requests = self.settled.get(queue, {})
+        for workload_class in self._pending.queues.get(queue, ()):
+            if workload_class.inadmissible is None and workload_class.nominated_cluster is None:
+                requests = add(requests, scale(workload_class.charge, len(workload_class.workloads)))
+        return requests
 
 
-def _outside(tree: Tree, charges: Mapping[QueueName, Resources]) -> Resources:
+def _charges_outside(tree: Tree, charges: Mapping[QueueName, Resources]) -> Resources:
     """Return the charges on the root itself and on queues that are not part of the tree."""
     return total(charge for name, charge in charges.items() if name == ROOT or name not in tree.nodes)

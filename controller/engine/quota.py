@@ -74,8 +74,8 @@ class Quota:
             own[resource] = own.get(resource, 0) + amount
             raised = amount
             for above in node.path():
-                held = self.allocated[above.name]
-                held[resource] = held.get(resource, 0) + amount
+                usage = self.allocated[above.name]
+                usage[resource] = usage.get(resource, 0) + amount
                 before = self.reservation(above, resource)
                 sums = self._sums[above.name]
                 sums[resource] = sums.get(resource, 0) + raised
@@ -132,22 +132,22 @@ class Quota:
         """Return the part of the limit of *node* that is not reserved."""
         return self.limits[node.name].limit.get(resource, 0) - self._sums[node.name].get(resource, 0)
 
-    def exceeded_limit(self, node: Node, demand: Resources) -> Refusal | None:
+    def exceeded_limit(self, node: Node, requests: Resources) -> Refusal | None:
         """Return the limit that *demand* exceeds even without any usage, or ``None`` (C5).
 
         A queue without a limit of its own inherits its parent's; the refusal names the queue that sets the limit.
         """
-        for resource in sorted(demand):
+        for resource in sorted(requests):
             ceilings = [
                 (self.limits[above.name].limit.get(resource, 0), above.name)
                 for above in node.path()
                 if above.limits_resource(resource)
             ]
             smallest = min((ceiling for ceiling, _ in ceilings), default=0)
-            if ceilings and demand[resource] > max(smallest, 0):
+            if ceilings and requests[resource] > max(smallest, 0):
                 setter = next(name for ceiling, name in reversed(ceilings) if ceiling == smallest)
                 reason = Reason.EXCEEDS_TOTAL_CAPACITY if setter == ROOT else Reason.EXCEEDS_QUEUE_LIMIT
-                return Refusal(reason, resource, demand[resource], smallest, queue=setter)
+                return Refusal(reason, resource, requests[resource], smallest, queue=setter)
         return None
 
     def usage(self, name: QueueName, resource: str) -> int:
@@ -160,18 +160,18 @@ class Quota:
 
     def has_free(self, node: Node, charge: Resources) -> bool:
         """Return whether *charge* fits the limit of *node* alone, without its ancestors and descendants."""
-        return _is_left(node, charge, self.limits[node.name].limit, self.allocated[node.name])
+        return _fits_free_amount(node, charge, self.limits[node.name].limit, self.allocated[node.name])
 
     def has_unreserved(self, node: Node, charge: Resources) -> bool:
         """Return whether *charge* fits the unreserved quota of *node*, if none of it were reserved already."""
-        return _is_left(node, charge, self.limits[node.name].limit, self._sums[node.name])
+        return _fits_free_amount(node, charge, self.limits[node.name].limit, self._sums[node.name])
 
     def overlay(self) -> "Quota":
         """Return a copy-on-write overlay of this quota, to try charges."""
         return _QuotaOverlay(self)
 
 
-def _is_left(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
+def _fits_free_amount(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
     """Return whether *charge* fits *ceiling* less *taken*; the most frequent check of all."""
     for name, amount in charge.items():
         if amount > 0 and amount > ceiling.get(name, 0) - taken.get(name, 0) and node.limits_resource(name):

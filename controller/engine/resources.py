@@ -17,7 +17,7 @@ PODS = "pods"
 MILLI = 1000
 
 
-class _Nothing(Mapping[str, int]):
+class _Empty(Mapping[str, int]):
     """An empty vector; hashable, as a dataclass requires of a field's default."""
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class _Nothing(Mapping[str, int]):
         return "{}"
 
 
-EMPTY: Resources = _Nothing()
+EMPTY: Resources = _Empty()
 
 
 def base_units(resource: str) -> int:
@@ -96,12 +96,12 @@ def nonzero(amounts: Resources) -> Resources:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def first_insufficient(request: Resources, room: Resources) -> str | None:
+def first_insufficient(request: Resources, available: Resources) -> str | None:
     """Return the first name, in name order, of which *request* exceeds *room*."""
-    short = [name for name, amount in request.items() if amount > 0 and amount > room.get(name, 0)]
+    short = [name for name, amount in request.items() if amount > 0 and amount > available.get(name, 0)]
     return min(short) if short else None
 
 
-def fits(request: Resources, room: Resources) -> bool:
+def fits(request: Resources, available: Resources) -> bool:
     """Return whether *room* suffices for every name in *request*."""
-    return all(amount <= 0 or amount <= room.get(name, 0) for name, amount in request.items())
+    return all(amount <= 0 or amount <= available.get(name, 0) for name, amount in request.items())

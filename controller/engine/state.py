@@ -111,7 +111,7 @@ class State:
         if self.cluster_usage.update_descriptions(policy.with_node_shapes):
             self.queue_usage.clusters_changed()
         self._has_changed = True
-        waiting = [each for each in self.workloads.values() if each.state is WorkloadState.PENDING]
+        waiting = [workload for workload in self.workloads.values() if workload.state is WorkloadState.PENDING]
         for workload in waiting:
             self._remove_pending(workload)
         self.pending.is_by_tenant = policy.is_by_tenant
@@ -133,14 +133,14 @@ class State:
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
         """Add or update a cluster, observed at *now*."""
         cluster = self.policy.with_node_shapes(cluster)
-        site = self.cluster_usage.cluster_state(cluster.name)
-        before, foreign = site.cluster, site.external_usage
+        cluster_state = self.cluster_usage.cluster_state(cluster.name)
+        before, external_usage = cluster_state.cluster, cluster_state.external_usage
         self.cluster_usage.update(cluster, now, self.policy.settle_ms)
         self.usage_tracker.end_orphans()
         if before is None or replace(before, used=cluster.used, grades=cluster.grades) != cluster:
             self.queue_usage.clusters_changed()
             self._has_changed = True
-        elif site.external_usage != foreign or before.grades != cluster.grades:
+        elif cluster_state.external_usage != external_usage or before.grades != cluster.grades:
             self._has_changed = True
         if before != cluster:
             self._has_changed |= self.estimate_tracker.invalidate(cluster.name, now)
@@ -195,8 +195,8 @@ class State:
 
         Decides nothing: a plan is the same with and without such calls before it.
         """
-        shapes = (lanes[0].requirements for lanes in self.pending.by_requirements.values())
-        return not self._has_changed or self.queue_usage.feasibility_cache.prepare(shapes, steps)
+        requirements = (classes[0].requirements for classes in self.pending.by_requirements.values())
+        return not self._has_changed or self.queue_usage.feasibility_cache.prepare(requirements, steps)
 
     def plan(self, now: int, *, most: int | None = None) -> Plan:
         """Decide at *now*, assume the decisions, and return them as a plan.
@@ -280,18 +280,24 @@ class State:
         if own is not None:
             closed = self.tree().refusal(workload.queue)
             return own if closed is None else min(closed, own, key=precedence)
-        lane = self.pending.class_of(uid)
-        head = None if lane.inadmissible or not lane.is_waiting else self.blocking_head(workload.queue)
+        workload_class = self.pending.class_of(uid)
+        head = (
+            None if workload_class.inadmissible or not workload_class.is_waiting else self.blocking_head(workload.queue)
+        )
         if head is not None and head.uid != uid:
             return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)
-        return cycle.refusal(self, lane)
+        return cycle.refusal(self, workload_class)
 
     def blocking_head(self, queue: QueueName) -> Workload | None:
         """Return the head that all others of a fifo queue wait behind; ``None`` for other queues."""
         known = self.queues.get(queue)
         if known is None or not known.fifo:
             return None
-        heads = [lane.head for lane in self.pending.queues.get(queue, ()) if lane.inadmissible is None]
+        heads = [
+            workload_class.head
+            for workload_class in self.pending.queues.get(queue, ())
+            if workload_class.inadmissible is None
+        ]
         return min(heads, key=self._sort_key(queue, heads)) if heads else None
 
     def first_of(self, queue: QueueName, heads: Collection[Workload]) -> Workload | None:
@@ -300,12 +306,12 @@ class State:
 
     def queue_head(self, queue: QueueName) -> Workload | None:
         """Return the first workload of a queue that is not nominated; ``None`` while its eviction is in progress."""
-        lanes = [
-            lane
-            for lane in self.pending.queues.get(queue, ())
-            if lane.inadmissible is None and lane.nominated_cluster is None
+        classes = [
+            workload_class
+            for workload_class in self.pending.queues.get(queue, ())
+            if workload_class.inadmissible is None and workload_class.nominated_cluster is None
         ]
-        heads = [lane.head for lane in lanes]
+        heads = [workload_class.head for workload_class in classes]
         first = min(heads, key=self._sort_key(queue, heads), default=None)
         return None if first is None or first.is_leaving else first
 
@@ -322,9 +328,11 @@ class State:
         if self._is_by_tenant(workload.queue):
             return self.pending_workloads(workload.queue).index(workload) + 1
         own = order_key(workload)
-        lanes = sum(lane.count_before(own) for lane in self.pending.queues.get(workload.queue, ()))
+        classes = sum(
+            workload_class.count_before(own) for workload_class in self.pending.queues.get(workload.queue, ())
+        )
         held = sum(order_key(self.workloads[uid]) < own for uid in self.on_hold.get(workload.queue, ()))
-        return 1 + lanes + held
+        return 1 + classes + held
 
     def _is_by_tenant(self, queue: QueueName) -> bool:
         known = self.queue_shares is not None and queue in self.queue_shares.fair_shares
@@ -334,10 +342,13 @@ class State:
         """Return the sort key of O2: priority and the namespace's usage ratio where it counts, then age and name."""
         if self.queue_shares is None or not self._is_by_tenant(queue):
             return order_key
-        shares = {name: self.queue_shares.namespace_ratio(queue, name) for name in {each.namespace for each in waiting}}
+        shares = {
+            name: self.queue_shares.namespace_ratio(queue, name)
+            for name in {workload.namespace for workload in waiting}
+        }
         if self.policy.tenant_fairness == "NamespaceFirst":
-            return lambda each: (shares[each.namespace], order_key(each))
-        return lambda each: (-each.priority, shares[each.namespace], order_key(each))
+            return lambda workload: (shares[workload.namespace], order_key(workload))
+        return lambda workload: (-workload.priority, shares[workload.namespace], order_key(workload))
 
     def queues_with_pending(self) -> Iterator[QueueName]:
         """Yield the queues with pending workloads, by name."""
@@ -404,7 +415,7 @@ class State:
             workload.namespace, workload.queue, workload.priority_class, *workload.task_classes
         )
         # That it is leaving is seen from what it still holds.
-        own = None if workload.is_leaving and _is_leaving(workload.hold) else workload.hold
+        own = None if workload.is_leaving and _is_preemption_in_progress(workload.hold) else workload.hold
         refusal = min(filter(None, (own, forbidden)), key=precedence, default=None)
         if refusal is None:
             can_lend = self.policy.may_borrow(workload.evictions, preserved=workload.preserved)
@@ -482,5 +493,5 @@ class State:
             self.spent_resize_grace.pop(workload.uid, None)
 
 
-def _is_leaving(hold: Refusal | None) -> bool:
+def _is_preemption_in_progress(hold: Refusal | None) -> bool:
     return hold is not None and hold.reason is Reason.PREEMPTION_IN_PROGRESS

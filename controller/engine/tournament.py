@@ -19,7 +19,7 @@ from controller.engine.tree import Node
 if TYPE_CHECKING:
     from controller.engine.queues import QueueName
 
-_ASKS_NOTHING: frozenset[str] = frozenset()
+_NO_RESOURCES: frozenset[str] = frozenset()
 
 _Key = Rank | tuple[RatioKey]
 """A branch's rank with its head, or only its usage ratio, which sorts before it."""
@@ -31,9 +31,9 @@ OpenLeaf = Callable[[Node], LeafIterator]
 class _Branch:
     """Cached state of one queue in the tournament."""
 
-    def __init__(self, node: Node, shapes: frozenset[int]) -> None:
+    def __init__(self, node: Node, requirement_ids: frozenset[int]) -> None:
         self.node = node
-        self.offered = shapes
+        self.offered = requirement_ids
         """The requirements that fit outside the branch."""
         self.fitting: frozenset[int] = frozenset()
         """Those of them that also fit the limit of this queue."""
@@ -53,19 +53,19 @@ class Tournament:
     """Selects the next head among queues of one priority, for requirements that fit."""
 
     def __init__(
-        self, standing: QueueShares, counts: Counts, charges: Mapping[int, Resources], *, open_line: OpenLeaf
+        self, shares: QueueShares, counts: Counts, charges: Mapping[int, Resources], *, open_line: OpenLeaf
     ) -> None:
-        self._shares = standing
+        self._shares = shares
         self._counts = counts
         self._charges = charges
         """The charge of one workload, by requirements."""
         self._open_leaf = open_line
         self._branches: dict[QueueName, _Branch] = {}
 
-    def next(self, shapes: frozenset[int]) -> Head | None:
-        """Return the next head among those with requirements in *shapes*, ``None`` when all are done."""
+    def next(self, requirement_ids: frozenset[int]) -> Head | None:
+        """Return the next head among those with requirements in *requirement_ids*, ``None`` when all are done."""
         root = self._quota.tree.root
-        return self._best_head(root, shapes)
+        return self._best_head(root, requirement_ids)
 
     def on_admitted(self, head: Head) -> None:
         """Continue after *head* was admitted and removed from its class."""
@@ -100,18 +100,18 @@ class Tournament:
                 branch.stale.add(child.index)
             child = node
 
-    def _best_head(self, node: Node, shapes: frozenset[int]) -> Head | None:
-        """Return the best head of *node* among those with requirements in *shapes*."""
+    def _best_head(self, node: Node, requirement_ids: frozenset[int]) -> Head | None:
+        """Return the best head of *node* among those with requirements in *requirement_ids*."""
         branch = self._branches.get(node.name)
-        if branch is None or branch.offered != shapes:
-            branch = self._open_branch(node, shapes, branch)
+        if branch is None or branch.offered != requirement_ids:
+            branch = self._open_branch(node, requirement_ids, branch)
         elif branch.is_stale:
             self._refresh(branch)
         branch.is_stale = False
         return branch.leaf.head() if branch.leaf is not None else self._best_child_head(branch)
 
-    def _open_branch(self, node: Node, shapes: frozenset[int], before: _Branch | None) -> _Branch:
-        branch = self._branches[node.name] = _Branch(node, shapes)
+    def _open_branch(self, node: Node, requirement_ids: frozenset[int], before: _Branch | None) -> _Branch:
+        branch = self._branches[node.name] = _Branch(node, requirement_ids)
         branch.fitting = self._fitting(branch)
         if not node.is_leaf:
             self._fill(branch)
@@ -124,13 +124,15 @@ class Tournament:
 
     def _fitting(self, branch: _Branch) -> frozenset[int]:
         node = branch.node
-        return frozenset(shape for shape in branch.offered if self._quota.has_free(node, self._charges[shape]))
+        return frozenset(
+            requirements for requirements in branch.offered if self._quota.has_free(node, self._charges[requirements])
+        )
 
     def _fill(self, branch: _Branch) -> None:
         children = branch.node.children
         branch.versions = [0] * len(children)
         branch.heap = [
-            ((self._shares.ratio_key(child.name, _ASKS_NOTHING),), number, 0)
+            ((self._shares.ratio_key(child.name, _NO_RESOURCES),), number, 0)
             for number, child in enumerate(children)
             if self._eligible(branch, child)
         ]
@@ -139,20 +141,24 @@ class Tournament:
     def _eligible(self, branch: _Branch, child: Node) -> frozenset[int]:
         """Return the requirements pending in *child* that fit the quota above it."""
         waiting = self._counts.get(child.name, {})
-        found = branch.fitting.intersection(waiting) if waiting else frozenset[int]()
-        if not found or child.name in self._quota.guaranteed or not self._quota.guaranteed:
-            return found
+        eligible = branch.fitting.intersection(waiting) if waiting else frozenset[int]()
+        if not eligible or child.name in self._quota.guaranteed or not self._quota.guaranteed:
+            return eligible
         # Of what is guaranteed nothing is for those who have no guarantee.
-        return frozenset(shape for shape in found if self._quota.has_unreserved(branch.node, self._charges[shape]))
+        return frozenset(
+            requirements
+            for requirements in eligible
+            if self._quota.has_unreserved(branch.node, self._charges[requirements])
+        )
 
     def _refresh(self, branch: _Branch) -> None:
         """Update a branch after a change below it."""
         was_served, branch.has_admitted = branch.has_admitted, False
-        shapes = self._fitting(branch) if was_served else branch.fitting
-        has_changed, branch.fitting = shapes != branch.fitting, shapes
+        requirement_ids = self._fitting(branch) if was_served else branch.fitting
+        has_changed, branch.fitting = requirement_ids != branch.fitting, requirement_ids
         if branch.leaf is not None:
             if was_served:
-                branch.leaf.restrict_to(shapes)
+                branch.leaf.restrict_to(requirement_ids)
         elif has_changed:
             self._fill(branch)
         else:
@@ -160,7 +166,7 @@ class Tournament:
                 branch.versions[number] += 1
                 child = branch.node.children[number]
                 if self._eligible(branch, child):
-                    share = self._shares.ratio_key(child.name, _ASKS_NOTHING)
+                    share = self._shares.ratio_key(child.name, _NO_RESOURCES)
                     heappush(branch.heap, ((share,), number, branch.versions[number]))
         branch.stale.clear()
 

@@ -152,25 +152,26 @@ def queue_limits(
     claimed = _claimed_guarantees(tree, closed)
     capability = tree.root.queue.capability
     ceiling = {name: min(amount, capability.get(name, amount)) for name, amount in pool.items()}
-    found = {ROOT: QueueLimits(ceiling)}
+    result = {ROOT: QueueLimits(ceiling)}
     for node in reversed(tree.bottom_up()):
-        above = found[node.name]
+        above = result[node.name]
         given_from = subtract(above.limit, taken) if node is tree.root else above.guarantee
-        granted = _scaled([claimed[child.name] for child in node.children], given_from)
+        granted = _scale_down([claimed[child.name] for child in node.children], given_from)
         reserved = total(granted)
         for child, guarantee in zip(node.children, granted, strict=True):
-            found[child.name] = QueueLimits(_ceiling(child.queue, above.limit, guarantee, reserved), guarantee)
-    return found
+            result[child.name] = QueueLimits(_limit(child.queue, above.limit, guarantee, reserved), guarantee)
+    return result
 
 
 def closed_guarantees(tree: Tree, charged: Mapping[QueueName, Resources]) -> dict[QueueName, Resources]:
     """Return the effective guarantees of closed queues: each up to its usage with the queues below it (Q3)."""
-    held: dict[QueueName, Resources] = {}
+    usage: dict[QueueName, Resources] = {}
     claimed: dict[QueueName, Resources] = {}
     for node in tree.closed:
-        held[node.name] = total((charged.get(node.name, EMPTY), *(held[child.name] for child in node.children)))
+        usage[node.name] = total((charged.get(node.name, EMPTY), *(usage[child.name] for child in node.children)))
         claimed[node.name] = {
-            name: min(amount, max(held[node.name].get(name, 0), 0)) for name, amount in _claim(node, claimed).items()
+            name: min(amount, max(usage[node.name].get(name, 0), 0))
+            for name, amount in _own_guarantee(node, claimed).items()
         }
     return claimed
 
@@ -179,31 +180,31 @@ def _claimed_guarantees(tree: Tree, closed: Guarantees) -> dict[QueueName, Resou
     """Return each queue's guarantee: the larger of its own and its children's sum, up to its own capability."""
     claimed: dict[QueueName, Resources] = {}
     for node in tree.bottom_up():
-        claimed[node.name] = _claim(node, claimed) if node.is_open else closed.get(node.name, EMPTY)
+        claimed[node.name] = _own_guarantee(node, claimed) if node.is_open else closed.get(node.name, EMPTY)
     return claimed
 
 
-def _claim(node: Node, claimed: Guarantees) -> dict[str, int]:
-    wanted = elementwise_max(node.queue.guarantee, total(claimed[child.name] for child in node.children))
+def _own_guarantee(node: Node, claimed: Guarantees) -> dict[str, int]:
+    requested = elementwise_max(node.queue.guarantee, total(claimed[child.name] for child in node.children))
     capability = node.queue.capability
-    return {name: min(amount, capability.get(name, amount)) for name, amount in wanted.items()}
+    return {name: min(amount, capability.get(name, amount)) for name, amount in requested.items()}
 
 
-def _scaled(guarantees: list[Resources], given_from: Resources) -> list[Resources]:
+def _scale_down(guarantees: list[Resources], given_from: Resources) -> list[Resources]:
     sums = total(guarantees)
-    over = {name: amount for name, amount in sums.items() if amount > max(given_from.get(name, 0), 0)}
-    if not over:
+    exceeded = {name: amount for name, amount in sums.items() if amount > max(given_from.get(name, 0), 0)}
+    if not exceeded:
         return guarantees
     return [
         {
-            name: amount * max(given_from.get(name, 0), 0) // over[name] if name in over else amount
+            name: amount * max(given_from.get(name, 0), 0) // exceeded[name] if name in exceeded else amount
             for name, amount in each.items()
         }
         for each in guarantees
     ]
 
 
-def _ceiling(queue: Queue, above: Resources, guarantee: Resources, reserved: Resources) -> Resources:
+def _limit(queue: Queue, above: Resources, guarantee: Resources, reserved: Resources) -> Resources:
     ceiling = {}
     for name, amount in above.items():
         siblings = reserved.get(name, 0) - guarantee.get(name, 0)

@@ -18,8 +18,8 @@ from controller.engine.workloads import Admission, Workload, WorkloadState
 class UsageTracker:
     """Adds and removes the charges of workloads, in cluster usage and queue usage at once."""
 
-    def __init__(self, ledger: ClusterUsage, books: QueueUsage) -> None:
-        self._clusters = ledger
+    def __init__(self, cluster_usage: ClusterUsage, books: QueueUsage) -> None:
+        self._clusters = cluster_usage
         self._queues = books
 
     def update(self, before: Workload | None, workload: Workload, now: int) -> bool:
@@ -71,8 +71,8 @@ class UsageTracker:
             return
         if before.is_leaving:
             self._unmark_leaving(before, admission)
-        orphaned = _only(admission, left)
-        gone = _only(admission, {each.cluster for each in admission.cluster_charges} - left)
+        orphaned = _restrict_to(admission, left)
+        gone = _restrict_to(admission, {charge.cluster for charge in admission.cluster_charges} - left)
         self._clusters.remove_usage(gone, now)
         self._clusters.add_orphans(orphaned, before, now)
         self._queues.remove_usage(before.queue, before.namespace, subtract(admission.charge, orphaned.charge))
@@ -107,14 +107,14 @@ def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
         has_failed = after.state is WorkloadState.PENDING and not (before.is_leaving or before.has_run)
         if has_failed or after.state is WorkloadState.FINISHED:
             return set()
-    kept = after.admission.cluster_charges if after is not None and after.admission is not None else ()
-    return {each.cluster for each in before.admission.cluster_charges} - {each.cluster for each in kept}
+    remaining = after.admission.cluster_charges if after is not None and after.admission is not None else ()
+    return {charge.cluster for charge in before.admission.cluster_charges} - {charge.cluster for charge in remaining}
 
 
-def _only(admission: Admission, clusters: set[ClusterName]) -> Admission:
+def _restrict_to(admission: Admission, clusters: set[ClusterName]) -> Admission:
     """Return the part of *admission* on *clusters*."""
-    bookings = tuple(each for each in admission.cluster_charges if each.cluster in clusters)
-    return replace(admission, cluster_charges=bookings, charge=total(each.charge for each in bookings))
+    bookings = tuple(charge for charge in admission.cluster_charges if charge.cluster in clusters)
+    return replace(admission, cluster_charges=bookings, charge=total(charge.charge for charge in bookings))
 
 
 def has_same_charges(before: Workload, workload: Workload) -> bool:
@@ -124,11 +124,11 @@ def has_same_charges(before: Workload, workload: Workload) -> bool:
         and workload.admission is not None
         and (before.queue, before.namespace) == (workload.queue, workload.namespace)
         and before.admission.charge == workload.admission.charge
-        and set(_places(before.admission)) == set(_places(workload.admission))
+        and set(_charges_by_cluster(before.admission)) == set(_charges_by_cluster(workload.admission))
     )
 
 
-def _places(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
+def _charges_by_cluster(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
     """Yield the charge of each cluster, hashable; the order has no meaning."""
     for booking in admission.cluster_charges:
         yield booking.cluster, tuple(sorted(booking.charge.items()))

@@ -82,17 +82,17 @@ def _scaled_down(claims: Sequence[Claim], amount: Fraction) -> dict[str, Fractio
 def _base(claim: Claim, unit: int) -> _Vessel:
     """Return the vessel of the first step, full where the claim has all it deserves."""
     deserved = (claim.deserved or 0) * unit
-    return _Vessel(claim.guarantee * unit, min(_whole(claim.cap, unit), deserved), base=0, slope=deserved)
+    return _Vessel(claim.guarantee * unit, min(_in_units(claim.cap, unit), deserved), base=0, slope=deserved)
 
 
 def _surplus(claim: Claim, unit: int) -> _Vessel:
     """Return the vessel of the second step, which starts from the deserved amount."""
-    cap = _whole(claim.cap, unit)
+    cap = _in_units(claim.cap, unit)
     base = min(cap, (claim.deserved or 0) * unit)
     return _Vessel(claim.guarantee * unit, cap, base, slope=max(claim.weight, 1) * unit)
 
 
-def _whole(amount: int | Fraction, unit: int) -> int:
+def _in_units(amount: int | Fraction, unit: int) -> int:
     return amount.numerator * (unit // amount.denominator)
 
 
