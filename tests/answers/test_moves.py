@@ -29,7 +29,7 @@ async def test_r1_one_moved_where_it_fits_is_charged_and_recorded_there(plane, t
         assert stage.sights()["moves"].clusters == ("m1",)
         await change(stage, "moves", clusters=[{"name": "m2"}])
         event = await wait_for_event(stage, "Moved", "Job", "moves")
-        assert "its clusters were changed from m1 to m2" in event["note"]
+        assert "another client changed its clusters from m1 to m2" in event["note"]
         await stage.until(lambda seen: seen["moves"].record.get("clusters") == ["m2"], "recorded")
         kept = record(stage, "moves")
         assert (kept["charge"]["cpu"], kept["evictions"]) == ("2", 0)

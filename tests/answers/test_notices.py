@@ -75,7 +75,7 @@ async def test_a_binding_placed_by_somebody_while_it_waits_is_cleared_and_that_i
         await stage.cast.merge(stage.cast.path("big"), {"spec": {"clusters": [{"name": "m1"}]}})
         await stage.until(lambda seen: not seen["big"].clusters, "cleared")
         event = await wait_for_event(stage, "PlacedWithoutAdmission", "Job", "big")
-        assert event["note"] == "somebody has placed it without admission; its clusters are taken away"
+        assert event["note"] == "another client placed it without admission; its clusters are removed"
 
 
 async def test_what_is_paused_after_its_admission_is_resumed_and_that_is_told(plane, tmp_path):

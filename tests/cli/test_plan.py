@@ -55,7 +55,7 @@ def test_json_report_has_the_documented_fields(plan):
                 "action": "Wait",
                 "clusters": [],
                 "reason": "QueueLimitReached",
-                "message": "it asks for 3 cpu, queue 'a' has 2 left below its limit",
+                "message": "it requests 3 cpu, queue 'a' has 2 left below its limit",
             },
         ],
         "queues": [
@@ -113,7 +113,7 @@ def test_pod_larger_than_any_free_node_waits_for_capacity(plan):
     (wait,) = ended.answer["decisions"]
     assert (wait["reason"], wait["message"]) == (
         "InsufficientCapacity",
-        "no candidate cluster has a node for each of its pods now",
+        "no candidate cluster has a node for each of its pods",
     )
 
 

@@ -29,12 +29,12 @@ def test_unmet_queues_and_closest_cluster_are_listed(waiting):
     )
     assert answer["reason"] == "QueueLimitReached"
     assert messages(answer) == [
-        "queue 'a': asks for 2 cpu, free 0, lacks 2",
-        "queue 'p': asks for 2 cpu, free 1, lacks 1",
-        "queue 'a': asks for 2Gi memory, free 1Gi, lacks 1Gi",
-        "queue 'p': asks for 2Gi memory, free 1Gi, lacks 1Gi",
-        "all clusters together: asks for 2Gi memory, free 1Gi, lacks 1Gi",
-        "cluster 'm': asks for 2Gi memory, free 1Gi, lacks 1Gi",
+        "queue 'a': requests 2 cpu, free 0, lacks 2",
+        "queue 'p': requests 2 cpu, free 1, lacks 1",
+        "queue 'a': requests 2Gi memory, free 1Gi, lacks 1Gi",
+        "queue 'p': requests 2Gi memory, free 1Gi, lacks 1Gi",
+        "all clusters together: requests 2Gi memory, free 1Gi, lacks 1Gi",
+        "cluster 'm': requests 2Gi memory, free 1Gi, lacks 1Gi",
     ]
     assert answer["remedy"] == (
         "raise capability of queue 'a' from 2 to 4 cpu and raise capability of queue 'p' from 3 to 4 cpu "
@@ -51,7 +51,7 @@ def test_negative_free_capacity_is_reported(waiting):
         *running("old", {"cpu": 6}, on="m", queue="a"),
         job("j", {"cpu": 2}, queue="a"),
     )
-    assert messages(answer) == ["queue 'a': asks for 2 cpu, free -2, lacks 4"]
+    assert messages(answer) == ["queue 'a': requests 2 cpu, free -2, lacks 4"]
     assert (answer["missing"][0]["free"], answer["missing"][0]["lacks"]) == ("-2", "4")
     assert [each["change"] for each in answer["changes"]] == ["queue/a.spec.capability.cpu=8"]
 
@@ -66,9 +66,9 @@ def test_sibling_guarantees_that_lower_a_limit_are_listed(waiting):
         job("j", {"cpu": 5}, queue="a"),
     )
     assert messages(answer) == [
-        "queue 'a': asks for 5 cpu, free 3 even while idle, lacks 2; guaranteed to others: b 3, c 4",
-        "queue 'a': asks for 5 cpu, free 3, lacks 2; guaranteed to others: b 3, c 4",
-        "all clusters together: asks for 5 cpu, free 3, lacks 2; guaranteed to others: b 3, c 4",
+        "queue 'a': requests 5 cpu, free 3 even while idle, lacks 2; guaranteed to others: b 3, c 4",
+        "queue 'a': requests 5 cpu, free 3, lacks 2; guaranteed to others: b 3, c 4",
+        "all clusters together: requests 5 cpu, free 3, lacks 2; guaranteed to others: b 3, c 4",
     ]
     assert answer["missing"][0]["guaranteedToOthers"] == [
         {"queue": "b", "amount": "3"},
@@ -99,15 +99,15 @@ def test_job_behind_queue_head_lists_later_requirements(waiting):
         *["QueueLimitReached"] * 2,
         "InsufficientCapacity",
     ]
-    assert messages(answer)[-1] == "cluster 'm': asks for 4 cpu, free 3, lacks 1"
+    assert messages(answer)[-1] == "cluster 'm': requests 4 cpu, free 3, lacks 1"
     assert not answer["complete"]
     assert answer["remedy"] == (
         "add 1 cpu to cluster 'm' (8 allocatable); not included: "
-        "queue 'a' is strictly first in, first out, and Job ml/first is before it"
+        "queue 'a' is strict FIFO, and Job ml/first is ahead of it"
     )
 
 
 def test_remedy_without_capacity_says_it_is_incomplete(waiting):
     answer = waiting("j", cluster("m", {"cpu": 4}), job("j", {"cpu": 9}, queue="none"))
     assert answer["changes"] is None
-    assert answer["remedy"].endswith("; not included is what else it lacks then")
+    assert answer["remedy"].endswith("; other shortages are not included")

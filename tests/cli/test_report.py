@@ -49,7 +49,7 @@ def test_eviction_has_reason_and_message(snapshot, reason):
 def test_workload_being_evicted_has_no_nominated_cluster(snapshot):
     [step] = plan_report(snapshot).decisions
     assert (step.name, step.reason, step.clusters) == ("leaving", "PreemptionInProgress", ())
-    assert step.message == "it was evicted and is itself still leaving its clusters"
+    assert step.message == "it was evicted and is still terminating on its clusters"
 
 
 @pytest.mark.parametrize(

@@ -5,42 +5,42 @@ from controller.engine.reasons import Reason, Refusal
 from controller.messages import PENDING_MESSAGES, REMEDIES, pending_message, remedy_message
 
 
-def test_every_reason_has_a_sentence_and_a_remedy():
+def test_every_reason_has_a_message_and_a_remedy():
     assert set(PENDING_MESSAGES) == set(Reason) == set(REMEDIES)
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_no_sentence_shows_a_fact_that_is_missing(reason):
+def test_no_message_shows_a_missing_fact(reason):
     full = Refusal(reason, "cpu", 4000, 1500, queue="ml", cluster="member1", subject="Job ml/first")
     assert "None" not in pending_message(full)
     assert remedy_message(full)
 
 
-def test_amounts_are_shown_as_quantities():
+def test_amounts_are_formatted_as_quantities():
     refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, "memory", 8 * 2**30, 2**29, cluster="member1")
     assert pending_message(refusal) == (
-        "no candidate cluster has room now; 'member1' comes closest with 512Mi memory of 8Gi"
+        "no candidate cluster has enough free capacity; 'member1' comes closest with 512Mi memory of 8Gi"
     )
 
 
-def test_a_lack_of_nodes_is_told_from_a_lack_of_resources():
+def test_node_shortage_differs_from_resource_shortage():
     refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, cluster="member1", subject="no node takes one of its pods")
-    assert pending_message(refusal) == "no candidate cluster has a node for each of its pods now"
+    assert pending_message(refusal) == "no candidate cluster has a node for each of its pods"
 
 
 def test_refusal_of_an_estimator_names_its_cluster():
     refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, cluster="member1", subject=NODES_FULL)
     assert pending_message(refusal) == (
-        "the nodes of 'member1' have no room for its gang now, as its scheduler estimator counts"
+        "the nodes of 'member1' have no free capacity for its gang, according to its scheduler estimator"
     )
 
 
-def test_more_charged_than_there_is_shows_as_nothing_left():
+def test_negative_free_capacity_is_shown_as_zero():
     refusal = Refusal(Reason.QUEUE_LIMIT_REACHED, "cpu", 1000, -3000, queue="ml")
-    assert pending_message(refusal) == "it asks for 1 cpu, queue 'ml' has 0 left below its limit"
+    assert pending_message(refusal) == "it requests 1 cpu, queue 'ml' has 0 left below its limit"
 
 
-def test_the_root_is_told_as_what_it_is():
-    refusal = Refusal(Reason.QUEUE_LIMIT_REACHED, "cpu", 4000, 0, queue="root")
-    assert pending_message(refusal) == "it asks for 4 cpu, all usable clusters together have 0 left"
-    assert remedy_message(refusal) == "it starts when workloads finish; explain lists all that it lacks"
+def test_root_queue_is_described_as_all_clusters():
+    refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, "cpu", 4000, 0, queue="root")
+    assert pending_message(refusal) == "it requests 4 cpu, all usable clusters together have 0 left"
+    assert remedy_message(refusal) == "it starts when workloads finish; explain lists all shortages"

@@ -56,7 +56,7 @@ def test_waiting_time_is_told_by_reason():
     )
 
 
-_FULL = "it asks for 8 cpu, queue 'q' has 0 left below its limit"
+_FULL = "it requests 8 cpu, queue 'q' has 0 left below its limit"
 
 
 def test_waiting_for_a_write_has_no_reason():
