@@ -1,4 +1,4 @@
-"""Run the webhook: `python -m webhook --help`."""
+"""Runs the webhook: `python -m webhook --help`."""
 
 import asyncio
 import gc
@@ -24,17 +24,17 @@ from webhook.watchers import ControlPlaneWatcher
 
 log = structlog.get_logger(__name__)
 
-#: For how long the thread that judges large reviews keeps the interpreter while the event loop waits for it.
+#: How long the worker thread may hold the interpreter while the event loop waits for it.
 _SWITCH_SECONDS = 0.001
 _AUTHENTICATE = (
-    "anyone who reaches the port can have reviews judged: give --client-ca (webhook.clientCa in the chart), and let the"
-    " API server show a certificate; until then admit only the API server by network policy"
+    "set --client-ca (webhook.clientCa in the chart) and configure a client certificate for webhooks in the API server;"
+    " until then allow only the API server to reach the port, by a NetworkPolicy"
 )
 _ENCODER = msgspec.json.Encoder(enc_hook=repr)
 
 
 class Webhook:
-    """The running process: what it serves, what it reads again, and how it stops."""
+    """The webhook process: ports, reloaded files, watched objects and shutdown."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -52,15 +52,15 @@ class Webhook:
         )
 
     async def run(self) -> None:
-        """Serve until told to stop, with an eye on the control plane if there is a way to it."""
+        """Serve until stopped, and watch the control plane if a kubeconfig is configured."""
         if self.settings.kubeconfig is None:
             await self._serve()
             return
         connection = ControlPlaneWatcher.connect(self.settings.kubeconfig, self.queues, self.published)
-        async with connection as observer, asyncio.TaskGroup() as tasks:
-            self.app.refresh_queues = observer.refresh_queues
-            following = (observer.watch_queues(), observer.poll_bundle(seconds=self.settings.poll_seconds))
-            started = [tasks.create_task(each) for each in following]
+        async with connection as watcher, asyncio.TaskGroup() as tasks:
+            self.app.refresh_queues = watcher.refresh_queues
+            watches = (watcher.watch_queues(), watcher.poll_bundle(seconds=self.settings.poll_seconds))
+            started = [tasks.create_task(watch) for watch in watches]
             await self._serve()
             for task in started:
                 task.cancel()
@@ -69,18 +69,18 @@ class Webhook:
         self._refresh()
         plain = await listen(self.app.answer_plain, self.settings)
         secure = await listen_tls(self.app.answer_review, self.settings, self.certificate.context)
-        # What is loaded by now stays for good: looking through it again and again would be pauses.
+        # Objects created so far live as long as the process; excluding them shortens garbage collection pauses.
         gc.freeze()
         log.info("webhook started", port=secure.port, plain_port=plain.port)
         if self.settings.client_ca is None:
-            log.warning("callers not authenticated", reason="no --client-ca", remedy=_AUTHENTICATE)
+            log.warning("callers not authenticated", reason="--client-ca is not set", remedy=_AUTHENTICATE)
         while not self.stopping.is_set():
             await wait(self.stopping, seconds=self.settings.poll_seconds)
             self._refresh()
         await self._drain(secure, plain)
 
     def stop(self) -> None:
-        """Begin to drain."""
+        """Start draining."""
         self.stopping.set()
 
     async def _drain(self, secure: Listener, plain: Listener) -> None:
@@ -95,14 +95,14 @@ class Webhook:
     def _refresh(self) -> None:
         self.certificate.refresh()
         self.configuration.refresh()
-        ends = self.certificate.not_after
+        not_after = self.certificate.not_after
         reason = self._not_ready()
         if reason != self._reason:
             log.info("webhook ready") if reason is None else log.warning("webhook not ready", reason=reason)
         self._reason = reason
         self.app.metrics.update(
             ready=reason is None,
-            certificate_expiry=ends.timestamp() if ends else 0,
+            certificate_expiry=not_after.timestamp() if not_after else 0,
             queues=len(self.queues.queues) if self.queues.is_synced else None,
             authenticates=self.settings.client_ca is not None,
         )
@@ -110,10 +110,10 @@ class Webhook:
     def _not_ready(self) -> str | None:
         if self.app.draining:
             return "draining"
-        trouble = self.certificate.not_ready_reason(utc_now())
-        if trouble is None and self.settings.kubeconfig:
-            trouble = self.published.not_ready_reason(self.certificate.chain)
-        return trouble
+        reason = self.certificate.not_ready_reason(utc_now())
+        if reason is None and self.settings.kubeconfig:
+            reason = self.published.not_ready_reason(self.certificate.chain)
+        return reason
 
 
 async def wait(event: asyncio.Event, *, seconds: float) -> None:
@@ -126,22 +126,22 @@ async def wait(event: asyncio.Event, *, seconds: float) -> None:
 
 
 def configure_logging() -> None:
-    """Write one JSON object a line on standard output, also of what aiohttp and asyncio say."""
-    # One line for each binding: written in one step, at a third of what structlog's own three cost.
+    """Write one JSON object per line to standard output, including log records of aiohttp and asyncio."""
+    # Encoding each line in one step costs a third of structlog's own processors.
     structlog.configure(
         processors=[_write_line],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.BytesLoggerFactory(sys.stdout.buffer),
         cache_logger_on_first_use=True,
     )
-    foreign = logging.StreamHandler(sys.stdout)
-    before: list[structlog.typing.Processor] = [
+    handler = logging.StreamHandler(sys.stdout)
+    processors: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     render = structlog.processors.JSONRenderer()
-    foreign.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=before))
-    logging.basicConfig(handlers=[foreign], level=logging.WARNING)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=processors))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
 def _write_line(_logger: object, level: str, event: structlog.typing.EventDict) -> bytes:
@@ -161,7 +161,7 @@ async def serve(settings: Settings) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Parse the flags and serve; what it cannot start with is a sentence and exit code 1."""
+    """Parse the flags and serve; a startup error prints one sentence and exits with code 1."""
     configure_logging()
     try:
         asyncio.run(serve(parse_flags(arguments)))

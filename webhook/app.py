@@ -1,7 +1,7 @@
-"""The webhook as an HTTP server: limits on what comes in, and the form of what goes out; judges nothing itself.
+"""Serves admission reviews and probes over HTTP, with limits on requests.
 
-A bad request is answered 4xx with a sentence (as a Status, which the API server shows); a bad object is a review
-answered with `allowed: false`. Nothing a caller sends raises an exception here.
+A bad request is answered 4xx with a Status, which the API server shows; a bad object is answered with
+`allowed: false`. No input of a caller raises an exception here.
 """
 
 import asyncio
@@ -27,35 +27,35 @@ from webhook.settings import Settings
 from webhook.worker import BusyError, ReviewWorker
 
 Probe = Callable[[], str | None]
-"""Says why the webhook is not ready, or what will make it so, or ``None``."""
+"""Returns why the webhook is not ready, or will not be, or ``None``."""
 RefreshQueues = Callable[[], Awaitable[bool]]
-"""Brings what was heard of the queues up to date, and says whether that worked."""
+"""Lists the queues again and returns whether that succeeded."""
 
 T = TypeVar("T")
 
 _JSON = "application/json"
 _MAX_LOGGED_LENGTH = 253
-# Objects let through as they are leave no line: they are none of ours.
+# Objects that are allowed unchanged are not logged.
 _EVENTS = {
     Outcome.DENIED: "object denied",
     Outcome.EXEMPT: "object exempted",
     Outcome.PATCHED: "object patched",
-    Outcome.WARNED: "user warned",
+    Outcome.WARNED: "object allowed with warnings",
 }
 
 
 class BadRequestError(Exception):
-    """The request cannot be read as a review; answered with *status* and the sentence."""
+    """The request is not a valid review; answered with *status* and *message*."""
 
-    def __init__(self, status: HTTPStatus, sentence: str, *, uid: str = "") -> None:
-        super().__init__(sentence)
+    def __init__(self, status: HTTPStatus, message: str, *, uid: str = "") -> None:
+        super().__init__(message)
         self.status = status
         self.uid = uid
 
 
 @dataclass(slots=True)
 class App:
-    """Answers requests: reviews by path, and the probes."""
+    """Answers reviews by path, and probes."""
 
     settings: Settings
     handlers: Mapping[str, AdmissionHandler]
@@ -63,22 +63,22 @@ class App:
     warning: Probe = lambda: None
     refresh_queues: RefreshQueues | None = None
     metrics: Metrics = field(default_factory=Metrics)
-    # Bound, since the one that is not is made anew for each line.
+    # Bound once, since an unbound logger is created again for each line.
     log: FilteringBoundLogger = field(default_factory=lambda: structlog.get_logger(__name__).bind())
     worker: ReviewWorker = field(init=False)
-    """Judges the reviews that are too large for the event loop."""
+    """Answers the reviews that are too large for the event loop."""
     draining: bool = False
     buffered: int = 0
-    """Bytes of all bodies under way."""
+    """Total bytes of the bodies being received."""
 
     def __post_init__(self) -> None:
-        """Count every path from the start."""
+        """Create the worker and initialize the metrics of every path."""
         self.worker = ReviewWorker(max_waiting=self.settings.max_waiting_reviews, seconds=self.settings.review_seconds)
         for path in self.handlers:
             self.metrics.requests.initialize(path)
 
     async def answer_review(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer on the HTTPS port."""
+        """Answer a request on the HTTPS port."""
         started = time.perf_counter()
         path = request.path
         handler = self.handlers.get(path)
@@ -90,13 +90,13 @@ class App:
             self.log.warning("request refused", path=path, code=error.status.value, reason=str(error))
             answer = error_response(error)
         if self.draining:
-            # The caller's next request then opens a connection to another replica.
+            # The next request of the caller then opens a connection to another replica.
             answer.force_close()
         self.metrics.requests.count_request(path, code=answer.status, seconds=time.perf_counter() - started)
         return answer
 
     async def answer_plain(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer on the plain port, which takes no reviews."""
+        """Answer a request on the plain port, which accepts no reviews."""
         if request.path == "/metrics":
             return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
         try:
@@ -106,7 +106,7 @@ class App:
 
     async def _review(self, request: web.BaseRequest, path: str, handler: AdmissionHandler) -> web.Response:
         check_headers(request, self.settings.max_body_bytes)
-        # All of it has come with its headers, as nearly always, or is waited for.
+        # Nearly always the whole body has arrived with the headers.
         body = request.content.read_nowait() if _is_buffered(request) else await self._read_body(request)
         try:
             review_request, answer = await self._run(len(body), partial(review_body, handler, body))
@@ -121,11 +121,11 @@ class App:
         return web.Response(body=review.write(review_response(answer, review_request.uid)), content_type=_JSON)
 
     async def _run(self, size: int, task: Callable[[], T]) -> T:
-        """Return what *judge* returns of a review of *size* bytes."""
+        """Run *task* for a review of *size* bytes, in the event loop or in the worker."""
         return task() if size <= self.settings.max_inline_bytes else await self.worker.run(task)
 
     def _log_outcome(self, review_request: review.Request, answer: AdmissionResponse) -> None:
-        """Log what was decided about an object, unless it passed as it was."""
+        """Log the outcome, except for objects that are allowed unchanged."""
         if event := _EVENTS.get(answer.outcome):
             self.log.info(
                 event,
@@ -140,24 +140,26 @@ class App:
     async def _review_again(
         self, handler: AdmissionHandler, review_request: review.Request, first_answer: AdmissionResponse
     ) -> AdmissionResponse:
-        """Return the verdict over queues as they are now; where they cannot be read, nobody is refused for them."""
+        """Return the answer with freshly listed queues; if they cannot be listed, a denial becomes a warning."""
         if self.refresh_queues is not None and await self.refresh_queues():
             size = len(memoryview(review_request.object))
             return await self._run(size, partial(handler, review_request))
         if first_answer.outcome is Outcome.DENIED:
-            return allowed(f"not checked, the queues cannot be read now: {first_answer.message}")
+            return allowed(f"not checked, because the queues cannot be listed now: {first_answer.message}")
         return first_answer
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
-        """Return the body of a review, never more of it in memory than is allowed."""
+        """Return the body of a review within the limits for size, memory and time."""
         seconds = self.settings.body_seconds
         try:
             async with asyncio.timeout(seconds):
                 return await self._read_chunks(request)
         except TimeoutError as error:
-            raise BadRequestError(HTTPStatus.REQUEST_TIMEOUT, f"the body was not there within {seconds:g} s") from error
+            raise BadRequestError(
+                HTTPStatus.REQUEST_TIMEOUT, f"the body was not complete within {seconds:g} s"
+            ) from error
         except (HttpProcessingError, web.RequestPayloadError) as error:
-            raise BadRequestError(HTTPStatus.BAD_REQUEST, "the body's transfer encoding is broken") from error
+            raise BadRequestError(HTTPStatus.BAD_REQUEST, "the transfer encoding of the body is invalid") from error
 
     async def _read_chunks(self, request: web.BaseRequest) -> bytes:
         limit = self.settings.max_body_bytes
@@ -169,7 +171,9 @@ class App:
                 if len(body) > limit:
                     raise _body_too_large(limit)
                 if self.buffered > self.settings.max_buffered_bytes:
-                    raise BadRequestError(HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies are under way: try again")
+                    raise BadRequestError(
+                        HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies are being received: try again"
+                    )
         finally:
             self.buffered -= len(body)
         return bytes(body)
@@ -182,17 +186,19 @@ class App:
             warning = self.warning()
             text = reason or ("ok" if warning is None else f"ok, but {warning}")
             return web.Response(text=f"{text}\n", status=503 if reason else 200)
-        known = ", ".join(sorted(self.handlers))
-        raise BadRequestError(HTTPStatus.NOT_FOUND, f"nothing is at {request.path[:100]!r}; reviews go to {known}")
+        paths = ", ".join(sorted(self.handlers))
+        raise BadRequestError(
+            HTTPStatus.NOT_FOUND, f"path {request.path[:100]!r} does not exist; reviews go to {paths}"
+        )
 
 
 def check_headers(request: web.BaseRequest, limit: int) -> None:
-    """Raise `BadRequestError` for a request whose headers tell already that it is no review."""
+    """Raise `BadRequestError` for a request whose headers cannot be those of a review."""
     if request.method != "POST":
         raise BadRequestError(HTTPStatus.METHOD_NOT_ALLOWED, f"a review is sent with POST, not {request.method[:20]}")
     if "Content-Encoding" in request.headers:
         raise BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a review is sent without Content-Encoding")
-    # Parsing the header costs more than all else here; the API server sends just this.
+    # Parsing the header is the most expensive check; the API server sends exactly this value.
     if request.headers.get("Content-Type") != _JSON and request.content_type != _JSON:
         raise BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a review is sent as {_JSON}")
     if (request.content_length or 0) > limit:
@@ -200,11 +206,11 @@ def check_headers(request: web.BaseRequest, limit: int) -> None:
 
 
 def review_body(handler: AdmissionHandler, body: bytes) -> tuple[review.Request, AdmissionResponse]:
-    """Return the review in *body* and its verdict, or raise `ReviewError`."""
+    """Return the review in *body* and its answer, or raise `ReviewError`."""
     review_request = review.read(body)
-    # Each value has a byte at least, so that nearly all reviews need not be counted.
-    refusal = validate_value_count(review_request) if len(body) > review.MAX_VALUES else None
-    return review_request, refusal or handler(review_request)
+    # A value has at least one byte, so that only large bodies need counting.
+    denial = validate_value_count(review_request) if len(body) > review.MAX_VALUES else None
+    return review_request, denial or handler(review_request)
 
 
 def _is_buffered(request: web.BaseRequest) -> bool:
@@ -212,7 +218,7 @@ def _is_buffered(request: web.BaseRequest) -> bool:
 
 
 def error_response(error: BadRequestError) -> web.Response:
-    """Return a Status with the sentence, and with the review's uid where it could be read."""
+    """Return a Status with the message, and with the uid of the review if it could be read."""
     body = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -223,7 +229,7 @@ def error_response(error: BadRequestError) -> web.Response:
     }
     answer = web.Response(body=msgspec.json.encode(body), status=error.status.value, content_type=_JSON)
     if error.status is not HTTPStatus.BAD_REQUEST:
-        # What else is on its way is not worth reading.
+        # The rest of the request is not read.
         answer.force_close()
     return answer
 

@@ -1,6 +1,6 @@
-"""The CA bundle that our webhook configurations publish, read by name: does it cover what is served?
+"""Reads the CA bundle that the webhook configurations publish and compares it with the served certificate.
 
-Only reads. What cannot be read is as it was last; what was never read makes the webhook not ready.
+A bundle that cannot be read remains as it was read last; before the first read the webhook is not ready.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ _CONFIGURATION = msgspec.json.Decoder(_Configuration)
 
 
 class PublishedBundle:
-    """What the API server verifies the webhook with, as it was last read."""
+    """CA bundles that the API server verifies the webhook with, as read last."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,23 +44,23 @@ class PublishedBundle:
         self._read_error = f"webhook configuration {name!r} was not read yet"
 
     async def read(self, api: Api) -> None:
-        """Read the bundles again; keep what is known where they cannot be read."""
-        found: dict[str, bytes] = {}
+        """Read the bundles again; keep the previous ones if they cannot be read."""
+        bundles: dict[str, bytes] = {}
         try:
             for kind in KINDS:
-                found |= await self._read_kind(api, kind)
+                bundles |= await self._read_kind(api, kind)
         except (ApiError, ValueError) as error:
             if self._read_error != str(error):
-                log.warning("webhook configuration not read", name=self._name, reason=str(error))
+                log.warning("webhook configuration read failed", name=self._name, reason=str(error))
             self._read_error = str(error)
             return
-        self._bundles = found
+        self._bundles = bundles
         self._read_error = ""
 
     def not_ready_reason(self, chain: Sequence[x509.Certificate]) -> str | None:
-        """Return why the API server would not believe the served *chain*, or ``None``."""
+        """Return why the API server would not trust the served *chain*, or ``None``."""
         if self._bundles is None:
-            return f"cannot tell whether the served certificate is believed: {self._read_error}"
+            return f"cannot determine whether the served certificate is trusted: {self._read_error}"
         if not self._bundles:
             return f"webhook configuration {self._name!r} does not exist or has no webhooks: install it"
         for webhook, bundle in self._bundles.items():
@@ -70,10 +70,10 @@ class PublishedBundle:
 
     async def _read_kind(self, api: Api, kind: str) -> Mapping[str, bytes]:
         try:
-            found = _CONFIGURATION.decode(await api.get(f"{_API}/{kind}/{self._name}"))
+            configuration = _CONFIGURATION.decode(await api.get(f"{_API}/{kind}/{self._name}"))
         except NotFound:
             return {}
-        return {f"{webhook.name} ({kind})": webhook.client_config.bundle for webhook in found.webhooks or ()}
+        return {f"{webhook.name} ({kind})": webhook.client_config.bundle for webhook in configuration.webhooks or ()}
 
 
 def _certificates(bundle: bytes) -> list[x509.Certificate]:

@@ -1,26 +1,26 @@
-"""Whether who trusts a bundle believes a certificate; asks no clock and no name, which a handshake tells sooner."""
+"""Verifies that a certificate chain leads to a CA of a bundle, regardless of names and validity."""
 
 from collections.abc import Sequence
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-#: A serving certificate, some intermediate ones, and the authority.
+#: A leaf, intermediate certificates and a root.
 _MAX_LENGTH = 5
 
 
 def is_trusted(chain: Sequence[x509.Certificate], bundle: Sequence[x509.Certificate]) -> bool:
-    """Say whether the served *chain*, whose first is the leaf, leads to a certificate of *bundle*."""
+    """Return whether *chain*, which begins with the leaf, leads to a certificate of *bundle*."""
     if not chain:
         return False
-    link, others = chain[0], chain[1:]
+    certificate, intermediates = chain[0], chain[1:]
     for _ in range(_MAX_LENGTH):
-        if any(_is_issued_by(authority, link) for authority in bundle):
+        if any(_is_issued_by(authority, certificate) for authority in bundle):
             return True
-        above = next((other for other in others if _is_issued_by(other, link)), None)
-        if above is None or above == link:
+        issuer = next((candidate for candidate in intermediates if _is_issued_by(candidate, certificate)), None)
+        if issuer is None or issuer == certificate:
             return False
-        link = above
+        certificate = issuer
     return False
 
 

@@ -1,4 +1,4 @@
-"""What the webhook needs of the operators' VolcanoGlobalConfiguration: what is gated, and what holds of jobs."""
+"""Extracts what the webhook needs from the VolcanoGlobalConfiguration: gated kinds and the policy for jobs."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind
 
 
 def gated_kinds(configuration: VolcanoGlobalConfiguration) -> GatedKinds:
-    """Return the gate that *configuration* describes; Volcano Jobs always wait."""
-    further = (GroupKind(rule.group, rule.kind) for rule in configuration.integrations)
-    return GatedKinds(frozenset({VOLCANO_JOB, *further}), configuration.exempt_namespaces)
+    """Return the gated kinds of *configuration*; Volcano Jobs are always gated."""
+    integrations = (GroupKind(rule.group, rule.kind) for rule in configuration.integrations)
+    return GatedKinds(frozenset({VOLCANO_JOB, *integrations}), configuration.exempt_namespaces)
 
 
 def job_policy(configuration: VolcanoGlobalConfiguration) -> JobPolicy:
-    """Return what *configuration* says of jobs."""
+    """Return the policy for jobs of *configuration*."""
     return JobPolicy(
         default_queue=configuration.default_queue,
         denies_unusable_queues=configuration.queue_validation == "Deny",
@@ -28,7 +28,7 @@ def job_policy(configuration: VolcanoGlobalConfiguration) -> JobPolicy:
 
 
 class Configuration:
-    """The configuration in force, read again when its file changes; a bad file leaves the old one in force."""
+    """Current configuration, reloaded when its file changes; an invalid file leaves the previous one in force."""
 
     def __init__(self, path: Path | None) -> None:
         self._file = ConfigurationFile(path)
@@ -36,7 +36,7 @@ class Configuration:
         self._apply()
 
     def refresh(self) -> None:
-        """Take what is new in the file."""
+        """Reload the file if it has changed."""
         if self._file.refresh():
             self._apply()
 

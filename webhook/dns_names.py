@@ -1,4 +1,4 @@
-"""Which texts Kubernetes takes as names; reads them character by character, for a pattern can be made to take long."""
+"""Validates Kubernetes names by character sets, since regular expressions can be slow on hostile input."""
 
 from string import ascii_lowercase, ascii_uppercase, digits
 
@@ -12,19 +12,19 @@ MAX_NAME_LENGTH = 253
 
 
 def is_label(text: str) -> bool:
-    """Say whether *text* is a DNS label: small letters, digits and inner dashes."""
+    """Return whether *text* is a DNS label: lower-case letters, digits and inner dashes."""
     return 0 < len(text) <= MAX_LABEL_LENGTH and _is_made_of(text, _EDGE_CHARACTERS, _INNER_CHARACTERS)
 
 
 def is_subdomain(text: str) -> bool:
-    """Say whether *text* is a DNS name: labels joined by dots."""
+    """Return whether *text* is a DNS subdomain: labels joined by dots."""
     return 0 < len(text) <= MAX_NAME_LENGTH and all(
         _is_made_of(part, _EDGE_CHARACTERS, _INNER_CHARACTERS) for part in text.split(".")
     )
 
 
 def is_label_value(text: str) -> bool:
-    """Say whether *text* can be the value of a label, which pods get their names and their job's name as."""
+    """Return whether *text* is a valid label value; pods carry their name and their job's name as labels."""
     return 0 < len(text) <= MAX_LABEL_LENGTH and _is_made_of(text, _QUALIFIED_EDGES, _QUALIFIED_INNER)
 
 

@@ -1,7 +1,7 @@
-"""The verdict on HyperJobs in both spellings: defaults, and what would keep them from being split; reads nothing else.
+"""Answers reviews of HyperJobs in both API groups: sets the default queue and refuses what cannot be split.
 
-An empty queue becomes the operator's default queue, in every job of it. A template is held to Volcano's rules for
-Jobs as if it were one: its parts are smaller, and nothing else about them is different.
+A HyperJob without a queue gets the operator's default queue in each of its jobs. A template must satisfy Volcano's
+rules for Jobs; its parts differ from it in size only.
 """
 
 from collections.abc import Iterator
@@ -30,9 +30,9 @@ _DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 
 
 def mutate_hyperjob(request: Request, policy: JobPolicy) -> AdmissionResponse:
-    """Return the queue that is filled in where the HyperJob names none."""
-    if refusal := validate_target(request, _group(request), _RESOURCES, operations=("CREATE",)):
-        return refusal
+    """Return the default queue for the jobs that name no queue."""
+    if denial := validate_target(request, _group(request), _RESOURCES, operations=("CREATE",)):
+        return denial
     if request.namespace in policy.exempt_namespaces:
         return exempt()
     try:
@@ -43,23 +43,23 @@ def mutate_hyperjob(request: Request, policy: JobPolicy) -> AdmissionResponse:
 
 
 def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueCache) -> AdmissionResponse:
-    """Return whether the HyperJob can be split, and what its user should know."""
-    if refusal := validate_target(request, _group(request), _RESOURCES, operations=("CREATE", "UPDATE")):
-        return refusal
+    """Return whether the HyperJob can be split, with warnings for its user."""
+    if denial := validate_target(request, _group(request), _RESOURCES, operations=("CREATE", "UPDATE")):
+        return denial
     if request.namespace in policy.exempt_namespaces:
         return exempt()
     try:
         hyperjob = _read(request)
-        found = list(islice(_violations(hyperjob, policy), _MAX_VIOLATIONS))
+        violations = list(islice(_violations(hyperjob, policy), _MAX_VIOLATIONS))
     except (ValueError, RecursionError) as error:
         return _decode_failed(request, error)
-    if found:
-        return denied(_message(request, *found), code=422)
+    if violations:
+        return denied(_message(request, *violations), code=422)
     return _check_queues(request, hyperjob, policy, queues=queues)
 
 
 def _read(request: Request) -> HyperJob:
-    """Return the HyperJob, or raise `ValueError` where it cannot be read or is too large to be looked into."""
+    """Return the HyperJob, or raise `ValueError` if it cannot be decoded or is too large."""
     document = _DOCUMENT.decode(request.object)
     if request.operation == "CREATE" and (violation := _size_violation(document)):
         raise HyperJobError(violation)
@@ -67,7 +67,7 @@ def _read(request: Request) -> HyperJob:
 
 
 def _size_violation(document: dict[str, Any]) -> str | None:
-    """Return which name or list is longer than a new HyperJob may have; models are slow to make of what is refused."""
+    """Return which name or list is too long for a new HyperJob, checked before the expensive decoding of its models."""
     metadata, spec = _member(document, "metadata"), _member(document, "spec")
     if len(str(metadata.get("name", ""))) > MAX_NAME_LENGTH:
         return f"metadata.name has more than {MAX_NAME_LENGTH} characters: shorten it"
@@ -77,37 +77,37 @@ def _size_violation(document: dict[str, Any]) -> str | None:
     templates = [*(_member(job, "templateSpec") for job in jobs), _member(_member(spec, "template"), "spec")]
     tasks = sum(len(_items(template, "tasks")) for template in templates)
     if tasks > MAX_TASKS:
-        return f"its templates have {tasks} tasks: use at most {MAX_TASKS} in all, with replicas for equal pods"
+        return f"its templates have {tasks} tasks: use at most {MAX_TASKS} in all, and replicas for equal pods"
     return None
 
 
-def _member(found: Any, name: str) -> dict[str, Any]:
-    member = found.get(name) if isinstance(found, dict) else None
+def _member(value: Any, name: str) -> dict[str, Any]:
+    member = value.get(name) if isinstance(value, dict) else None
     return member if isinstance(member, dict) else {}
 
 
-def _items(found: dict[str, Any], name: str) -> list[Any]:
-    items = found.get(name)
+def _items(parent: dict[str, Any], name: str) -> list[Any]:
+    items = parent.get(name)
     return items if isinstance(items, list) else []
 
 
 def _check_queues(request: Request, hyperjob: HyperJob, policy: JobPolicy, *, queues: QueueCache) -> AdmissionResponse:
-    """Return a warning, or by configuration a denial, for queues that take no jobs now."""
+    """Return a warning, or a denial if so configured, for queues that the tenant may not use or that are not usable."""
     if request.operation != "CREATE":
         return allowed()
     violations = sorted(
-        {each for job in hyperjob.spec.replicated_jobs if (each := _tenant_violation(request, job, policy))}
+        {violation for job in hyperjob.spec.replicated_jobs if (violation := _tenant_violation(request, job, policy))}
     )
     violations = violations[:_MAX_VIOLATIONS]
     if violations and policy.denies_unusable_queues:
         return denied(_message(request, *violations))
     names = {policy.queue_for(job.template_spec.queue) for job in hyperjob.spec.replicated_jobs}
-    known = sorted(names) if queues.is_synced else ()
-    found = (reason for name in known if (reason := queues.why_unusable(name)))
-    unusable = tuple(islice(found, _MAX_VIOLATIONS))
+    checked = sorted(names) if queues.is_synced else ()
+    reasons = (reason for name in checked if (reason := queues.why_unusable(name)))
+    unusable = tuple(islice(reasons, _MAX_VIOLATIONS))
     if unusable and policy.denies_unusable_queues:
         return denied(_message(request, *unusable), depends_on_queues=True)
-    return allowed(*(f"{each}; until then the HyperJob waits" for each in (*violations, *unusable)))
+    return allowed(*(f"{reason}; until then the HyperJob waits" for reason in (*violations, *unusable)))
 
 
 def _tenant_violation(request: Request, job: ReplicatedJob, policy: JobPolicy) -> str | None:
@@ -120,8 +120,8 @@ def _tenant_violation(request: Request, job: ReplicatedJob, policy: JobPolicy) -
 
 def _queue_patch(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[Operation]:
     for index, job in enumerate(hyperjob.spec.replicated_jobs):
-        named = job.template_spec.queue
-        if (queue := policy.queue_for(named)) != named:
+        name = job.template_spec.queue
+        if (queue := policy.queue_for(name)) != name:
             yield Operation("add", f"{_template_path(hyperjob, index)}/queue", queue)
 
 
@@ -134,9 +134,9 @@ def _template_path(hyperjob: HyperJob, index: int) -> str:
 def _violations(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[str]:
     yield from hyperjob_violations(hyperjob, policy.max_parts)
     for job in hyperjob.spec.replicated_jobs:
-        where = f"replicated job {job.name!r}" if job.name else "the template"
+        path = f"replicated job {job.name!r}" if job.name else "the template"
         yield from (
-            f"{where}: {violation}" for violation in job_violations(read_job(_to_job(job)), hyperjob.part_name(job, 0))
+            f"{path}: {violation}" for violation in job_violations(read_job(_to_job(job)), hyperjob.part_name(job, 0))
         )
 
 
@@ -146,13 +146,13 @@ def _to_job(job: ReplicatedJob) -> msgspec.Raw:
 
 
 def _group(request: Request) -> str:
-    """Return the group of the spelling that *request* may be about."""
+    """Return the API group of the HyperJob that *request* is about."""
     return BATCH_HYPERJOBS.group if request.resource.group == BATCH_HYPERJOBS.group else HYPERJOBS.group
 
 
 def _decode_failed(request: Request, error: Exception) -> AdmissionResponse:
-    sentence = str(error) if isinstance(error, HyperJobError) else f"cannot be read: {error}"
-    return denied(_message(request, sentence), code=422)
+    message = str(error) if isinstance(error, HyperJobError) else f"cannot be decoded: {error}"
+    return denied(_message(request, message), code=422)
 
 
 def _message(request: Request, *violations: str) -> str:

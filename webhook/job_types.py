@@ -1,6 +1,7 @@
-"""A Volcano Job as it is judged: the members that Volcano's rules speak of, and no others.
+"""Defines the fields of a Volcano Job that the webhook validates.
 
-Apart from the Job that the controller watches: it reads what a job asks for, of ten thousands at once.
+They are separate from the Job that the controller watches, which decodes only what a job requests, for tens of
+thousands of jobs.
 """
 
 from typing import Any
@@ -11,16 +12,16 @@ from controller.api.meta import Quantities
 
 MPI = "mpi"
 
-#: The most tasks of a new job. A task stands for any number of equal pods, so that jobs have a handful of them;
-#: each one is checked, defaulted and charged on its own.
+#: Maximum number of tasks of a new job. Jobs have few tasks, since a task covers any number of equal pods; each task
+#: is validated, defaulted and charged separately.
 MAX_TASKS = 1000
 
-#: The frameworks whose pods find each other by the service of the `svc` plugin.
+#: Frameworks whose pods find each other by the service of the `svc` plugin.
 NEED_SERVICE = ("tensorflow", MPI, "pytorch", "ray")
 
 
 class Policy(msgspec.Struct, frozen=True, rename="camel"):
-    """What Volcano does when something happens to a job or to a task."""
+    """Action of Volcano on an event of a job or task."""
 
     action: str = ""
     event: str = ""
@@ -29,24 +30,24 @@ class Policy(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def all_events(self) -> tuple[str, ...]:
-        """Return the events it is for, each once."""
+        """Return the distinct events of the policy."""
         return tuple(dict.fromkeys((*(self.events or ()), *filter(None, (self.event,)))))
 
 
 class Topology(msgspec.Struct, frozen=True, rename="camel"):
-    """How near each other in the network pods must be."""
+    """Network topology constraint: the highest tier that the pods may span."""
 
     highest_tier_allowed: int | None = None
     highest_tier_name: str = ""
 
     @property
     def is_ambiguous(self) -> bool:
-        """Say whether it names the highest tier twice."""
+        """Return whether the highest tier is specified twice."""
         return self.highest_tier_allowed is not None and bool(self.highest_tier_name)
 
 
 class PartitionPolicy(msgspec.Struct, frozen=True, rename="camel"):
-    """How a task is cut into partitions that start together."""
+    """Division of a task into partitions that start together."""
 
     total_partitions: int = 0
     partition_size: int = 0
@@ -55,20 +56,20 @@ class PartitionPolicy(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DependsOn(msgspec.Struct, frozen=True, rename="camel"):
-    """The tasks that must run before."""
+    """Tasks that must run before the task."""
 
     name: tuple[str, ...] | None = None
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """What a container asks for and what is the most."""
+    """Requests and limits of a container."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
 class Container(msgspec.Struct, frozen=True):
-    """One container of a pod."""
+    """A container of a pod."""
 
     name: str = ""
     image: str = ""
@@ -76,7 +77,7 @@ class Container(msgspec.Struct, frozen=True):
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What runs in a pod."""
+    """Spec of a pod."""
 
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
@@ -87,18 +88,18 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Return the containers, then those that run before them."""
+        """Return the containers, followed by the init containers."""
         return (*(self.containers or ()), *(self.init_containers or ()))
 
 
 class PodTemplate(msgspec.Struct, frozen=True):
-    """The pods of one task."""
+    """Template for the pods of a task."""
 
     spec: PodSpec = PodSpec()
 
 
 class Task(msgspec.Struct, frozen=True, rename="camel"):
-    """Some equal pods of a job."""
+    """A number of equal pods of a job."""
 
     name: str = ""
     replicas: int = 0
@@ -112,7 +113,7 @@ class Task(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def effective_min_available(self) -> int:
-        """Return how many of its pods must run, also where nobody has said so."""
+        """Return how many pods of the task must run, by `minAvailable` or its default."""
         if self.min_available is not None:
             return self.min_available
         policy = self.partition_policy
@@ -120,7 +121,7 @@ class Task(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Volume(msgspec.Struct, frozen=True, rename="camel"):
-    """A claim that all pods mount."""
+    """A volume claim that all pods mount."""
 
     mount_path: str = ""
     volume_claim_name: str = ""
@@ -128,7 +129,7 @@ class Volume(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel"):
-    """What a job asks for."""
+    """Spec of a job."""
 
     queue: str = ""
     priority_class_name: str = ""
@@ -144,47 +145,47 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def priority_classes(self) -> frozenset[str]:
-        """Return the PriorityClasses that it and the pods of its tasks name."""
+        """Return the PriorityClasses of the job and of the pods of its tasks."""
         pods = (task.template.spec.priority_class_name for task in self.all_tasks)
         return frozenset({self.priority_class_name, *pods} - {""})
 
     @property
     def all_tasks(self) -> tuple[Task, ...]:
-        """Return the tasks; none where there should be some."""
+        """Return the tasks, or an empty tuple if the field is missing."""
         return self.tasks or ()
 
     @property
     def has_too_many_tasks(self) -> bool:
-        """Say whether there are more tasks than a new job may have."""
+        """Return whether there are more tasks than a new job may have."""
         return len(self.all_tasks) > MAX_TASKS
 
     @property
     def replicas(self) -> int:
-        """Return how many pods all tasks have together."""
+        """Return the number of pods of all tasks."""
         return sum(task.replicas for task in self.all_tasks)
 
 
 class State(msgspec.Struct, frozen=True):
-    """Where a job stands."""
+    """State of a job."""
 
     phase: str = ""
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What the clusters report of a job."""
+    """Status of a job as the clusters report it."""
 
     state: State | None = None
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Who it is."""
+    """Name of a job."""
 
     name: str = ""
     generate_name: str = ""
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One Volcano Job."""
+    """A Volcano Job."""
 
     metadata: Metadata = Metadata()
     spec: Spec = Spec()
@@ -192,7 +193,7 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def phase(self) -> str:
-        """Return its phase, empty while no cluster has it."""
+        """Return the phase of the job, empty until a cluster reports it."""
         return self.status.state.phase if self.status and self.status.state else ""
 
 
@@ -200,5 +201,5 @@ _JOB = msgspec.json.Decoder(Job)
 
 
 def read_job(raw: msgspec.Raw) -> Job:
-    """Return the Job in *raw*, or raise `ValueError` with what cannot be read of it."""
+    """Return the Job in *raw*, or raise `ValueError` if it cannot be decoded."""
     return _JOB.decode(raw)

@@ -1,4 +1,4 @@
-"""Volcano's rules for changing a job, and what becomes of one that grows (D7); reads and writes nothing."""
+"""Validates updates of jobs by Volcano's rules, and warns about resizes of running jobs (D7)."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -11,7 +11,7 @@ from controller.api.quantity import QuantityError, parse_quantity
 from webhook.job_types import Job
 from webhook.job_validation import partition_violations, topology_violations
 
-#: Phases of a job that no cluster runs, or that is over: what it asks for is asked anew, if ever.
+#: Phases in which no cluster runs the job; its requests are charged again if it is admitted later.
 INACTIVE_PHASES = frozenset({"", "Aborting", "Aborted", "Completed", "Failed", "Terminating", "Terminated"})
 _MUTABLE_FIELDS = ("minAvailable", "priorityClassName")
 _MUTABLE_TASK_FIELDS = ("replicas", "minAvailable")
@@ -27,25 +27,25 @@ _OBJECT = msgspec.json.Decoder(_Object)
 
 
 def update_violations(old: Job, new: Job) -> Iterator[str]:
-    """Yield what is wrong with the sizes that *new* has, and with tasks that came or went."""
+    """Yield why the new sizes are invalid, and whether tasks were added or removed."""
     spec = new.spec
-    for place, task in enumerate(spec.all_tasks):
+    for index, task in enumerate(spec.all_tasks):
         if task.replicas < 0:
             yield f"'replicas' must be >= 0 in task: {task.name}"
         if task.min_available is not None and not 0 <= task.min_available <= task.replicas:
             yield f"'minAvailable' must be >= 0 and <= 'replicas' in task: {task.name}"
         yield from partition_violations(task)
-        yield from topology_violations(task, place)
+        yield from topology_violations(task, index)
     if spec.min_available > spec.replicas:
         yield f"job 'minAvailable' must not be greater than total replicas ({spec.min_available} > {spec.replicas})"
     if spec.min_available < 0:
         yield "job 'minAvailable' must be >= 0"
     if len(old.spec.all_tasks) != len(spec.all_tasks):
-        yield "job updates may not add or remove tasks: delete the job and create it anew"
+        yield "job updates may not add or remove tasks: delete the job and create it again"
 
 
 def changed_immutable_fields(old: msgspec.Raw, new: msgspec.Raw) -> Iterator[str]:
-    """Yield the members of the spec that differ between two jobs, although they may not."""
+    """Yield the immutable fields of the spec that differ between *old* and *new*."""
     before, after = _immutable_fields(old), _immutable_fields(new)
     yield from (
         f"spec.{name[:60]}"
@@ -55,24 +55,24 @@ def changed_immutable_fields(old: msgspec.Raw, new: msgspec.Raw) -> Iterator[str
 
 
 def resize_warning(old: Job, new: Job, resize: Resize) -> str | None:
-    """Return what a running job's user should know when it asks for more than it was admitted with."""
-    more = [
+    """Return a warning if a running job requests more than it was admitted with, or ``None``."""
+    increases = [
         f"{after.name} {before.replicas} -> {after.replicas}"
         for before, after in zip(old.spec.all_tasks, new.spec.all_tasks, strict=False)
         if after.replicas > before.replicas
     ]
-    if not more or old.phase in INACTIVE_PHASES:
+    if not increases or old.phase in INACTIVE_PHASES:
         return None
     after = f"after {_format_duration(resize.grace_period)}"
-    end = f"is evicted {after} and queues again" if resize.action == "Evict" else "runs on and is reported"
+    end = f"is evicted {after} and queues again" if resize.action == "Evict" else "continues to run and is reported"
     return (
-        f"the job grows while it runs ({', '.join(more)[:60]}): the growth is judged like a new admission;"
-        f" if the queue has no room, the job counts in full, is the first victim, and {end}"
+        f"the running job is resized ({', '.join(increases)[:60]}): the resize is decided like a new admission;"
+        f" if the queue has no free quota, the job is charged in full, is the first victim, and {end}"
     )
 
 
 def _immutable_fields(job: msgspec.Raw) -> dict[str, Any]:
-    """Return the spec of *job* without what may change."""
+    """Return the spec of *job* without its mutable fields."""
     spec = _SPEC.decode(_OBJECT.decode(job).spec)
     for name in _MUTABLE_FIELDS:
         spec.pop(name, None)
@@ -81,16 +81,16 @@ def _immutable_fields(job: msgspec.Raw) -> dict[str, Any]:
             task.pop(name, None)
     for volume in _objects(spec.get("volumes")):
         if volume.get("volumeClaim") is not None:
-            volume.pop("volumeClaimName", None)  # Volcano's controller writes it
+            volume.pop("volumeClaimName", None)  # written by Volcano's controller
     return spec
 
 
-def _objects(found: Any) -> list[dict[str, Any]]:
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """Compare as Kubernetes does: nothing, an empty list and an empty map are the same."""
+    """Compare as Kubernetes does: a missing value, an empty list and an empty map are equal."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(_is_equal_field(name, one.get(name), other.get(name)) for name in one.keys() | other.keys())
     if isinstance(one, list) and isinstance(other, list):
@@ -115,6 +115,6 @@ def _is_empty(value: Any) -> bool:
     return value is None or value in ("", [], {}) or value is False or (value == 0 and not isinstance(value, bool))
 
 
-def _format_duration(span: timedelta) -> str:
-    seconds = int(span.total_seconds())
+def _format_duration(duration: timedelta) -> str:
+    seconds = int(duration.total_seconds())
     return f"{seconds // 60}m" if seconds and seconds % 60 == 0 else f"{seconds}s"

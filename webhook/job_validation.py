@@ -1,7 +1,7 @@
-"""Volcano's rules for a new job; reads and writes nothing.
+"""Validates new jobs by Volcano's rules.
 
-They are those of Volcano's own `/jobs/validate`, which runs in the members only: what it would refuse there would
-fail after it was admitted here.
+The rules are those of Volcano's own `/jobs/validate`, which runs in the members only: a job that violates them would be
+admitted here and then refused there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,14 @@ from webhook.job_types import MAX_TASKS, MPI, Job, PartitionPolicy, Spec, Task, 
 from webhook.lifecycle_policy_validation import lifecycle_policy_violations
 from webhook.pod_validation import pod_violations, requests_whole_cpus
 
-#: Those that Volcano's job controller knows.
+#: Plugins of Volcano's job controller.
 PLUGINS = ("env", "hcclrank", MPI, "pytorch", "ray", "ssh", "svc", "tensorflow")
 TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-_AMBIGUOUS_TIER = "must not specify highestTierAllowed and highestTierName simultaneously: keep one"
+_AMBIGUOUS_TIER = "must not specify highestTierAllowed and highestTierName simultaneously: remove one"
 
 
 def job_violations(job: Job, name: str) -> Iterator[str]:
-    """Yield everything that keeps Volcano from taking the new *job*, each with what to do."""
+    """Yield why Volcano would refuse the new *job*, each with a remedy."""
     spec = job.spec
     if violation := _fatal_violation(spec):
         yield violation
@@ -38,57 +38,57 @@ def job_violations(job: Job, name: str) -> Iterator[str]:
     yield from lifecycle_policy_violations(spec.policies, "spec.policies")
     for plugin in spec.plugins or ():
         if plugin not in PLUGINS:
-            yield f"unable to find job plugin: {plugin[:60]}: there are {', '.join(PLUGINS)}"
+            yield f"unable to find job plugin: {plugin[:60]}: use one of {', '.join(PLUGINS)}"
     yield from _volume_violations(spec.volumes or ())
     if any(task.depends_on for task in spec.all_tasks) and not _is_acyclic(spec.all_tasks):
         yield (
             "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG):"
-            " let each task depend on other tasks only, and in no circle"
+            " let tasks depend on existing tasks only, without a cycle"
         )
 
 
 def partition_violations(task: Task) -> Iterator[str]:
-    """Yield what is wrong with how *task* is cut into partitions."""
+    """Yield why the partition policy of *task* is invalid."""
     policy = task.partition_policy
     if policy is None:
         return
-    where = f"'partitionPolicy' of task: {task.name}:"
+    path = f"'partitionPolicy' of task: {task.name}:"
     if policy.total_partitions <= 0:
-        yield f"{where} 'totalPartitions' must be greater than 0"
+        yield f"{path} 'totalPartitions' must be greater than 0"
     if policy.partition_size <= 0:
-        yield f"{where} 'partitionSize' must be greater than 0"
+        yield f"{path} 'partitionSize' must be greater than 0"
     if task.replicas != policy.total_partitions * policy.partition_size:
-        yield f"{where} 'replicas' must be equal to 'totalPartitions' * 'partitionSize'"
+        yield f"{path} 'replicas' must be equal to 'totalPartitions' * 'partitionSize'"
     if _has_wrong_minimum(task, policy):
-        yield f"{where} 'minAvailable' must be equal to 'minPartitions' * 'partitionSize'"
+        yield f"{path} 'minAvailable' must be equal to 'minPartitions' * 'partitionSize'"
     if policy.network_topology and policy.network_topology.is_ambiguous:
-        yield f"{where} {_AMBIGUOUS_TIER}"
+        yield f"{path} {_AMBIGUOUS_TIER}"
 
 
 def topology_violations(task: Task, index: int) -> Iterator[str]:
-    """Yield why *task* cannot be placed by its topology policy."""
+    """Yield why *task* does not satisfy its topology policy."""
     if task.topology_policy not in ("", *TOPOLOGY_POLICIES):
-        yield f"spec.task[{index}].topologyPolicy: write one of {', '.join(TOPOLOGY_POLICIES)}"
+        yield f"spec.task[{index}].topologyPolicy: use one of {', '.join(TOPOLOGY_POLICIES)}"
     if task.topology_policy in {"", "none"}:
         return
     for number, container in enumerate(task.template.spec.all_containers):
         if not requests_whole_cpus(container):
-            yield f"the cpu request isn't an integer in spec.task[{index}] container[{number}]: ask for whole CPUs"
+            yield f"the cpu request isn't an integer in spec.task[{index}] container[{number}]: request whole CPUs"
 
 
 def _fatal_violation(spec: Spec) -> str | None:
-    """Return what Volcano refuses a job for without looking further."""
+    """Return the violation after which Volcano checks no others, or ``None``."""
     if not spec.all_tasks:
-        return "No task specified in job spec: give spec.tasks a task"
+        return "No task specified in job spec: add a task to spec.tasks"
     if spec.has_too_many_tasks:
         return f"spec.tasks has {len(spec.all_tasks)} tasks: use at most {MAX_TASKS}, with replicas for equal pods"
     arguments = (spec.plugins or {}).get(MPI, ()) or () if MPI in (spec.plugins or {}) else None
     if arguments is None:
         return None
     for role in ("master", "worker"):
-        expected = next((text.partition("=")[2] for text in arguments if text.startswith(f"--{role}=")), role)
-        if expected not in {task.name for task in spec.all_tasks}:
-            return f"The specified mpi {role} task was not found: name a task {expected[:63]!r}"
+        task_name = next((text.partition("=")[2] for text in arguments if text.startswith(f"--{role}=")), role)
+        if task_name not in {task.name for task in spec.all_tasks}:
+            return f"The specified mpi {role} task was not found: add a task named {task_name[:63]!r}"
     return None
 
 
@@ -106,15 +106,15 @@ def _task_violations(tasks: Sequence[Task], job: str) -> Iterator[str]:
     for index, task in enumerate(tasks):
         yield from _size_violations(task, job)
         if not is_label(task.name):
-            yield f"task name {task.name[:63]!r}: use at most 63 small letters, digits and inner dashes"
+            yield f"task name {task.name[:63]!r}: use at most 63 lower-case letters, digits and inner dashes"
         if task.name in names:
-            yield f"duplicated task name {task.name}: give each task a name of its own"
+            yield f"duplicated task name {task.name}: give each task a different name"
             return
         names.add(task.name)
         yield from lifecycle_policy_violations(task.policies, f"spec.tasks[{index}].policies")
-        pod = f"{job}-{task.name}-{index}"
-        if not is_label_value(pod):
-            yield f"create pod with name {pod[:253]!r} validate failed: shorten the job's or the task's name"
+        pod_name = f"{job}-{task.name}-{index}"
+        if not is_label_value(pod_name):
+            yield f"create pod with name {pod_name[:253]!r} validate failed: shorten the job's or the task's name"
         violations = pod_violations(task.template.spec)
         yield from (f"spec.task[{index}].{violation}" for violation in violations)
         yield from topology_violations(task, index)
@@ -141,7 +141,7 @@ def _has_wrong_minimum(task: Task, policy: PartitionPolicy) -> bool:
 
 
 def _volume_violations(volumes: Sequence[Volume]) -> Iterator[str]:
-    """Yield what is wrong with the volumes; as Volcano does, no further than the first that is wrong."""
+    """Yield why the volumes are invalid, up to the first invalid volume, as Volcano does."""
     paths: set[str] = set()
     for volume in volumes:
         if violation := _volume_violation(volume, paths):
@@ -159,14 +159,14 @@ def _volume_violation(volume: Volume, paths: set[str]) -> str | None:
     if volume.volume_claim is None and not name:
         return "either VolumeClaim or VolumeClaimName must be specified"
     if volume.volume_claim is not None and name:
-        return "conflict: volumeClaimName is for an existing claim, volumeClaim for a new one: keep one"
+        return "conflict: volumeClaimName is for an existing claim, volumeClaim for a new one: remove one"
     if name and not is_subdomain(name):
-        return f"invalid VolumeClaimName {name[:253]!r}: use small letters, digits, inner dashes and dots"
+        return f"invalid VolumeClaimName {name[:253]!r}: use lower-case letters, digits, inner dashes and dots"
     return None
 
 
 def _is_acyclic(tasks: Sequence[Task]) -> bool:
-    """Say whether the tasks can be brought into an order; a name that is no task stands in the way of all orders."""
+    """Return whether the dependencies of the tasks form an acyclic graph of existing tasks."""
     dependencies = {
         task.name: frozenset(task.depends_on.name or ()) if task.depends_on else frozenset() for task in tasks
     }

@@ -1,7 +1,7 @@
-"""Kubernetes' rules for the pods of a task, as far as a mistake is common; reads and writes nothing.
+"""Validates the pods of a task by the Kubernetes rules that are most often violated.
 
-Volcano asks the whole of Kubernetes' validation here. The rest of it is left to the members' API servers: a mistake
-that is not found here shows there, in the job's status.
+Volcano runs the complete Kubernetes validation here. Other violations are found by the API servers of the members and
+appear in the status of the job.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,23 +18,23 @@ _MILLI = 1000
 
 
 def pod_violations(pod: PodSpec) -> Iterator[str]:
-    """Yield what a member's API server would refuse *pod* for, each with its path."""
+    """Yield why the API server of a member would refuse *pod*, each with a field path."""
     if not pod.containers:
         yield "template.spec.containers: Required value: give the task a container"
     if pod.restart_policy not in ("", *RESTART_POLICIES):
-        yield f"template.spec.restartPolicy: Unsupported value {pod.restart_policy[:60]!r}: {_choices(RESTART_POLICIES)}"
+        yield f"template.spec.restartPolicy: Unsupported value {pod.restart_policy[:60]!r}: {_one_of(RESTART_POLICIES)}"
     if pod.dns_policy not in ("", *DNS_POLICIES):
-        yield f"template.spec.dnsPolicy: Unsupported value {pod.dns_policy[:60]!r}: {_choices(DNS_POLICIES)}"
+        yield f"template.spec.dnsPolicy: Unsupported value {pod.dns_policy[:60]!r}: {_one_of(DNS_POLICIES)}"
     names: set[str] = set()
     for field, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, container in enumerate(containers or ()):
-            where = f"template.spec.{field}[{index}]"
-            yield from (f"{where}.{violation}" for violation in _container_violations(container, names))
+            path = f"template.spec.{field}[{index}]"
+            yield from (f"{path}.{violation}" for violation in _container_violations(container, names))
             names.add(container.name)
 
 
 def requests_whole_cpus(container: Container) -> bool:
-    """Say whether *container* asks for whole CPUs, as a task with a topology policy must."""
+    """Return whether *container* requests whole CPUs, as a topology policy requires."""
     resources = container.resources or Resources()
     try:
         cpu = parse_quantity("cpu", (resources.requests or resources.limits or {}).get("cpu", 0))
@@ -44,13 +44,13 @@ def requests_whole_cpus(container: Container) -> bool:
 
 
 def is_extended_resource(resource: str) -> bool:
-    """Say whether *resource* is of a device, which is given out whole."""
+    """Return whether *resource* is an extended resource, which is allocated in whole units."""
     domain, slash, _ = resource.partition("/")
     return bool(slash) and not domain.endswith("kubernetes.io")
 
 
 def amount_violation(resource: str, value: str | float) -> str | None:
-    """Return what is wrong with one amount, or ``None``."""
+    """Return why one amount is invalid, or ``None``."""
     try:
         amount = parse_quantity(resource, value)
     except QuantityError as error:
@@ -58,15 +58,15 @@ def amount_violation(resource: str, value: str | float) -> str | None:
     if amount < 0:
         return f"{value!r} must be greater than or equal to 0"
     if is_extended_resource(resource) and amount % _MILLI:
-        return f"{value!r} must be an integer: devices are not divided"
+        return f"{value!r} must be an integer: extended resources cannot be divided"
     return None
 
 
 def _container_violations(container: Container, names: set[str]) -> Iterator[str]:
     if not is_label(container.name):
-        yield f"name: Invalid value {container.name[:63]!r}: use at most 63 small letters, digits and dashes"
+        yield f"name: Invalid value {container.name[:63]!r}: use at most 63 lower-case letters, digits and dashes"
     elif container.name in names:
-        yield f"name: Duplicate value {container.name!r}: give each container a name of its own"
+        yield f"name: Duplicate value {container.name!r}: give each container a different name"
     if not container.image.strip():
         yield "image: Required value: name an image"
     resources = container.resources or Resources()
@@ -87,23 +87,19 @@ def _amount_violations(field: str, quantities: Quantities) -> Iterator[str]:
 
 
 def _limit_violation(resource: str, value: str | float, limits: Mapping[str, str | float]) -> str | None:
-    """Return why a request does not go with the container's limits, or ``None``."""
+    """Return why a request does not match the limits of its container, or ``None``."""
     if resource not in limits:
-        return (
-            f"{resource[:63]}: a limit must be set for a device, and be the same"
-            if is_extended_resource(resource)
-            else None
-        )
+        return f"{resource[:63]}: an extended resource needs an equal limit" if is_extended_resource(resource) else None
     try:
-        resources, limit = parse_quantity(resource, value), parse_quantity(resource, limits[resource])
+        requested, limit = parse_quantity(resource, value), parse_quantity(resource, limits[resource])
     except QuantityError:
-        return None  # told already
-    if resources > limit:
+        return None  # reported by `_amount_violations`
+    if requested > limit:
         return f"{value!r} must be less than or equal to {resource[:63]} limit of {limits[resource]!r}"
-    if is_extended_resource(resource) and resources != limit:
+    if is_extended_resource(resource) and requested != limit:
         return f"{value!r} must be equal to {resource[:63]} limit of {limits[resource]!r}"
     return None
 
 
-def _choices(values: tuple[str, ...]) -> str:
-    return f"write one of {', '.join(values)}"
+def _one_of(values: tuple[str, ...]) -> str:
+    return f"use one of {', '.join(values)}"

@@ -1,6 +1,6 @@
-"""Volcano's rules for a queue among the others: its parent, its depth, and whose amounts fit into whose.
+"""Validates a queue within the queue hierarchy by Volcano's rules: parent, depth and sums of amounts.
 
-Reads and writes nothing. The queue that is judged is part of the tree that is given, as it would be stored.
+The given tree contains the validated queue as it would be stored.
 """
 
 from collections import defaultdict
@@ -14,12 +14,12 @@ Tree = Mapping[QueueName, CachedQueue]
 
 _ALWAYS_LISTED = ("cpu", "memory")
 
-#: Neither may be deleted: without a queue, jobs go to the one, and all queues hang from the other.
+#: Queues that cannot be deleted: the default queue of jobs, and the root of the hierarchy.
 UNDELETABLE = (QueueName("default"), ROOT)
 
 
 def parent_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
-    """Yield why *queue* cannot lie below its parent."""
+    """Yield why *queue* cannot have its parent."""
     parent = queue.parent
     if parent == queue.name:
         yield f"queue {queue.name!r} cannot use itself as parent"
@@ -29,19 +29,19 @@ def parent_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
     if parent not in tree:
         yield f"parent queue {parent[:253]!r} of queue {queue.name!r} does not exist: create it first"
         return
-    above = [each.name for each in ancestors(tree, queue) if each.name != ROOT]
-    if len(above) + 1 + _height(tree, queue) > MAX_DEPTH:
+    ancestor_names = [ancestor.name for ancestor in ancestors(tree, queue) if ancestor.name != ROOT]
+    if len(ancestor_names) + 1 + _height(tree, queue) > MAX_DEPTH:
         yield f"queue {queue.name!r} exceeds the maximum allowed depth of {MAX_DEPTH}: choose a higher parent"
     pods = tree[parent].pods
     if pods and not any(other.parent == parent and other.name != queue.name for other in tree.values()):
         yield (
             f"queue {parent!r} cannot be the parent queue of queue {queue.name!r} because it has allocated Pods:"
-            f" {pods // 1000}: wait until they are done"
+            f" {pods // 1000}: wait until they finish"
         )
 
 
 def quota_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
-    """Yield whose amounts do not fit into whose, *queue* being one of them."""
+    """Yield where amounts of *queue* conflict with those of its ancestors, siblings and descendants."""
     yield from _capability_violations(tree, queue)
     parent = tree.get(queue.parent)
     if parent and parent.name != ROOT:
@@ -51,10 +51,10 @@ def quota_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
 
 
 def path_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
-    """Yield which queue's annotated path would lie below this one's, or above it."""
+    """Yield a queue whose hierarchy annotation is a prefix of this queue's annotation, or an extension of it."""
     if not queue.hierarchy:
         return
-    for other in sorted(tree.values(), key=lambda each: each.name):
+    for other in sorted(tree.values(), key=lambda item: item.name):
         if other.hierarchy and other.name != queue.name and _is_nested(queue.hierarchy, other.hierarchy):
             yield (
                 f"{queue.hierarchy[:120]} is not allowed to be in the sub path of {other.hierarchy[:120]}"
@@ -64,7 +64,7 @@ def path_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
 
 
 def delete_violation(tree: Tree, name: QueueName) -> str | None:
-    """Return why the queue *name* must stay, or ``None``."""
+    """Return why the queue *name* cannot be deleted, or ``None``."""
     if name in UNDELETABLE:
         return f"`{name}` queue can not be deleted"
     children = sorted(queue.name for queue in tree.values() if queue.parent == name)
@@ -77,25 +77,27 @@ def delete_violation(tree: Tree, name: QueueName) -> str | None:
 
 
 def _height(tree: Tree, queue: CachedQueue) -> int:
-    """Return how many levels lie below *queue*."""
+    """Return the number of levels below *queue*."""
     children = defaultdict(list)
     for other in tree.values():
         children[other.parent].append(other.name)
     level, height = children[queue.name], 0
     while level and height <= MAX_DEPTH:
-        level, height = [below for name in level for below in children[name]], height + 1
+        level, height = [child for name in level for child in children[name]], height + 1
     return height
 
 
 def _capability_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
-    bounds = [above for above in ancestors(tree, queue) if above.name != ROOT]
+    limiting_ancestors = [ancestor for ancestor in ancestors(tree, queue) if ancestor.name != ROOT]
     for resource, amount in queue.amounts["capability"].items():
-        nearest = next((above for above in bounds if resource in above.amounts["capability"]), None)
+        nearest = next(
+            (ancestor for ancestor in limiting_ancestors if resource in ancestor.amounts["capability"]), None
+        )
         if nearest and amount > nearest.amounts["capability"][resource]:
-            most = format_amount(resource, nearest.amounts["capability"][resource])
+            limit = format_amount(resource, nearest.amounts["capability"][resource])
             yield (
                 f"queue {queue.name!r} capability{format_amount(resource, amount)} exceeds its ancestor's"
-                f" capability: {nearest.name!r} has {most}"
+                f" capability: {nearest.name!r} has {limit}"
             )
 
 
@@ -103,33 +105,33 @@ def _children_sum_violations(tree: Tree, parent: CachedQueue, prefix: str) -> It
     children = [queue for queue in tree.values() if queue.parent == parent.name]
     for field in ("guarantee", "deserved"):
         for resource, total in sorted(_sum(child.amounts[field] for child in children).items()):
-            # As Volcano counts: what the parent does not list it has none of, and of a device not even that.
-            most = parent.amounts[field].get(resource, 0 if resource in _ALWAYS_LISTED else -1)
-            if total > most:
-                limit = f"the {field} limit ({format_amount(resource, max(most, 0))})"
-                asked = f"sum of children's {field} ({format_amount(resource, total)})"
-                yield f"{prefix}{asked} exceeds {limit} of {parent.name!r}"
+            # As in Volcano: cpu and memory default to 0 in the parent, and other resources must be listed there.
+            limit = parent.amounts[field].get(resource, 0 if resource in _ALWAYS_LISTED else -1)
+            if total > limit:
+                limit_text = f"the {field} limit ({format_amount(resource, max(limit, 0))})"
+                sum_text = f"sum of children's {field} ({format_amount(resource, total)})"
+                yield f"{prefix}{sum_text} exceeds {limit_text} of {parent.name!r}"
 
 
 def _descendant_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
     greatest: dict[str, int] = {}
     for other in tree.values():
-        if any(above.name == queue.name for above in ancestors(tree, other)):
+        if any(ancestor.name == queue.name for ancestor in ancestors(tree, other)):
             for resource, amount in other.amounts["capability"].items():
                 greatest[resource] = max(greatest.get(resource, 0), amount)
     for resource, amount in queue.amounts["capability"].items():
-        most = greatest.get(resource, 0)
-        if amount < most:
+        limit = greatest.get(resource, 0)
+        if amount < limit:
             yield (
                 f"queue {queue.name!r} capability{format_amount(resource, amount)} is smaller than its descendants'"
-                f" max capability{format_amount(resource, most)}"
+                f" max capability{format_amount(resource, limit)}"
             )
 
 
 def _sum(amounts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     total: dict[str, int] = defaultdict(int)
-    for each in amounts:
-        for resource, amount in each.items():
+    for item in amounts:
+        for resource, amount in item.items():
             total[resource] += amount
     return total
 

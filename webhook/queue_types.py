@@ -1,4 +1,4 @@
-"""A Volcano Queue as it is judged, and what is remembered of each to judge others by."""
+"""Defines the fields of a Volcano Queue that the webhook validates, and what is cached of each queue."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from controller.api.quantity import QuantityError, parse_quantity
 
 QueueName = NewType("QueueName", str)
 Amounts = Mapping[str, int]
-"""Resource -> how much of it, in base units."""
+"""Amounts in base units, by resource."""
 
 ROOT = QueueName("root")
 OPEN_STATES = frozenset({"", "Open"})
@@ -20,13 +20,13 @@ HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
 
 
 class Guarantee(msgspec.Struct, frozen=True):
-    """What a queue can count on."""
+    """Guarantee of a queue."""
 
     resource: Quantities | None = None
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a queue may use, is due and can count on."""
+    """Spec of a queue."""
 
     weight: int = 0
     parent: str = ""
@@ -37,21 +37,21 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Whether it takes jobs, and what those it took hold."""
+    """Status of a queue."""
 
     state: str = ""
     allocated: Quantities | None = None
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """Who it is, and what others have written on it."""
+    """Name and annotations of a queue."""
 
     name: str = ""
     annotations: dict[str, str] | None = None
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """One Volcano Queue."""
+    """A Volcano Queue."""
 
     metadata: Metadata = Metadata()
     spec: Spec | None = None
@@ -59,15 +59,15 @@ class Queue(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Return its state; empty means open."""
+        """Return the state of the queue; empty means open."""
         return self.status.state if self.status else ""
 
     def annotation(self, name: str) -> str:
-        """Return an annotation, empty where there is none."""
+        """Return an annotation, or an empty string if it is missing."""
         return (self.metadata.annotations or {}).get(name, "")
 
     def quantities(self) -> Mapping[str, Quantities]:
-        """Return its three amounts as they are written, by the name of their field."""
+        """Return capability, deserved and guarantee, by field name."""
         spec = self.spec or Spec()
         return {
             "capability": spec.capability or {},
@@ -78,7 +78,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CachedQueue:
-    """What is kept of a queue."""
+    """What is cached of a queue."""
 
     name: QueueName
     parent: QueueName
@@ -89,7 +89,7 @@ class CachedQueue:
 
     @property
     def is_open(self) -> bool:
-        """Say whether it takes jobs; a state that nobody has written is open."""
+        """Return whether the queue accepts jobs; an empty state means open."""
         return self.state in OPEN_STATES
 
 
@@ -97,12 +97,12 @@ _QUEUE = msgspec.json.Decoder(Queue)
 
 
 def read_queue(raw: bytes | msgspec.Raw) -> Queue:
-    """Return the Queue in *raw*, or raise `ValueError` with what cannot be read of it."""
+    """Return the Queue in *raw*, or raise `ValueError` if it cannot be decoded."""
     return _QUEUE.decode(raw)
 
 
 def to_cached(queue: Queue) -> CachedQueue:
-    """Return what is kept of *queue*."""
+    """Return what is cached of *queue*."""
     name = QueueName(queue.metadata.name)
     parent = QueueName("" if name == ROOT else (queue.spec and queue.spec.parent) or ROOT)
     amounts = {field: _parse_amounts(quantities) for field, quantities in queue.quantities().items()}
@@ -111,16 +111,16 @@ def to_cached(queue: Queue) -> CachedQueue:
 
 
 def decode_cached(raw: bytes) -> CachedQueue:
-    """Return what is kept of the Queue in *raw*."""
+    """Return what is cached of the Queue in *raw*."""
     return to_cached(read_queue(raw))
 
 
 def _parse_amounts(quantities: Quantities) -> Amounts:
-    """Return the amounts that can be read; one that cannot bounds nobody else."""
-    found = {}
+    """Return the amounts that can be parsed; others limit no queue."""
+    amounts = {}
     for resource, value in quantities.items():
         try:
-            found[resource] = parse_quantity(resource, value)
+            amounts[resource] = parse_quantity(resource, value)
         except QuantityError:
             continue
-    return found
+    return amounts

@@ -1,4 +1,4 @@
-"""Volcano's rules for one queue by itself: its amounts, its state, its annotations; reads and writes nothing."""
+"""Validates a single queue by Volcano's rules: amounts, state and annotations."""
 
 from collections.abc import Iterator
 
@@ -6,31 +6,31 @@ from controller.api.quantity import format_quantity
 from webhook.pod_validation import amount_violation
 from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, Amounts, CachedQueue, Queue
 
-#: What a user may write; Closing and Unknown are Volcano's own words.
+#: States that users may write; only Volcano sets Closing and Unknown.
 STATES = ("Open", "Closed")
 _MAX_WEIGHT = 65535
 
 
-def queue_violations(queue: Queue, known: CachedQueue) -> Iterator[str]:
-    """Yield what is wrong with *queue*, of which *known* is what would be remembered."""
-    unreadable = list(_quantity_violations(queue))
-    yield from unreadable
-    if not unreadable:
-        yield from _amount_violations(known)
+def queue_violations(queue: Queue, cached: CachedQueue) -> Iterator[str]:
+    """Yield why *queue* is invalid; *cached* is what would be cached of it."""
+    invalid_quantities = list(_quantity_violations(queue))
+    yield from invalid_quantities
+    if not invalid_quantities:
+        yield from _amount_violations(cached)
     if queue.spec and not 0 <= queue.spec.weight <= _MAX_WEIGHT:
         yield f"spec.weight must be between 1 and {_MAX_WEIGHT}"
     yield from _annotation_violations(queue)
 
 
-def state_violation(queue: Queue, before: Queue | None) -> str | None:
-    """Return what is wrong with a state that a user has written; one that was there before is not his."""
-    if queue.state in ("", *STATES) or (before and before.state == queue.state):
+def state_violation(queue: Queue, old: Queue | None) -> str | None:
+    """Return why a user may not write this state; an unchanged state is allowed."""
+    if queue.state in ("", *STATES) or (old and old.state == queue.state):
         return None
     return f"queue state must be in [{' '.join(STATES)}], not {queue.state[:60]!r}"
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """Return ``[cpu]=2`` as messages name an amount."""
+    """Return an amount as messages show it, such as ``[cpu]=2``."""
     return f"[{resource[:63]}]={format_quantity(resource, amount)}"
 
 
@@ -45,18 +45,18 @@ def _amount_violations(queue: CachedQueue) -> Iterator[str]:
     amounts = queue.amounts
     yield from _guarantee_violations(amounts["guarantee"], amounts["deserved"])
     for resource, amount in amounts["deserved"].items():
-        most = amounts["capability"].get(resource)
-        if most is not None and amount > most:
-            yield f"deserved{format_amount(resource, amount)} must be <= capability{format_amount(resource, most)}"
+        limit = amounts["capability"].get(resource)
+        if limit is not None and amount > limit:
+            yield f"deserved{format_amount(resource, amount)} must be <= capability{format_amount(resource, limit)}"
 
 
 def _guarantee_violations(guarantee: Amounts, deserved: Amounts) -> Iterator[str]:
     for resource, amount in guarantee.items():
-        least = f"guarantee{format_amount(resource, amount)}"
+        minimum = f"guarantee{format_amount(resource, amount)}"
         if resource not in deserved:
-            yield f"deserved[{resource[:63]}] must be >= {least}: set it"
+            yield f"deserved[{resource[:63]}] must be >= {minimum}: set it"
         elif amount > deserved[resource]:
-            yield f"deserved{format_amount(resource, deserved[resource])} must be >= {least}: raise it"
+            yield f"deserved{format_amount(resource, deserved[resource])} must be >= {minimum}: raise it"
 
 
 def _annotation_violations(queue: Queue) -> Iterator[str]:

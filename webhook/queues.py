@@ -1,7 +1,7 @@
-"""The verdict on Volcano Queues: Volcano's defaults and rules, in the control plane; reads and writes nothing.
+"""Answers reviews of Volcano Queues by Volcano's defaults and rules, in the Karmada control plane.
 
-Rules about other queues rest on what this process has heard of them. Until it has heard of any, they are left out;
-the controller holds a tree that makes no sense, and says so, whatever was stored.
+Rules about several queues use cached queues, and are skipped before the first list. The controller reports an invalid
+hierarchy regardless of what was stored.
 """
 
 from collections.abc import Iterator
@@ -38,9 +38,9 @@ _MAX_VIOLATIONS = 10
 
 
 def mutate_queue(request: Request) -> AdmissionResponse:
-    """Return what Volcano would fill in of the queue that *request* creates."""
-    if refusal := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE",)):
-        return refusal
+    """Return the defaults that Volcano would set on the new queue."""
+    if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE",)):
+        return denial
     try:
         queue = read_queue(request.object)
     except (ValueError, RecursionError) as error:
@@ -49,19 +49,19 @@ def mutate_queue(request: Request) -> AdmissionResponse:
 
 
 def validate_queue(request: Request, queues: QueueCache) -> AdmissionResponse:
-    """Return whether Volcano would take the queue, its change, or its end."""
-    if refusal := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE", "DELETE")):
-        return refusal
+    """Return whether Volcano would accept the creation, update or deletion of the queue."""
+    if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE", "DELETE")):
+        return denial
     if request.operation == "DELETE":
         return _validate_delete(request, queues)
     try:
         queue = read_queue(request.object)
-        before = read_queue(request.old_object) if request.operation == "UPDATE" else None
+        old = read_queue(request.old_object) if request.operation == "UPDATE" else None
     except (ValueError, RecursionError) as error:
         return _decode_failed(request, error)
-    if violations := list(islice(_spec_violations(queue, before), _MAX_VIOLATIONS)):
+    if violations := list(islice(_spec_violations(queue, old), _MAX_VIOLATIONS)):
         return denied(_message(request, *violations), code=422)
-    if queues.is_synced and (violations := list(islice(_hierarchy_violations(queue, before, queues), _MAX_VIOLATIONS))):
+    if queues.is_synced and (violations := list(islice(_hierarchy_violations(queue, old, queues), _MAX_VIOLATIONS))):
         return denied(_message(request, *violations), code=422, depends_on_queues=True)
     return allowed()
 
@@ -71,28 +71,32 @@ def _validate_delete(request: Request, queues: QueueCache) -> AdmissionResponse:
     violation = delete_violation(queues.queues, name)
     if violation:
         return denied(violation, depends_on_queues=name not in UNDELETABLE)
-    # A child that nobody has told us of yet would be left without its parent.
+    # A child that is not cached yet would lose its parent.
     return AdmissionResponse(Outcome.ALLOWED, depends_on_queues=queues.is_synced)
 
 
-def _spec_violations(queue: Queue, before: Queue | None) -> Iterator[str]:
-    known = to_cached(queue)
-    yield from queue_violations(queue, known)
-    if violation := state_violation(queue, before):
+def _spec_violations(queue: Queue, old: Queue | None) -> Iterator[str]:
+    cached = to_cached(queue)
+    yield from queue_violations(queue, cached)
+    if violation := state_violation(queue, old):
         yield violation
-    if before and known.name == ROOT and _amounts_changed(known, to_cached(before)):
+    if old and cached.name == ROOT and _amounts_changed(cached, to_cached(old)):
         yield "root queue's resource attributes (capability, deserved, guarantee) cannot be modified"
 
 
-def _hierarchy_violations(queue: Queue, before: Queue | None, queues: QueueCache) -> Iterator[str]:
-    known, former = to_cached(queue), to_cached(before) if before else None
-    tree: Tree = {**queues.queues, known.name: known}
-    yield from path_violations(tree, known)
-    moved = former is None or former.parent != known.parent
-    misplaced = list(parent_violations(tree, known)) if moved else []
-    yield from misplaced
-    if not misplaced and known.name != ROOT and (moved or former is None or _amounts_changed(known, former)):
-        yield from quota_violations(tree, known)
+def _hierarchy_violations(queue: Queue, old: Queue | None, queues: QueueCache) -> Iterator[str]:
+    cached, old_cached = to_cached(queue), to_cached(old) if old else None
+    tree: Tree = {**queues.queues, cached.name: cached}
+    yield from path_violations(tree, cached)
+    moved = old_cached is None or old_cached.parent != cached.parent
+    invalid_parent = list(parent_violations(tree, cached)) if moved else []
+    yield from invalid_parent
+    if (
+        not invalid_parent
+        and cached.name != ROOT
+        and (moved or old_cached is None or _amounts_changed(cached, old_cached))
+    ):
+        yield from quota_violations(tree, cached)
 
 
 def _amounts_changed(one: CachedQueue, other: CachedQueue) -> bool:
@@ -117,7 +121,7 @@ def _hierarchy_patch(queue: Queue) -> Iterator[Operation]:
 
 
 def _decode_failed(request: Request, error: Exception) -> AdmissionResponse:
-    return denied(f"queue {request.name!r} cannot be read: {error}", code=422)
+    return denied(f"queue {request.name!r} cannot be decoded: {error}", code=422)
 
 
 def _message(request: Request, *violations: str) -> str:

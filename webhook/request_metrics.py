@@ -1,6 +1,6 @@
-"""How many requests were answered and how long that took; counted by one thread, so without the locks of a library.
+"""Counts requests and their latency in one thread, without the locks of the Prometheus client.
 
-Shown in the form that Prometheus' own counters and histograms have. Counting with those is a twentieth of an answer.
+The exported form is that of Prometheus counters and histograms, whose locks would cost a twentieth of an answer.
 """
 
 from bisect import bisect_left
@@ -19,23 +19,23 @@ _LABELS = (*map(str, BUCKETS), "+Inf")
 
 @dataclass(slots=True)
 class LatencyHistogram:
-    """How long the answers of one path took."""
+    """Latency of the answers on one path."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(_LABELS))
     total: float = 0
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Record one answer."""
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Return each bound with how many did not exceed it."""
+        """Return the cumulative count of each bucket."""
         return list(zip(_LABELS, accumulate(self.counts), strict=True))
 
 
 class RequestMetrics(Collector):
-    """What was answered, by path."""
+    """Answered requests by path."""
 
     def __init__(self) -> None:
         self._outcomes: dict[tuple[str, Outcome], int] = {}
@@ -43,11 +43,11 @@ class RequestMetrics(Collector):
         self._latencies: dict[str, LatencyHistogram] = {}
 
     def initialize(self, path: str) -> None:
-        """Show every outcome of *path* as 0, so that a rate has a beginning."""
+        """Export every outcome of *path* as 0, so that a rate has a first value."""
         self._outcomes |= {(path, outcome): 0 for outcome in Outcome}
 
     def count_request(self, path: str, *, code: int, seconds: float) -> None:
-        """Count an answer; *path* is one of the registered ones or ``other``."""
+        """Count an answer; *path* is a registered path or ``other``."""
         self._codes[path, code] = self._codes.get((path, code), 0) + 1
         latency = self._latencies.get(path)
         if latency is None:
@@ -55,11 +55,11 @@ class RequestMetrics(Collector):
         latency.add(seconds)
 
     def count_review(self, path: str, outcome: Outcome) -> None:
-        """Count what was said of an object, on a path that was announced."""
+        """Count the outcome of a review on an initialized path."""
         self._outcomes[path, outcome] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what was counted."""
+        """Yield the metric families."""
         requests = CounterMetricFamily(
             "volcano_global_webhook_requests",
             "HTTP requests answered, by registered path and status code.",
@@ -69,14 +69,14 @@ class RequestMetrics(Collector):
             requests.add_metric((path, str(code)), count)
         seconds = HistogramMetricFamily(
             "volcano_global_webhook_request_duration_seconds",
-            "Time from a request's headers to its answer.",
+            "Time from the headers of a request to its answer.",
             labels=("path",),
         )
         for path, latency in self._latencies.items():
             seconds.add_metric((path,), latency.buckets(), latency.total)
         reviews = CounterMetricFamily(
             "volcano_global_webhook_responses",
-            "Reviews answered, by outcome; `exempt` counts what an exempt namespace let by.",
+            "Reviews answered, by outcome; `exempt` counts objects of exempt namespaces.",
             labels=("path", "outcome"),
         )
         for (path, outcome), count in self._outcomes.items():

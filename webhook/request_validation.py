@@ -1,4 +1,4 @@
-"""Whether a review has come to the path that judges it, and is small enough to be judged; knows no object."""
+"""Validates that a review was sent to the right path and that its object is not too large."""
 
 from collections.abc import Collection
 
@@ -11,23 +11,23 @@ _REMEDY = "correct the rules of its configuration"
 def validate_target(
     request: Request, group: str, resources: Collection[str], *, operations: Collection[str]
 ) -> AdmissionResponse | None:
-    """Return the refusal of a *request* that is not about *operations* on *resources*, or ``None``."""
-    asked = request.resource
-    if asked.group != group or asked.resource not in resources or request.sub_resource:
-        path = "/".join(filter(None, (asked.group, asked.resource, request.sub_resource)))
+    """Return a denial of a *request* that is not about *operations* on *resources*, or ``None``."""
+    resource = request.resource
+    if resource.group != group or resource.resource not in resources or request.sub_resource:
+        path = "/".join(filter(None, (resource.group, resource.resource, request.sub_resource)))
         return denied(
-            f"this webhook judges {_format_resources(group, resources)}, not {path[:200]!r}: {_REMEDY}", code=400
+            f"this webhook reviews {_format_resources(group, resources)}, not {path[:200]!r}: {_REMEDY}", code=400
         )
     if request.operation not in operations:
-        judged = f"{', '.join(operations)} of {_format_resources(group, resources)}"
-        return denied(f"this webhook judges {judged}, not {request.operation[:60]!r}: {_REMEDY}", code=400)
+        expected = f"{', '.join(operations)} of {_format_resources(group, resources)}"
+        return denied(f"this webhook reviews {expected}, not {request.operation[:60]!r}: {_REMEDY}", code=400)
     return None
 
 
 def validate_value_count(request: Request) -> AdmissionResponse | None:
-    """Return the refusal of an object of more values than a new one may have, or ``None``.
+    """Return a denial of an object with more JSON values than a new object may have, or ``None``.
 
-    One that was stored before may still be changed, so that its finalizers can be removed.
+    A stored object may still be updated, so that its finalizers can be removed.
     """
     count = count_values(request.object)
     if count <= MAX_VALUES or count <= count_values(request.old_object):

@@ -1,9 +1,8 @@
-"""The verdict on a new binding: one of a gated kind is stored paused and without clusters; reads and writes nothing.
+"""Answers reviews of new bindings: a binding of a gated kind is stored suspended and without clusters.
 
-Both ResourceBinding and ClusterResourceBinding are judged, in any version. Nothing but `spec.suspension.scheduling`
-and `spec.clusters` is touched: a policy's `dispatching` stays. An admission record on a new binding (a restored
-backup) stays too: it names the uid it was written for, which the new binding does not have, so the controller does
-not believe it and the workload queues again.
+ResourceBinding and ClusterResourceBinding are reviewed, in any version. Only `spec.suspension.scheduling` and
+`spec.clusters` are changed: `dispatching` of a policy stays. The admission record of a restored binding stays too, but
+names the uid of the former binding, so the controller ignores it and the workload queues again.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ RESOURCES = frozenset({"resourcebindings", "clusterresourcebindings"})
 
 
 class GroupKind(NamedTuple):
-    """A kind in any of its versions; the core group is empty."""
+    """A kind in any version; the core group is empty."""
 
     group: str
     kind: str
@@ -32,14 +31,14 @@ VOLCANO_JOB = GroupKind("batch.volcano.sh", "Job")
 
 @dataclass(frozen=True, slots=True)
 class GatedKinds:
-    """Which kinds wait for admission, and in which namespaces nothing does."""
+    """Kinds that wait for admission, and the exempt namespaces."""
 
     kinds: frozenset[GroupKind] = frozenset({VOLCANO_JOB})
     exempt_namespaces: frozenset[str] = frozenset()
 
 
 class Template(msgspec.Struct, frozen=True, rename="camel"):
-    """The object a binding stands for."""
+    """Reference from a binding to its template."""
 
     api_version: str
     kind: str
@@ -51,59 +50,59 @@ class Template(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Suspension(msgspec.Struct, frozen=True):
-    """What keeps a binding from being scheduled; the rest of it belongs to the policy."""
+    """Suspension of a binding; only `scheduling` is volcano-global's."""
 
     scheduling: bool | None = None
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel"):
-    """The members of a binding's spec that decide."""
+    """Fields of the spec of a binding that decide the answer."""
 
     resource: Template
     suspension: Suspension | None = None
     clusters: list[Any] | None = None
     required_by: list[Any] | None = None
-    """The bindings that brought this one along as their dependency."""
+    """The bindings that this one is a dependency of."""
 
 
 _SPEC = msgspec.json.Decoder(Spec)
 
 _SUSPEND = Operation("add", "/spec/suspension", {"scheduling": True})
-#: The answer on nearly every binding.
+#: The answer for nearly every binding.
 _SUSPENDED = patched(_SUSPEND)
 
 
 def review_binding(request: Request, gated_kinds: GatedKinds) -> AdmissionResponse:
-    """Return what becomes of the binding that *request* creates."""
-    if refusal := validate_target(request, GROUP, RESOURCES, operations=("CREATE",)):
-        return refusal
+    """Return the patch for the binding that *request* creates."""
+    if denial := validate_target(request, GROUP, RESOURCES, operations=("CREATE",)):
+        return denial
     try:
         spec = read_spec(request.members)
     except (ValueError, RecursionError) as error:
-        return denied(f"binding {request.name!r} cannot be read: {error}", code=422)
+        return denied(f"binding {request.name!r} cannot be decoded: {error}", code=422)
     if spec.resource.group_kind() not in gated_kinds.kinds:
         return allowed()
     if request.namespace in gated_kinds.exempt_namespaces:
         return exempt()
     if spec.required_by and not _is_selected_by_policy(request.members):
-        return allowed()  # it goes where those go that need it, and waits for nobody itself
+        return allowed()  # follows the bindings that require it
     return suspend(spec)
 
 
 def read_spec(binding: Members) -> Spec:
-    """Return what decides in *binding*, or raise `ValueError` where it cannot be read, or could be read in two ways."""
-    whole = binding.get("spec")
-    if whole is None:
+    """Return the fields that decide in *binding*; raises `ValueError` if it is undecodable or has repeated fields."""
+    spec_value = binding.get("spec")
+    if spec_value is None:
         raise ValueError("'spec' is missing")
-    spec, found = _SPEC.decode(whole), members(whole)
-    members(found["resource"])
+    spec, fields = _SPEC.decode(spec_value), members(spec_value)
+    members(fields["resource"])
     if spec.suspension is not None:
-        members(found["suspension"])
+        members(fields["suspension"])
     return spec
 
 
 def _is_selected_by_policy(binding: Members) -> bool:
-    """Say whether a policy selects the template by itself; what is not understood counts as if."""
+    """Return whether a policy selects the template itself, or whether that is unknown."""
     try:
         labels = members(members(binding["metadata"])["labels"])
     except KeyError:
@@ -114,9 +113,9 @@ def _is_selected_by_policy(binding: Members) -> bool:
 
 
 def suspend(spec: Spec) -> AdmissionResponse:
-    """Return the patch that pauses a binding and takes its clusters away; none where that is so already.
+    """Return the patch that suspends a binding and removes its clusters, if necessary.
 
-    A paused binding with clusters would be dispatched all the same.
+    Karmada would dispatch a suspended binding that has clusters.
     """
     if spec.suspension is None and not spec.clusters:
         return _SUSPENDED

@@ -1,4 +1,4 @@
-"""What a webhook answers about one object: allowed, denied or patched; knows no HTTP and no object."""
+"""Defines the answer to an admission review: allowed, denied or patched."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,14 +7,14 @@ import msgspec
 
 from controller.api.review import Operation, Response, Status
 
-#: Characters of a message; what is longer is cut.
+#: Maximum length of a message in characters; longer messages are truncated.
 MAX_MESSAGE_LENGTH = 4096
 
 _ENCODER = msgspec.json.Encoder()
 
 
 class Outcome(StrEnum):
-    """How a review ended, as metrics and logs name it."""
+    """Outcome of a review, as shown in metrics and logs."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -25,9 +25,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResponse:
-    """The answer to one review; *code* and *message* are for a denial, *patch* for an object that is to be changed.
+    """Answer to one review: *code* and *message* explain a denial, *patch* changes the object.
 
-    One that *rests_on_queues* follows from what was heard of them, which may not be true any more.
+    With *depends_on_queues* the answer follows from cached queues, which may be stale.
     """
 
     outcome: Outcome
@@ -43,36 +43,36 @@ _EXEMPT = AdmissionResponse(Outcome.EXEMPT)
 
 
 def allowed(*warnings: str) -> AdmissionResponse:
-    """Let the object through as it is; its user's client shows *warnings*."""
+    """Allow the object unchanged; the user's client shows *warnings*."""
     warnings = tuple(_truncate(warning) for warning in warnings)
     return AdmissionResponse(Outcome.WARNED, message="; ".join(warnings), warnings=warnings) if warnings else _ALLOWED
 
 
 def exempt() -> AdmissionResponse:
-    """Let an object through that would be changed, had the operator not exempted it."""
+    """Allow an object of an exempt namespace unchanged."""
     return _EXEMPT
 
 
 def patched(*operations: Operation) -> AdmissionResponse:
-    """Let the object through with *operations* applied; without any it is let through as it is."""
+    """Allow the object with *operations* applied, or unchanged if there are none."""
     return AdmissionResponse(Outcome.PATCHED, patch=operations) if operations else allowed()
 
 
 def denied(message: str, *, code: int = 403, depends_on_queues: bool = False) -> AdmissionResponse:
-    """Refuse the object with a sentence for its user; *code* is the HTTP status the user's client sees."""
+    """Deny the object with a message for the user; *code* is the HTTP status that the user's client receives."""
     return AdmissionResponse(Outcome.DENIED, code=code, message=_truncate(message), depends_on_queues=depends_on_queues)
 
 
 def _truncate(text: str) -> str:
-    """Return *text* at a length that can be shown: names in it may be as long as the object."""
+    """Return at most `MAX_MESSAGE_LENGTH` characters of *text*, since names in it may be as long as the object."""
     return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}…"
 
 
 def review_response(answer: AdmissionResponse, uid: str) -> Response:
-    """Return the wire form of *verdict* on the request *uid*."""
+    """Return the response to the request *uid* in the form that the API server reads."""
     if answer.outcome is Outcome.DENIED:
         return Response(uid, allowed=False, status=Status(answer.code, answer.message))
     if not answer.patch:
         return Response(uid, allowed=True, warnings=answer.warnings)
-    # msgspec writes bytes as base64, which is what the API server expects of a patch.
+    # msgspec encodes bytes as base64, as the API server expects for a patch.
     return Response(uid, allowed=True, patch_type="JSONPatch", patch=_ENCODER.encode(answer.patch))

@@ -1,4 +1,4 @@
-"""Which path judges what: one line for each; judges nothing itself."""
+"""Maps each path of the webhook to its admission handler."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,7 +15,7 @@ AdmissionHandler = Callable[[Request], AdmissionResponse]
 
 
 def admission_handlers(configuration: Configuration, queues: QueueCache) -> Mapping[str, AdmissionHandler]:
-    """Return who judges the reviews that are sent to each path."""
+    """Return the admission handler of each path."""
     return {
         "/resourcebindings/mutate": lambda request: review_binding(request, configuration.gated_kinds),
         "/jobs/mutate": lambda request: mutate_job(request, configuration.jobs),

@@ -1,4 +1,4 @@
-"""The webhook's ports: who may stay connected, for how long, and how they are closed; knows no paths."""
+"""Opens and closes the ports of the webhook, and limits connections."""
 
 import asyncio
 import contextlib
@@ -18,20 +18,20 @@ log = structlog.get_logger(__name__)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-# A refused body is read no further; long enough for the answer to arrive.
+# Time for the answer to arrive after a refused body, which is not read to its end.
 _LINGERING_SECONDS = 0.5
-# Half-open connections wait here until their handshake; a flood of them must not keep others from it.
+# Connections wait here for their handshake; a flood of half-open ones must not block others.
 _ACCEPT_BACKLOG = 1024
 
 
 def _abort(transport: asyncio.Transport) -> None:
-    # The TLS transport of early 3.11 forgets its connection when it is closed, and has nothing left to abort.
+    # In early Python 3.11 a closed TLS transport has no connection left, and abort raises.
     with contextlib.suppress(AttributeError):
         transport.abort()
 
 
 class Server(web.Server):
-    """aiohttp's server, which also parts from those who connect and then say nothing."""
+    """aiohttp's server, which also closes connections without a request and those of unauthorized callers."""
 
     def __init__(self, handler: Handler, settings: Settings, *, client_names: frozenset[str] = frozenset()) -> None:
         super().__init__(
@@ -48,20 +48,22 @@ class Server(web.Server):
         self._header_timers: dict[RequestHandler, tuple[asyncio.TimerHandle, asyncio.Transport]] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Give the caller until the deadline to send a request's headers, if he may call at all."""
+        """Start the timer for the first request's headers, or close the connection of an unauthorized caller."""
         super().connection_made(handler, transport)
-        if self._client_names and self._client_names.isdisjoint(shown := certificate_names(transport)):
-            log.warning("caller refused", shown=sorted(shown), reason="his certificate bears none of the client names")
+        if self._client_names and self._client_names.isdisjoint(presented := certificate_names(transport)):
+            log.warning(
+                "caller refused", names=sorted(presented), reason="the certificate has none of the client names"
+            )
             _abort(transport)
             return
         timer = asyncio.get_running_loop().call_later(self._header_seconds, _abort, transport)
         self._header_timers[handler] = (timer, transport)
         if len(self.connections) > self._max_connections:
-            # Who has been silent for longest is the least likely to be the API server.
+            # The connection that was silent for longest is the least likely to be the API server's.
             _abort(next(iter(self._header_timers.values()))[1])
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        """Forget the caller."""
+        """Cancel the timer of the connection."""
         self._cancel_header_timer(handler)
         super().connection_lost(handler, exc)
 
@@ -77,8 +79,8 @@ class Server(web.Server):
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
 
     def _cancel_header_timer(self, handler: RequestHandler) -> None:
-        if waiting := self._header_timers.pop(handler, None):
-            waiting[0].cancel()
+        if entry := self._header_timers.pop(handler, None):
+            entry[0].cancel()
 
 
 class Listener:
@@ -90,11 +92,11 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port that was opened, also where any free one was asked for."""
+        """The port number, also if an arbitrary free port was requested."""
         return int(self._sockets.sockets[0].getsockname()[1])
 
     async def close(self, *, seconds: float) -> None:
-        """Take no new connections, let requests under way end within *seconds*, and close."""
+        """Stop accepting connections, wait up to *seconds* for running requests, and close."""
         self._sockets.close()
         self._server.pre_shutdown()
         await self._server.shutdown(seconds)
@@ -102,7 +104,7 @@ class Listener:
 
 
 def certificate_names(transport: asyncio.BaseTransport) -> frozenset[str]:
-    """Return the names in the certificate that a caller has shown: its common name, and its alternative names."""
+    """Return the common name and the alternative names of the caller's certificate."""
     return frozenset(_iter_names(transport.get_extra_info("peercert") or {}))
 
 
@@ -113,7 +115,7 @@ def _iter_names(certificate: Mapping[str, Any]) -> Iterator[str]:
 
 
 async def listen(handler: Handler, settings: Settings) -> Listener:
-    """Open the plain port."""
+    """Open the plain HTTP port."""
     server = Server(handler, settings)
     sockets = await asyncio.get_running_loop().create_server(server, settings.plain_host, settings.plain_port)
     return Listener(server, sockets)

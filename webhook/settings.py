@@ -1,4 +1,4 @@
-"""The webhook's flags, each with its default and why; reads no file."""
+"""Defines the flags of the webhook, each with its default and reason."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 _ABOUT = """\
-Pauses new bindings of gated kinds, and gives Volcano's answers on Jobs, HyperJobs and Queues.
+Suspends new bindings of gated kinds, and applies Volcano's defaults and rules to Jobs, HyperJobs and Queues.
 
-Reviews come over HTTPS from the Karmada API server. /readyz on the plain port says what is wrong with the
-certificate, if anything is. Files are read again while it runs. It stops on SIGTERM and SIGINT.
+The Karmada API server sends reviews over HTTPS. /readyz on the plain port reports why the webhook is not ready.
+Files are reloaded when they change. SIGTERM and SIGINT stop the process.
 """
 
-#: What each group of flags is about, and what stands for the value of each.
+#: Groups of flags in the help text, with the placeholder of each value.
 _GROUPS = {
     "ports": {"host": "ADDRESS", "port": "PORT", "plain_host": "ADDRESS", "plain_port": "PORT"},
     "files": {"certificate_directory": "FOLDER", "admission_configuration": "FILE", "kubeconfig": "FILE"},
-    "who calls, and what he verifies us with": {
+    "authentication": {
         "webhook_configuration": "NAME",
         "client_ca": "FILE",
         "client_names": "NAME",
@@ -48,82 +48,89 @@ _GROUPS = {
 
 
 class SettingsError(Exception):
-    """A flag cannot be used; the message names it."""
+    """A flag is invalid; the message names it."""
 
 
 class Settings(BaseModel):
-    """The webhook's flags: `certificate_directory` is `--certificate-directory`, and so on."""
+    """Flags of the webhook: `certificate_directory` is `--certificate-directory`, and so on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host: str = Field("0.0.0.0", description="address of the HTTPS port; all of them, for the API server is elsewhere")  # noqa: S104 -- inside a pod
-    port: Port = Field(8443, description="HTTPS port for reviews; above 1024, so that no privilege is needed")
+    host: str = Field("0.0.0.0", description="address of the HTTPS port; all, since the API server is remote")  # noqa: S104 -- inside a pod
+    port: Port = Field(8443, description="HTTPS port for reviews; above 1024, which needs no privilege")
     plain_host: str = Field("0.0.0.0", description="address of the plain port")  # noqa: S104 -- inside a pod
     plain_port: Port = Field(
-        8080, description="plain port for /metrics, /healthz, /readyz; apart, so that a NetworkPolicy can tell them"
+        8080,
+        description="plain port for /metrics, /healthz, /readyz; separate for NetworkPolicies",
     )
     certificate_directory: Path = Field(
-        Path("/etc/volcano-global/webhook-tls"), description="folder with tls.crt and tls.key, as a Secret is mounted"
+        Path("/etc/volcano-global/webhook-tls"), description="folder with tls.crt and tls.key, such as a mounted Secret"
     )
     admission_configuration: Path | None = Field(
-        None, description="the VolcanoGlobalConfiguration file the controller reads too; none: Volcano Jobs are gated"
+        None,
+        description="file with the VolcanoGlobalConfiguration, as for the controller; none: Volcano Jobs are gated",
     )
     kubeconfig: Path | None = Field(
         None,
-        description="way to the Karmada API server; none: queues and the published bundle are not looked at",
+        description="kubeconfig of the Karmada API server; none: neither queues nor the published bundle are read",
     )
     webhook_configuration: str = Field(
-        "volcano-global", description="name of our webhook configurations, whose published bundle readiness is about"
+        "volcano-global",
+        description="name of the webhook configurations; their CA bundle must cover the certificate",
     )
     client_ca: Path | None = Field(
-        None, description="file with the authorities of callers' certificates; none: callers need no certificate"
+        None, description="file with the CAs of client certificates; none: callers need no certificate"
     )
     client_names: tuple[str, ...] = Field(
-        (), description="name a caller's certificate must bear, may be repeated; none: any that --client-ca signed"
+        (),
+        description="name that a client certificate must have; may be repeated; none: any name signed by --client-ca",
     )
     max_body_bytes: int = Field(
-        4 << 20, ge=1024, description="largest review; the API server takes objects up to 3 MiB"
+        4 << 20, ge=1024, description="largest review; the API server accepts objects up to 3 MiB"
     )
     max_inline_bytes: int = Field(
-        64 << 10, ge=1024, description="largest review that the event loop judges; larger ones go to a thread"
+        64 << 10, ge=1024, description="largest review answered in the event loop; a thread answers larger ones"
     )
     max_waiting_reviews: int = Field(
-        16, ge=1, description="larger reviews that wait for the thread; one more, and it is answered 503"
+        16, ge=1, description="large reviews that may wait for the thread; further ones are answered 503"
     )
     max_connections: int = Field(
-        4096, ge=16, description="open connections; one more, and the one that was silent for longest is closed"
+        4096, ge=16, description="open connections; one more closes the one that was silent for longest"
     )
     max_buffered_bytes: int = Field(
-        32 << 20, ge=1024, description="bodies under way, all together; one more, and it is answered 503"
+        32 << 20, ge=1024, description="total size of bodies being received; beyond it requests are answered 503"
     )
     handshake_seconds: Seconds = Field(
-        5, description="until the TLS handshake must be done; the API server's is one trip"
+        5, description="deadline of the TLS handshake, which takes the API server one round trip"
     )
-    header_seconds: Seconds = Field(5, description="until a new connection must have sent its first request's headers")
-    body_seconds: Seconds = Field(5, description="until a body must be there; the API server waits no longer itself")
+    header_seconds: Seconds = Field(5, description="deadline for the headers of the first request on a connection")
+    body_seconds: Seconds = Field(5, description="deadline for a complete body; the API server itself waits no longer")
     review_seconds: Seconds = Field(
-        4, description="until a larger review must be judged; below the API server's own 5, so that it hears why not"
+        4, description="deadline for a large review; below the API server's 5, so that it receives the reason"
     )
     keepalive_seconds: Seconds = Field(
-        120, description="until an idle connection is closed; above the API server's 90, so that it closes first"
+        120, description="idle time of a connection; above the API server's 90, so that the API server closes first"
     )
     poll_seconds: Seconds = Field(
-        2, description="how often files are read again; by contents, for mounted Secrets change by symbolic links"
+        2, description="interval for comparing files by contents, since mounted Secrets change by symbolic links"
     )
     drain_seconds: float = Field(
-        5, ge=0, le=3600, description="between a stop signal and closing the port, for callers to go elsewhere"
+        5,
+        ge=0,
+        le=3600,
+        description="time between a stop signal and closing the port, in which callers move to other replicas",
     )
-    stop_seconds: Seconds = Field(5, description="for reviews under way when the port closes")
+    stop_seconds: Seconds = Field(5, description="time for running reviews when the port closes")
 
     @model_validator(mode="after")
-    def _knows_its_callers(self) -> Self:
+    def _validate_client_names(self) -> Self:
         if self.client_names and self.client_ca is None:
-            raise ValueError("--client-names says whose certificates are taken; name their authority with --client-ca")
+            raise ValueError("--client-names needs --client-ca: name the file with the CA of the client certificates")
         return self
 
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
-    """Return the settings that *arguments* make; `--help` prints them all and leaves."""
+    """Return the settings for *arguments*; `--help` prints all flags and exits."""
     parser = argparse.ArgumentParser(
         prog="python -m webhook",
         allow_abbrev=False,
@@ -138,9 +145,9 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
             default = f" (default: {field.default})" if field.default else ""
             flag = f"--{name.replace('_', '-')}"
             group.add_argument(flag, action=action, dest=name, metavar=value, help=f"{field.description}{default}")
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     try:
-        return Settings.model_validate(given)
+        return Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         if not first["loc"]:

@@ -1,7 +1,7 @@
-"""The certificate the webhook serves: read from a folder, read again when it changes, without losing a connection.
+"""Loads the serving certificate from a folder and reloads it on changes, without closing connections.
 
-Each new connection gets the newest pair that fits together. A missing, half-written, mismatched or expired pair is a
-trouble that readiness tells, with its remedy; it heals by itself once the files are right.
+Each new connection gets the newest valid pair. A missing, partly written, mismatched or expired pair makes the webhook
+not ready, with a remedy, until the files are correct again.
 """
 
 import ssl
@@ -16,16 +16,16 @@ log = structlog.get_logger(__name__)
 
 CERTIFICATE = "tls.crt"
 KEY = "tls.key"
-_REMEDY = "run `python -m certs ensure` for this folder, or mount the Secret it keeps"
+_REMEDY = "run `python -m certs ensure` for this folder, or mount the Secret that it writes"
 
 
 class CertificateError(Exception):
-    """The files hold no certificate and key that fit together; the message names them and the remedy."""
+    """The files hold no matching certificate and key; the message names them and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedCertificate:
-    """A certificate as it is offered to new connections, and the files it was made from."""
+    """A certificate as it is served to new connections, with the contents of its files."""
 
     context: ssl.SSLContext
     not_before: datetime
@@ -35,34 +35,34 @@ class LoadedCertificate:
 
 
 class Certificate:
-    """What is served now, and why that is not good enough."""
+    """The certificate that is served, and why it is not valid."""
 
     def __init__(self, directory: Path, client_ca: Path | None = None) -> None:
         self._directory = directory
         self._client_ca = client_ca
         self._served: LoadedCertificate | None = None
         self._load_error: str | None = f"no certificate was read from {directory} yet"
-        # Listens for the life of the process; each handshake moves on to the served pair.
+        # The listening context never changes; each handshake switches to the context of the newest pair.
         self.context = make_context(requires_client_certificate=client_ca is not None)
         self.context.sni_callback = self._select_context
 
     @property
     def not_after(self) -> datetime | None:
-        """When the served certificate expires; ``None`` before there is one."""
+        """When the served certificate expires; ``None`` before the first one."""
         return self._served.not_after if self._served else None
 
     @property
     def warning(self) -> str | None:
-        """Why what is in the folder now is not served, although something good is."""
+        """Why the files in the folder were not loaded, while an earlier certificate is served."""
         return self._load_error if self._served else None
 
     @property
     def chain(self) -> tuple[x509.Certificate, ...]:
-        """The served certificate, and those between it and its authority."""
+        """The served certificate and its intermediate certificates."""
         return self._served.chain if self._served else ()
 
     def refresh(self) -> None:
-        """Read the folder again and serve what is new there; keep what is served when that is no good."""
+        """Load the folder again if it has changed; on an error the served certificate stays."""
         try:
             contents = (*read_pair(self._directory), *read_client_ca(self._client_ca))
             if self._served is None or contents != self._served.contents:
@@ -73,16 +73,16 @@ class Certificate:
             self._load_error = None
         except CertificateError as error:
             if str(error) != self._load_error:
-                log.warning("certificate not loaded", reason=str(error))
+                log.warning("certificate load failed", reason=str(error))
             self._load_error = str(error)
 
     def not_ready_reason(self, now: datetime) -> str | None:
-        """Return why the certificate served at *now* is not good, or ``None``."""
+        """Return why the certificate served at *now* is not valid, or ``None``."""
         if self._served is None:
             return self._load_error
         if now < self._served.not_before:
             return (
-                f"the certificate is valid from {self._served.not_before.isoformat()} only: correct this host's clock"
+                f"the certificate is not valid before {self._served.not_before.isoformat()}: correct the host's clock"
             )
         if now >= self._served.not_after:
             return f"the certificate expired at {self._served.not_after.isoformat()}: {_REMEDY}"
@@ -96,10 +96,10 @@ class Certificate:
 
 
 def make_context(*, requires_client_certificate: bool = False) -> ssl.SSLContext:
-    """Return a server's context without a certificate: TLS 1.2 or newer, and no compression."""
+    """Return a server context without a certificate: TLS 1.2 or newer, no session tickets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A resumed session would carry on what an authority vouched for that is not trusted any more.
+    # A resumed session would skip the verification against a client CA that has changed since.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     if requires_client_certificate:
@@ -108,7 +108,7 @@ def make_context(*, requires_client_certificate: bool = False) -> ssl.SSLContext
 
 
 def read_pair(directory: Path) -> tuple[bytes, bytes]:
-    """Return the contents of certificate and key, both of one version of a folder that is replaced as a whole."""
+    """Return the contents of certificate and key, both from the same version of *directory*."""
     version = _version(directory)
     try:
         return (version / CERTIFICATE).read_bytes(), (version / KEY).read_bytes()
@@ -117,32 +117,30 @@ def read_pair(directory: Path) -> tuple[bytes, bytes]:
 
 
 def read_client_ca(client_ca: Path | None) -> tuple[bytes, ...]:
-    """Return the contents of the file with the callers' authorities; nothing where callers are not asked."""
+    """Return the contents of the client CA file; nothing if callers need no certificate."""
     try:
         return (client_ca.read_bytes(),) if client_ca else ()
     except OSError as error:
-        remedy = "mount the certificate that the API server's client certificate was signed with"
+        remedy = "mount the CA that signed the client certificate of the API server"
         raise CertificateError(f"{error.filename}: {error.strerror}: {remedy}") from error
 
 
 def load(directory: Path, contents: tuple[bytes, ...]) -> LoadedCertificate:
-    """Return the pair of *directory*, whose *contents* have just been read, ready to be served.
+    """Return the pair of *directory*, just read as *contents*, ready to be served.
 
-    What follows certificate and key are the callers' authorities.
-
-    Changes between reading and loading do no harm: what is loaded is a pair or refused, and the next poll sees
-    contents other than these.
+    The contents after certificate and key are client CAs. Changes between reading and loading are harmless: what is
+    loaded matches or is refused, and the next poll finds other contents.
     """
     version = _version(directory)
-    authorities = contents[2:]
-    context = make_context(requires_client_certificate=bool(authorities))
+    client_cas = contents[2:]
+    context = make_context(requires_client_certificate=bool(client_cas))
     try:
         chain = tuple(x509.load_pem_x509_certificates(contents[0]))
         context.load_cert_chain(version / CERTIFICATE, version / KEY)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise CertificateError(f"{CERTIFICATE} and {KEY} in {directory} are no pair: {error}: {_REMEDY}") from error
+        raise CertificateError(f"{CERTIFICATE} and {KEY} in {directory} do not match: {error}: {_REMEDY}") from error
     try:
-        for pem in authorities:
+        for pem in client_cas:
             context.load_verify_locations(cadata=pem.decode("ascii"))
     except (OSError, ValueError) as error:
         raise CertificateError(f"the file of --client-ca holds no certificates: {error}") from error
@@ -150,10 +148,10 @@ def load(directory: Path, contents: tuple[bytes, ...]) -> LoadedCertificate:
 
 
 def utc_now() -> datetime:
-    """Return the time by which certificates are judged."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def _version(directory: Path) -> Path:
-    # A mounted Secret changes by one symbolic link: resolved once, both files are of the same version.
+    # A mounted Secret changes by one symbolic link: resolved once, both files have the same version.
     return (directory / CERTIFICATE).resolve().parent

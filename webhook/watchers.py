@@ -1,7 +1,7 @@
-"""What the webhook reads of the control plane: the queues, and its own configurations; writes nothing.
+"""Watches what the webhook reads from the Karmada API server: queues and its own webhook configurations.
 
-Nothing of it is needed to pause a binding. Without a kubeconfig nothing is read: jobs are judged without their
-queues, and readiness is about the certificate alone.
+Suspending a binding needs neither. Without a kubeconfig nothing is read: jobs are validated without their queues,
+and readiness depends on the certificate alone.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from webhook.queue_types import CachedQueue, decode_cached
 
 log = structlog.get_logger(__name__)
 
-#: The API server is waiting for our answer meanwhile.
+#: The API server waits for the answer to a review during this list.
 LIST_TIMEOUT_SECONDS = 1.5
 
 
 class ControlPlaneWatcher:
-    """Reads on and on, and once more when asked."""
+    """Watches queues, polls the published bundle, and lists queues again on request."""
 
     def __init__(self, api: Api, queues: QueueCache, published: PublishedBundle) -> None:
         self._api = api
@@ -39,48 +39,48 @@ class ControlPlaneWatcher:
     @classmethod
     @asynccontextmanager
     async def connect(cls, kubeconfig: Path, queues: QueueCache, published: PublishedBundle) -> AsyncIterator[Self]:
-        """Open the way to the API server; raises `KubeconfigError`."""
+        """Connect to the API server; raises `KubeconfigError`."""
         async with Api.connect(kubeconfig, user_agent="volcano-global-webhook", connections=4) as api:
             yield cls(api, queues, published)
 
     async def watch_queues(self) -> NoReturn:
-        """Keep the queues as they are until cancelled."""
+        """Update the cached queues until cancelled."""
         await self._informer.run()
 
     async def poll_bundle(self, *, seconds: float) -> NoReturn:
-        """Read the published bundle every so many *seconds* until cancelled."""
+        """Read the published bundle every *seconds* until cancelled."""
         while True:
             await self._published.read(self._api)
             await asyncio.sleep(seconds)
 
     async def refresh_queues(self) -> bool:
-        """List the queues anew, and say whether that worked; who asks while others wait shares one list with them."""
+        """List the queues again and return whether that succeeded; concurrent callers share one list."""
         loop = asyncio.get_running_loop()
-        asked_at = loop.time()
+        requested_at = loop.time()
         try:
             async with asyncio.timeout(LIST_TIMEOUT_SECONDS), self._lock:
-                if self._refreshed_at < asked_at:
-                    began = loop.time()
-                    found, unreadable = await self._list()
-                    self._queues.replace(found, unreadable=unreadable)
-                    self._refreshed_at = began
+                if self._refreshed_at < requested_at:
+                    started_at = loop.time()
+                    queues, unreadable = await self._list()
+                    self._queues.replace(queues, unreadable=unreadable)
+                    self._refreshed_at = started_at
         except (TimeoutError, ApiError) as error:
-            log.warning("queues not listed", reason=str(error) or f"not within {LIST_TIMEOUT_SECONDS:g} s")
+            log.warning("queue list failed", reason=str(error) or f"not within {LIST_TIMEOUT_SECONDS:g} s")
             return False
         return True
 
     async def _list(self) -> tuple[list[CachedQueue], list[ObjectName]]:
         """Return all queues, and the names of those that cannot be read."""
-        found: list[CachedQueue] = []
+        queues: list[CachedQueue] = []
         unreadable: list[ObjectName] = []
         token = ""
         while True:
             page = await self._api.list_page(QUEUES.path, token=token)
             for item in page.items or ():
                 try:
-                    found.append(decode_cached(bytes(item)))
+                    queues.append(decode_cached(bytes(item)))
                 except DECODE_ERRORS:
-                    unreadable.append(object_name(bytes(item)))  # the informer tells of it
+                    unreadable.append(object_name(bytes(item)))  # the informer logs it
             token = page.metadata.continue_token
             if not token:
-                return found, unreadable
+                return queues, unreadable

@@ -20,7 +20,7 @@ from webhook.response import MAX_MESSAGE_LENGTH
 from webhook.worker import BusyError, ReviewWorker
 
 #: What four times the bytes may cost: linear work, with what larger dictionaries and colder caches cost beside it.
-MOST_RATIO = 8
+MAX_RATIO = 8
 KIB = 1 << 10
 
 
@@ -31,7 +31,7 @@ def answered(path, new, **request):
 def has_linear_cost(path, make, size):
     small, large = make(size), make(4 * size)
     # Another process may take the caches: the least of some tries is what the work itself costs.
-    return any(cost(path, large) < MOST_RATIO * cost(path, small) for _ in range(4))
+    return any(cost(path, large) < MAX_RATIO * cost(path, small) for _ in range(4))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -98,7 +98,7 @@ def test_body_of_too_many_values_is_not_decoded():
 
 
 def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
-    monkeypatch.setattr("webhook.request_validation.MOST_VALUES", 100)
+    monkeypatch.setattr("webhook.request_validation.MAX_VALUES", 100)
     monkeypatch.setattr("controller.api.review.MAX_VALUES", 100)
     monkeypatch.setattr("controller.api.review.count_values", lambda _: 0)
     new, old = volcano_job(*[task()] * 50), volcano_job(*[task()] * 50)

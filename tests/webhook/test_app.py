@@ -116,7 +116,7 @@ async def test_incomplete_body_times_out(running):
     head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     answer = await raw(running, head + b"Content-Length: 1000\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert b"not there within 0.2 s" in answer
+    assert b"not complete within 0.2 s" in answer
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,13 @@ async def test_metrics_count_requests_and_outcomes(running):
 async def test_unknown_paths_share_one_metric_label(running):
     for number in range(30):
         await running.post(json.dumps(review(job_binding(), namespace=f"n{number}")).encode(), path=f"/{number}")
-    assert running.app.metrics.page().count(b"volcano_global_webhook_requests_total{") == 1
-    assert b"n7" not in running.app.metrics.page()
+    assert running.app.metrics.render().count(b"volcano_global_webhook_requests_total{") == 1
+    assert b"n7" not in running.app.metrics.render()
 
 
 def test_every_outcome_is_exported_as_zero(running):
     running.app.metrics.answers.initialize("/resourcebindings/mutate")
-    page = running.app.metrics.page().decode()
+    page = running.app.metrics.render().decode()
     assert all(f'outcome="{outcome}"' in page for outcome in Outcome)
 
 
@@ -279,7 +279,9 @@ async def test_queue_denial_becomes_a_warning_without_a_list(running):
     async with running.post(missing_queue(), path="/queues/validate") as answer:
         response = (await answer.json())["response"]
     assert response["allowed"] is True
-    assert response["warnings"][0].startswith("not checked, the queues cannot be read now: queue 'q': parent queue 'p'")
+    assert response["warnings"][0].startswith(
+        "not checked, because the queues cannot be listed now: queue 'q': parent queue 'p'"
+    )
 
 
 async def test_queue_deletion_lists_children_first(running):

@@ -71,7 +71,7 @@ async def test_api_server_certificate_is_accepted(guarded, authority):
 )
 async def test_other_callers_reach_no_handler(guarded, authority, tmp_path, pair):
     assert await is_refused(guarded, pair(authority, tmp_path / "other"))
-    assert b"volcano_global_webhook_requests_total{" not in guarded.app.metrics.page()
+    assert b"volcano_global_webhook_requests_total{" not in guarded.app.metrics.render()
 
 
 async def test_new_client_ca_is_loaded_without_a_restart(guarded, authority, tmp_path):
@@ -120,8 +120,8 @@ def test_real_api_server_authenticates(fresh_control_plane, authority, tmp_path)
     with plane.client("karmada") as karmada:
         with WebhookProcess(tmp_path / "serving", *flags, "--client-names", API_SERVER):
             wait_until(lambda: is_suspended(karmada), "webhook at work")
-        with WebhookProcess(tmp_path / "serving", *flags, "--client-names", "somebody-else") as strict:
+        with WebhookProcess(tmp_path / "serving", *flags, "--client-names", "another-name") as strict:
             with pytest.raises(ApiError, match="failed calling webhook"):
                 karmada.create(f"{BINDINGS}?dryRun=All", fresh(job_binding()))
-            assert strict.wait_for("caller refused")["shown"] == [API_SERVER]
+            assert strict.wait_for("caller refused")["names"] == [API_SERVER]
     ports.release(port)

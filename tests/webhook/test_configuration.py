@@ -14,20 +14,20 @@ def test_volcano_jobs_are_gated_without_a_file():
 
 
 def test_integrations_and_exempt_namespaces_are_loaded():
-    found = gated_kinds(
+    gated = gated_kinds(
         load_configuration(
             HEAD
             + """
 reclaim: {enabled: true}
-workloads:
+integrations:
 - {apiVersion: apps/v1, kind: Deployment}
 - {apiVersion: v1, kind: Pod}
 exemptNamespaces: [kube-system, sandbox]
 """
         )
     )
-    assert found.kinds == {VOLCANO_JOB, GroupKind("apps", "Deployment"), GroupKind("", "Pod")}
-    assert found.exempt_namespaces == {"kube-system", "sandbox"}
+    assert gated.kinds == {VOLCANO_JOB, GroupKind("apps", "Deployment"), GroupKind("", "Pod")}
+    assert gated.exempt_namespaces == {"kube-system", "sandbox"}
 
 
 def test_changed_file_applies_and_invalid_one_does_not(tmp_path):
@@ -37,7 +37,7 @@ def test_changed_file_applies_and_invalid_one_does_not(tmp_path):
     file.write_text(HEAD + "exemptNamespaces: [sandbox]")
     configuration.refresh()
     assert configuration.gated_kinds.exempt_namespaces == {"sandbox"}
-    for text in ("exemptNamespaces: 7", HEAD + "workloads: 1"):
+    for text in ("exemptNamespaces: 7", HEAD + "integrations: 1"):
         file.write_text(text)
         configuration.refresh()
         assert configuration.gated_kinds.exempt_namespaces == {"sandbox"}

@@ -17,30 +17,30 @@ from webhook.response import Outcome, review_response
 POLICY = JobPolicy(default_queue="common")
 
 
-def book(*names):
-    found = QueueCache()
-    found.replace([to_cached(Queue(Metadata(name), Spec(), Status("Open"))) for name in names])
-    return found
+def queue_cache(*names):
+    cache = QueueCache()
+    cache.replace([to_cached(Queue(Metadata(name), Spec(), Status("Open"))) for name in names])
+    return cache
 
 
-def ask(new, operation="CREATE", **request):
+def make_request(new, operation="CREATE", **request):
     return wire_review.read(
         wire(review_of(new, operation=operation, old=new if operation == "UPDATE" else None, **request))
     )
 
 
-def judge(new, *, policy=POLICY, queues=None, **request):
-    return validate_hyperjob(ask(new, **request), policy, queues or book("ml", "common"))
+def validate(new, *, policy=POLICY, queues=None, **request):
+    return validate_hyperjob(make_request(new, **request), policy, queues or queue_cache("ml", "common"))
 
 
 def documented():
-    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
-    return found
+    (hyperjob,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    return hyperjob
 
 
-def filled(new):
-    verdict = mutate_hyperjob(ask(new), POLICY)
-    return apply(json.loads(wire_review.write(review_response(verdict, "u")))["response"], new)
+def mutated(new):
+    response = mutate_hyperjob(make_request(new), POLICY)
+    return apply(json.loads(wire_review.write(review_response(response, "u")))["response"], new)
 
 
 def without_queue(*names):
@@ -51,63 +51,63 @@ def without_queue(*names):
 
 
 def test_template_without_queue_gets_the_default_queue():
-    jobs = filled(document(*without_queue("x", "y"), replicated("z")))["spec"]["replicatedJobs"]
+    jobs = mutated(document(*without_queue("x", "y"), replicated("z")))["spec"]["replicatedJobs"]
     assert [job["templateSpec"]["queue"] for job in jobs] == ["common", "common", "ml"]
 
 
 def test_queue_default_means_the_operators_default_queue():
     (job,) = without_queue("x")
     job["templateSpec"]["queue"] = "default"
-    assert filled(document(job))["spec"]["replicatedJobs"][0]["templateSpec"]["queue"] == "common"
+    assert mutated(document(job))["spec"]["replicatedJobs"][0]["templateSpec"]["queue"] == "common"
 
 
 @needs_shared
 def test_batch_hyperjob_gets_the_default_queue():
-    found = documented()
-    del found["spec"]["template"]["spec"]["queue"]
-    assert filled(found)["spec"]["template"]["spec"]["queue"] == "common"
+    hyperjob = documented()
+    del hyperjob["spec"]["template"]["spec"]["queue"]
+    assert mutated(hyperjob)["spec"]["template"]["spec"]["queue"] == "common"
 
 
 @needs_shared
 def test_documented_manifest_is_allowed():
-    assert judge(documented(), queues=book("global-ai")).outcome is Outcome.ALLOWED
-    assert filled(documented()) == documented()
+    assert validate(documented(), queues=queue_cache("global-ai")).outcome is Outcome.ALLOWED
+    assert mutated(documented()) == documented()
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_hyperjob_that_cannot_be_split_is_refused(operation):
-    verdict = judge(document(replicated("t", splitPolicy={"strategy": "ByReplicas"})), operation=operation)
-    assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 422)
-    assert verdict.message == (
+    response = validate(document(replicated("t", splitPolicy={"strategy": "ByReplicas"})), operation=operation)
+    assert (response.outcome, response.code) == (Outcome.DENIED, 422)
+    assert response.message == (
         "hyperjob ml/llm: replicated job 't': a split ByReplicas needs splitPolicy.parts, or splitPolicy.clusters with"
         " their weights"
     )
 
 
 def test_template_is_validated_like_a_volcano_job():
-    verdict = judge(document(replicated("t", task("a"), task("a"))))
-    assert "replicated job 't': duplicated task name a" in verdict.message
+    response = validate(document(replicated("t", task("a"), task("a"))))
+    assert "replicated job 't': duplicated task name a" in response.message
 
 
 def test_undecodable_field_is_named():
-    assert "spec.minAvailable: input should be a valid integer" in judge(document(minAvailable="two")).message
+    assert "spec.minAvailable: input should be a valid integer" in validate(document(minAvailable="two")).message
 
 
 def test_missing_queue_is_a_warning_or_a_denial():
-    verdict = judge(document(), queues=book("other"))
-    assert verdict.outcome is Outcome.WARNED
-    assert verdict.warnings[0].endswith("until then the HyperJob waits")
-    strict = judge(document(), queues=book("other"), policy=JobPolicy(denies_unusable_queues=True))
+    response = validate(document(), queues=queue_cache("other"))
+    assert response.outcome is Outcome.WARNED
+    assert response.warnings[0].endswith("until then the HyperJob waits")
+    strict = validate(document(), queues=queue_cache("other"), policy=JobPolicy(denies_unusable_queues=True))
     assert (strict.outcome, strict.depends_on_queues) == (Outcome.DENIED, True)
 
 
 def test_exempt_namespace_is_not_validated():
     policy = JobPolicy(exempt_namespaces=frozenset({"ml"}))
-    assert judge(document(replicatedJobs=[]), policy=policy).outcome is Outcome.EXEMPT
+    assert validate(document(replicatedJobs=[]), policy=policy).outcome is Outcome.EXEMPT
 
 
 def test_reviews_of_other_resources_are_refused():
-    assert judge(document(), resource={"group": "apps", "version": "v1", "resource": "deployments"}).code == 400
+    assert validate(document(), resource={"group": "apps", "version": "v1", "resource": "deployments"}).code == 400
 
 
 def test_tenant_priority_classes_apply_to_template_pods():
@@ -115,5 +115,5 @@ def test_tenant_priority_classes_apply_to_template_pods():
     high = task("a")
     high["template"]["spec"]["priorityClassName"] = "high"
     policy = JobPolicy(default_queue="common", denies_unusable_queues=True, tenants=(tenant,))
-    verdict = judge(document(replicated("t", high)), policy=policy)
-    assert "namespace 'ml' may not use PriorityClass 'high'" in verdict.message
+    response = validate(document(replicated("t", high)), policy=policy)
+    assert "namespace 'ml' may not use PriorityClass 'high'" in response.message

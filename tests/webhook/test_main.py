@@ -52,13 +52,13 @@ async def test_process_starts_without_a_certificate_and_recovers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "expected"),
     [
         (["--port", "x"], "webhook: --port 'x'"),
         (["--admission-configuration", "/none.yaml"], "webhook: the VolcanoGlobalConfiguration cannot be read"),
     ],
 )
-def test_startup_error_is_one_sentence(flags, says):
-    with pytest.raises(SystemExit, match=says):
+def test_startup_error_is_one_sentence(flags, expected):
+    with pytest.raises(SystemExit, match=expected):
         main(flags)
     structlog.reset_defaults()

@@ -1,4 +1,4 @@
-"""Volcano's answers about queues: a table of queues with the verdict that Volcano's own webhook has for them."""
+"""Volcano's answers about queues: a table of queues with the response that Volcano's own webhook has for them."""
 
 import json
 
@@ -12,19 +12,19 @@ from webhook.queues import mutate_queue, validate_queue
 from webhook.response import Outcome, review_response
 
 
-def ask(new, *, old=None, operation="", **request):
+def make_request(new, *, old=None, operation="", **request):
     operation = operation or ("UPDATE" if old else "CREATE")
     return wire_review.read(wire(review_of(new, old=old, operation=operation, **request)))
 
 
-def book(*queues):
-    found = QueueCache()
-    found.replace([decode_cached(wire(each)) for each in queues])
-    return found
+def queue_cache(*queues):
+    cache = QueueCache()
+    cache.replace([decode_cached(wire(each)) for each in queues])
+    return cache
 
 
-def judge(new, *, old=None, others=(), **request):
-    return validate_queue(ask(new, old=old, **request), book(*others))
+def validate(new, *, old=None, others=(), **request):
+    return validate_queue(make_request(new, old=old, **request), queue_cache(*others))
 
 
 def amounts(**fields):
@@ -74,11 +74,11 @@ HELD = volcano_queue("p") | {"status": {"state": "Open", "allocated": {"pods": "
     ],
 )
 def test_valid_queue_is_allowed(queue, others):
-    assert judge(queue, others=others).outcome is Outcome.ALLOWED
+    assert validate(queue, others=others).outcome is Outcome.ALLOWED
 
 
 @pytest.mark.parametrize(
-    ("queue", "gist"),
+    ("queue", "expected"),
     [
         pytest.param(volcano_queue(weight=-1), "spec.weight must be between 1 and 65535", id="weight"),
         pytest.param(volcano_queue(weight=65536), "spec.weight must be between", id="weight-too-large"),
@@ -110,15 +110,15 @@ def test_valid_queue_is_allowed(queue, others):
         pytest.param(volcano_queue(annotations=placed("root/a", "1/nan")), "'nan' must be a number", id="nan"),
     ],
 )
-def test_invalid_queue_is_denied(queue, gist):
-    verdict = judge(queue)
-    assert (verdict.outcome, verdict.code, verdict.depends_on_queues) == (Outcome.DENIED, 422, False)
-    assert gist in verdict.message
-    assert verdict.message.startswith("queue 'q': ")
+def test_invalid_queue_is_denied(queue, expected):
+    response = validate(queue)
+    assert (response.outcome, response.code, response.depends_on_queues) == (Outcome.DENIED, 422, False)
+    assert expected in response.message
+    assert response.message.startswith("queue 'q': ")
 
 
 @pytest.mark.parametrize(
-    ("queue", "others", "gist"),
+    ("queue", "others", "expected"),
     [
         pytest.param(volcano_queue(parent="q"), [], "queue 'q' cannot use itself as parent", id="own-parent"),
         pytest.param(volcano_queue(parent="p"), [], "parent queue 'p' of queue 'q' does not exist", id="no-parent"),
@@ -191,16 +191,16 @@ def test_invalid_queue_is_denied(queue, gist):
         ),
     ],
 )
-def test_queue_that_violates_the_hierarchy_is_denied(queue, others, gist):
-    verdict = judge(queue, others=others)
-    assert (verdict.outcome, verdict.depends_on_queues) == (Outcome.DENIED, True)
-    assert gist in verdict.message
+def test_queue_that_violates_the_hierarchy_is_denied(queue, others, expected):
+    response = validate(queue, others=others)
+    assert (response.outcome, response.depends_on_queues) == (Outcome.DENIED, True)
+    assert expected in response.message
     # What is wrong among others is no matter while nothing is known of them.
-    assert validate_queue(ask(queue), QueueCache()).outcome is Outcome.ALLOWED
+    assert validate_queue(make_request(queue), QueueCache()).outcome is Outcome.ALLOWED
 
 
 @pytest.mark.parametrize(
-    ("name", "others", "gist"),
+    ("name", "others", "expected"),
     [
         pytest.param("default", [], "`default` queue can not be deleted", id="default"),
         pytest.param("root", [], "`root` queue can not be deleted", id="root"),
@@ -212,14 +212,14 @@ def test_queue_that_violates_the_hierarchy_is_denied(queue, others, gist):
         ),
     ],
 )
-def test_undeletable_queue_is_denied(name, others, gist):
-    verdict = judge(None, old=volcano_queue(name), operation="DELETE", others=others)
-    assert verdict.outcome is Outcome.DENIED
-    assert gist in verdict.message
+def test_undeletable_queue_is_denied(name, others, expected):
+    response = validate(None, old=volcano_queue(name), operation="DELETE", others=others)
+    assert response.outcome is Outcome.DENIED
+    assert expected in response.message
 
 
 def test_deletable_queue_is_allowed():
-    assert judge(None, old=P, operation="DELETE", others=[P, volcano_queue("c")]).outcome is Outcome.ALLOWED
+    assert validate(None, old=P, operation="DELETE", others=[P, volcano_queue("c")]).outcome is Outcome.ALLOWED
 
 
 ROOT = volcano_queue("root", **amounts(capability="8"))
@@ -237,11 +237,11 @@ TOO_MUCH = volcano_queue(parent="p", **amounts(capability="20"))
     ],
 )
 def test_valid_update_is_allowed(before, after):
-    assert judge(after, old=before, others=[P, before]).outcome is Outcome.ALLOWED
+    assert validate(after, old=before, others=[P, before]).outcome is Outcome.ALLOWED
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "gist"),
+    ("before", "after", "expected"),
     [
         pytest.param(
             ROOT, volcano_queue("root", **amounts(capability="9")), "root queue's resource attributes", id="root"
@@ -251,15 +251,15 @@ def test_valid_update_is_allowed(before, after):
         pytest.param(volcano_queue(), volcano_queue(parent="gone"), "does not exist", id="parent"),
     ],
 )
-def test_invalid_update_is_denied(before, after, gist):
-    verdict = judge(after, old=before, others=[P, before])
-    assert verdict.outcome is Outcome.DENIED
-    assert gist in verdict.message
+def test_invalid_update_is_denied(before, after, expected):
+    response = validate(after, old=before, others=[P, before])
+    assert response.outcome is Outcome.DENIED
+    assert expected in response.message
 
 
-def filled(queue):
-    verdict = mutate_queue(ask(queue))
-    return apply(json.loads(wire_review.write(review_response(verdict, "u")))["response"], queue)
+def mutated(queue):
+    response = mutate_queue(make_request(queue))
+    return apply(json.loads(wire_review.write(review_response(response, "u")))["response"], queue)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def filled(queue):
     ],
 )
 def test_volcano_defaults_are_set(spec, expected):
-    assert filled(volcano_queue() | {"spec": spec})["spec"] == expected
+    assert mutated(volcano_queue() | {"spec": spec})["spec"] == expected
 
 
 @pytest.mark.parametrize(
@@ -284,12 +284,12 @@ def test_volcano_defaults_are_set(spec, expected):
     ],
 )
 def test_hierarchy_annotation_is_prefixed_with_root(given, expected):
-    assert filled(volcano_queue(annotations=given))["metadata"]["annotations"] == expected
+    assert mutated(volcano_queue(annotations=given))["metadata"]["annotations"] == expected
 
 
 @pytest.mark.parametrize("spec", [7, {"weight": "x"}, {"capability": 3}, [], {"parent": {}}])
 def test_undecodable_object_is_denied_with_a_message(spec):
     queue = volcano_queue() | {"spec": spec}
-    for verdict in (judge(queue), mutate_queue(ask(queue)), judge(volcano_queue(), old=queue)):
-        assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 422)
-        assert "queue 'q' cannot be read" in verdict.message
+    for response in (validate(queue), mutate_queue(make_request(queue)), validate(volcano_queue(), old=queue)):
+        assert (response.outcome, response.code) == (Outcome.DENIED, 422)
+        assert "queue 'q' cannot be decoded" in response.message

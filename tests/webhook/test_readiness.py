@@ -76,7 +76,7 @@ def mismatched(folder):
 @pytest.mark.parametrize("spoil", [half, mismatched, shutil.rmtree], ids=["half-written", "mismatched", "deleted"])
 def test_f20_invalid_certificate_leaves_the_old_one_served(webhook, tmp_path, spoil):
     spoil(tmp_path / "serving")
-    assert REMEDY in webhook.wait_for("certificate not loaded")["reason"]
+    assert REMEDY in webhook.wait_for("certificate load failed")["reason"]
     becomes(webhook, 200, f"ok, but {tmp_path}" if spoil is shutil.rmtree else "ok, but tls.crt and tls.key")
     assert REMEDY in readiness(webhook)[1]
     shutil.rmtree(tmp_path / "serving", ignore_errors=True)
@@ -140,7 +140,7 @@ def test_unreachable_api_server_does_not_change_readiness(plane, tmp_path):
         becomes(webhook, 200, "ok")
         plane.kill()
         try:
-            assert json.dumps(webhook.wait_for("webhook configuration not read"))
+            assert json.dumps(webhook.wait_for("webhook configuration read failed"))
             time.sleep(0.3)
             assert readiness(webhook) == (200, "ok")
         finally:

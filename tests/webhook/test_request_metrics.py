@@ -21,7 +21,7 @@ def lines(*collectors) -> list[str]:
 
 @given(st.lists(st.tuples(PATHS, st.sampled_from([200, 400, 413]), SECONDS, st.sampled_from(Outcome))))
 def test_metrics_match_prometheus_client(answers):
-    tally = RequestMetrics()
+    metrics = RequestMetrics()
     requests = Counter(
         "volcano_global_webhook_requests",
         "HTTP requests answered, by registered path and status code.",
@@ -30,25 +30,25 @@ def test_metrics_match_prometheus_client(answers):
     )
     seconds = Histogram(
         "volcano_global_webhook_request_duration_seconds",
-        "Time from a request's headers to its answer.",
+        "Time from the headers of a request to its answer.",
         ("path",),
         buckets=BUCKETS,
         registry=None,
     )
-    verdicts = Counter(
+    reviews = Counter(
         "volcano_global_webhook_responses",
-        "Reviews answered, by outcome; `exempt` counts what an exempt namespace let by.",
+        "Reviews answered, by outcome; `exempt` counts objects of exempt namespaces.",
         ("path", "outcome"),
         registry=None,
     )
     for path in {path for path, *_ in answers}:
-        tally.initialize(path)
+        metrics.initialize(path)
         for outcome in Outcome:
-            verdicts.labels(path, outcome.value)
-    for path, code, taken, outcome in answers:
-        tally.count_request(path, code=code, seconds=taken)
-        tally.count_review(path, outcome)
+            reviews.labels(path, outcome.value)
+    for path, code, latency, outcome in answers:
+        metrics.count_request(path, code=code, seconds=latency)
+        metrics.count_review(path, outcome)
         requests.labels(path, str(code)).inc()
-        seconds.labels(path).observe(taken)
-        verdicts.labels(path, outcome.value).inc()
-    assert lines(tally) == lines(requests, seconds, verdicts)
+        seconds.labels(path).observe(latency)
+        reviews.labels(path, outcome.value).inc()
+    assert lines(metrics) == lines(requests, seconds, reviews)

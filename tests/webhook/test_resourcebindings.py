@@ -6,22 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import review as wires
+from controller.api import review as wire_review
 from controller.api.keys import POLICY_LABELS
 from tests.webhook.reviews import UID, apply, binding, job_binding, review, wire
 from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
 from webhook.response import AdmissionResponse, Outcome, review_response
 
-GATE = GatedKinds()
+GATED_KINDS = GatedKinds()
 
 
-def judge(new, *, gate=GATE, **request) -> AdmissionResponse:
-    return review_binding(wires.read(wire(review(new, **request))), gate)
+def answer_of(new, *, gated_kinds=GATED_KINDS, **request) -> AdmissionResponse:
+    return review_binding(wire_review.read(wire(review(new, **request))), gated_kinds)
 
 
-def stored(new, *, gate=GATE, **request):
+def stored(new, *, gated_kinds=GATED_KINDS, **request):
     """Return the binding as it would be stored, or ``None`` when it is refused."""
-    answer = json.loads(wires.write(review_response(judge(new, gated_kinds=gate, **request), UID)))["response"]
+    answer = json.loads(wire_review.write(review_response(answer_of(new, gated_kinds=gated_kinds, **request), UID)))[
+        "response"
+    ]
     assert answer["uid"] == UID
     return apply(answer, new) if answer["allowed"] else None
 
@@ -37,7 +39,7 @@ MEMBERS = [{"name": "member1", "replicas": 2}]
         pytest.param({"suspension": {}}, {"scheduling": True}, id="empty-suspension"),
         pytest.param({"suspension": {"scheduling": False}}, {"scheduling": True}, id="resumed-beforehand"),
         pytest.param({"suspension": {"scheduling": None}}, {"scheduling": True}, id="null-scheduling"),
-        pytest.param({"suspension": {"scheduling": True}}, {"scheduling": True}, id="paused-already"),
+        pytest.param({"suspension": {"scheduling": True}}, {"scheduling": True}, id="suspended-already"),
         pytest.param(
             {"suspension": {"dispatching": True}},
             {"dispatching": True, "scheduling": True},
@@ -62,7 +64,7 @@ def test_volcano_job_is_suspended_without_clusters(spec, suspension, clusters):
 
 
 @pytest.mark.parametrize(
-    ("required_by", "labels", "paused"),
+    ("required_by", "labels", "suspended"),
     [
         pytest.param([{"namespace": "ml", "name": "web-deployment"}], {}, False, id="a-dependency"),
         pytest.param([{"name": "web"}], {"resourcebinding.karmada.io/depended-by-1": "1"}, False, id="with-labels"),
@@ -72,15 +74,15 @@ def test_volcano_job_is_suspended_without_clusters(spec, suspension, clusters):
         pytest.param(None, {}, True, id="null"),
     ],
 )
-def test_attached_binding_is_not_suspended(required_by, labels, paused):
+def test_attached_binding_is_not_suspended(required_by, labels, suspended):
     new = job_binding(requiredBy=required_by)
     new["metadata"]["labels"] = labels
-    assert (judge(new).outcome is Outcome.PATCHED) is paused
+    assert (answer_of(new).outcome is Outcome.PATCHED) is suspended
 
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1", "v2beta3"])
 def test_volcano_job_is_gated_in_any_version(version):
-    assert judge(binding(f"batch.volcano.sh/{version}", "Job")).outcome is Outcome.PATCHED
+    assert answer_of(binding(f"batch.volcano.sh/{version}", "Job")).outcome is Outcome.PATCHED
 
 
 @pytest.mark.parametrize(
@@ -96,26 +98,26 @@ def test_volcano_job_is_gated_in_any_version(version):
     ],
 )
 def test_ungated_kinds_are_not_changed(api_version, kind):
-    assert judge(binding(api_version, kind, clusters=MEMBERS)) == AdmissionResponse(Outcome.ALLOWED)
+    assert answer_of(binding(api_version, kind, clusters=MEMBERS)) == AdmissionResponse(Outcome.ALLOWED)
 
 
 def test_attached_binding_of_an_ungated_kind_is_not_suspended():
     attached = binding("v1", "ConfigMap", requiredBy=[{"name": "train", "clusters": MEMBERS}])
-    assert judge(attached).outcome is Outcome.ALLOWED
+    assert answer_of(attached).outcome is Outcome.ALLOWED
 
 
 def test_configured_kinds_are_gated():
-    gate = GatedKinds(frozenset({VOLCANO_JOB, GroupKind("apps", "Deployment"), GroupKind("", "Pod")}))
-    assert judge(binding("apps/v1", "Deployment"), gated_kinds=gate).outcome is Outcome.PATCHED
-    assert judge(binding("v1", "Pod"), gated_kinds=gate).outcome is Outcome.PATCHED
-    assert judge(binding("batch/v1", "Job"), gated_kinds=gate).outcome is Outcome.ALLOWED
+    gated_kinds = GatedKinds(frozenset({VOLCANO_JOB, GroupKind("apps", "Deployment"), GroupKind("", "Pod")}))
+    assert answer_of(binding("apps/v1", "Deployment"), gated_kinds=gated_kinds).outcome is Outcome.PATCHED
+    assert answer_of(binding("v1", "Pod"), gated_kinds=gated_kinds).outcome is Outcome.PATCHED
+    assert answer_of(binding("batch/v1", "Job"), gated_kinds=gated_kinds).outcome is Outcome.ALLOWED
 
 
 def test_exempt_namespace_has_its_own_outcome():
-    gate = GatedKinds(exempt_namespaces=frozenset({"ml"}))
-    assert judge(job_binding(), gated_kinds=gate).outcome is Outcome.EXEMPT
-    assert judge(job_binding(), gated_kinds=gate, namespace="other").outcome is Outcome.PATCHED
-    assert judge(binding("apps/v1", "Deployment"), gated_kinds=gate).outcome is Outcome.ALLOWED
+    gated_kinds = GatedKinds(exempt_namespaces=frozenset({"ml"}))
+    assert answer_of(job_binding(), gated_kinds=gated_kinds).outcome is Outcome.EXEMPT
+    assert answer_of(job_binding(), gated_kinds=gated_kinds, namespace="other").outcome is Outcome.PATCHED
+    assert answer_of(binding("apps/v1", "Deployment"), gated_kinds=gated_kinds).outcome is Outcome.ALLOWED
 
 
 def test_cluster_resource_binding_is_suspended_too():
@@ -126,7 +128,7 @@ def test_cluster_resource_binding_is_suspended_too():
 
 
 def test_dry_run_gets_the_same_answer():
-    assert judge(job_binding(), dryRun=True) == judge(job_binding())
+    assert answer_of(job_binding(), dryRun=True) == answer_of(job_binding())
 
 
 def test_restored_binding_is_suspended_with_its_record():
@@ -140,7 +142,7 @@ def test_restored_binding_is_suspended_with_its_record():
 def test_binding_with_a_generated_name_is_suspended():
     request = review(job_binding())
     del request["request"]["name"]
-    assert review_binding(wires.read(wire(request)), GATE).outcome is Outcome.PATCHED
+    assert review_binding(wire_review.read(wire(request)), GATED_KINDS).outcome is Outcome.PATCHED
 
 
 @pytest.mark.parametrize(
@@ -157,10 +159,10 @@ def test_binding_with_a_generated_name_is_suspended():
     ],
 )
 def test_review_of_another_target_is_refused_by_name(request_, names):
-    verdict = judge(job_binding(), **request_)
-    assert verdict.outcome is Outcome.DENIED
-    assert names in verdict.message
-    assert "correct the rules" in verdict.message
+    response = answer_of(job_binding(), **request_)
+    assert response.outcome is Outcome.DENIED
+    assert names in response.message
+    assert "correct the rules" in response.message
 
 
 BAD_OBJECTS = [
@@ -188,9 +190,9 @@ BAD_OBJECTS = [
 
 @pytest.mark.parametrize("new", BAD_OBJECTS)
 def test_invalid_binding_is_denied_with_a_message(new):
-    verdict = judge(new)
-    assert verdict.outcome is Outcome.DENIED
-    assert verdict.message.startswith("binding 'train-job' cannot be read: ")
+    response = answer_of(new)
+    assert response.outcome is Outcome.DENIED
+    assert response.message.startswith("binding 'train-job' cannot be decoded: ")
 
 
 @pytest.mark.parametrize(
@@ -203,9 +205,9 @@ def test_invalid_binding_is_denied_with_a_message(new):
 )
 def test_binding_with_a_repeated_key_is_denied(written):
     body = wire(review(job_binding(suspension=None))).replace(b'"suspension":null', written)
-    verdict = review_binding(wires.read(body), GATE)
-    assert verdict.outcome is Outcome.DENIED
-    assert "twice" in verdict.message
+    response = review_binding(wire_review.read(body), GATED_KINDS)
+    assert response.outcome is Outcome.DENIED
+    assert "is repeated" in response.message
 
 
 suspensions = st.none() | st.fixed_dictionaries(
@@ -230,7 +232,7 @@ specs = st.fixed_dictionaries(
 @given(specs)
 def test_suspended_binding_is_not_patched_again(spec):
     once = stored(job_binding(**spec))
-    assert judge(once) == AdmissionResponse(Outcome.ALLOWED)
+    assert answer_of(once) == AdmissionResponse(Outcome.ALLOWED)
 
 
 @given(specs)

@@ -60,16 +60,16 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "asked"), CASES)
-async def test_secrets_of_objects_are_in_no_log_and_no_metric(running, path, asked):
+@pytest.mark.parametrize(("path", "review_body"), CASES)
+async def test_secrets_of_objects_are_in_no_log_and_no_metric(running, path, review_body):
     with structlog.testing.capture_logs() as lines:
         running.app.log = structlog.get_logger().bind()
-        async with running.post(wire(asked), path) as answer:
-            told = await answer.text()
-    assert SECRET in json.dumps(asked)
+        async with running.post(wire(review_body), path) as answer:
+            body = await answer.text()
+    assert SECRET in json.dumps(review_body)
     assert SECRET not in json.dumps(lines)
-    assert SECRET not in told
-    assert SECRET.encode() not in running.app.metrics.page()
+    assert SECRET not in body
+    assert SECRET.encode() not in running.app.metrics.render()
 
 
 async def test_refusal_is_logged(running):

@@ -15,7 +15,7 @@ def test_flags_are_named_after_the_fields():
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "expected"),
     [
         (["--port", "x"], "--port 'x'"),
         (["--port", "70000"], "--port '70000'"),
@@ -23,8 +23,8 @@ def test_flags_are_named_after_the_fields():
         (["--max-body-bytes", "0"], "--max-body-bytes '0'"),
     ],
 )
-def test_invalid_value_is_named(flags, says):
-    with pytest.raises(SettingsError, match=says):
+def test_invalid_value_is_named(flags, expected):
+    with pytest.raises(SettingsError, match=expected):
         parse_flags(flags)
 
 
