@@ -165,7 +165,7 @@ def _recorded_capacity(record: AdmissionRecord | wire.Record | None) -> str:
     """Return the nomination (P5) or reservation (O6) in a record, in a comparable form; empty for none."""
     if record is None or (record.nominated_at is None and record.reserved_since is None):
         return ""
-    cluster = record.nominated_cluster or ", ".join(sorted(record.nominated_clusters or ())) or "no cluster"
+    cluster = record.nominated_cluster or ", ".join(sorted(record.reserved_clusters or ())) or "no cluster"
     return cluster if record.nominated_at is not None else f"{cluster}, reserved"
 
 

@@ -26,12 +26,13 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     admitted_at: datetime | None = None
     waiting_since: datetime | None = None
     reserved_since: datetime | None = None
+    reserved_clusters: dict[str, Amounts] | msgspec.UnsetType = msgspec.UNSET
+    """The amounts that are reserved on each cluster (O6)."""
     nominated_cluster: str | None = None
-    nominated_clusters: dict[str, Amounts] | msgspec.UnsetType = msgspec.UNSET
-    """What is kept on each of several clusters, in the place of one (O6)."""
     nominated_at: datetime | None = None
     nomination_rank: int | None = None
     nominated_requests: Amounts | None = None
+    """Requests for which it was nominated, or for which its capacity is reserved."""
     aborted: bool = False
     aborted_generation: int | msgspec.UnsetType = msgspec.UNSET
     """Generation of the aborted template; a later generation is retried (D8)."""
@@ -46,8 +47,8 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     """When others last changed its clusters; the startup timeout starts then."""
     excluded_clusters: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """The clusters in which it did not start, each with a mark of how the cluster was then."""
-    plan: str = ""
-    """The id of the plan that admitted it, shared by all parts of a group (G1)."""
+    plan_id: str = msgspec.field(default="", name="planID")
+    """ID of the plan that admitted it, shared by all parts of a HyperJob (G1)."""
 
 
 class RecordResult(msgspec.Struct, frozen=True):

@@ -95,7 +95,7 @@ class AdmissionRecord(msgspec.Struct, frozen=True, gc=False):
     waiting_since: int | None = None
     reserved_since: int | None = None
     nominated_cluster: ClusterName | None = None
-    nominated_clusters: Mapping[ClusterName, Resources] | None = None
+    reserved_clusters: Mapping[ClusterName, Resources] | None = None
     nominated_at: int | None = None
     nomination_rank: int | None = None
     nominated_requests: Resources | None = None
@@ -108,7 +108,7 @@ class AdmissionRecord(msgspec.Struct, frozen=True, gc=False):
     clusters_changed_at: int | None = None
     excluded_clusters: tuple[tuple[ClusterName, str], ...] = ()
     """Clusters in which the workload did not start, each with the cluster's fingerprint at that time."""
-    plan: str = ""
+    plan_id: str = ""
 
     @property
     def admits(self) -> bool:

@@ -420,12 +420,8 @@ def _with_record(inputs: _Inputs, status: _Status) -> _Status:
 
 
 def _reserved_bookings(record: AdmissionRecord) -> tuple[ClusterCharge, ...]:
-    """Return the reserved capacity: all on one cluster, or an amount on each of several."""
-    if record.nominated_requests is None:
-        return ()
-    if record.nominated_cluster:
-        return (ClusterCharge(record.nominated_cluster, record.nominated_requests),)
-    return tuple(ClusterCharge(name, amounts) for name, amounts in sorted((record.nominated_clusters or {}).items()))
+    """Return the reserved capacity of each cluster."""
+    return tuple(ClusterCharge(name, amounts) for name, amounts in sorted((record.reserved_clusters or {}).items()))
 
 
 def _with_local_state(status: _Status, local_state: LocalState) -> _Status:

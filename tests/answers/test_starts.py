@@ -146,7 +146,7 @@ async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_wi
         await leave(stage, *back)
         await stage.admitted(*back)
         assert stage.sights()["whole-stuck-0"].clusters == ("m2",)
-        assert record(stage, "whole-runs-0")["plan"] == record(stage, "whole-stuck-0")["plan"] != ""
+        assert record(stage, "whole-runs-0")["planID"] == record(stage, "whole-stuck-0")["planID"] != ""
         for name in back:
             await stage.cast.phase(name, "Running")
         whole = {"2 of 2 parts are admitted", "3 of 3 parts are admitted"}

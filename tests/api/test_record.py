@@ -27,7 +27,7 @@ RECORDS = st.builds(
     waiting_since=st.none() | MOMENTS,
     reserved_since=st.none() | MOMENTS,
     nominated_cluster=st.none() | st.text(max_size=10),
-    nominated_clusters=st.just(UNSET) | st.dictionaries(st.text(max_size=10), AMOUNTS, max_size=3),
+    reserved_clusters=st.just(UNSET) | st.dictionaries(st.text(max_size=10), AMOUNTS, max_size=3),
     nominated_at=st.none() | MOMENTS,
     nomination_rank=st.none() | st.integers(0, 1000),
     nominated_requests=st.none() | AMOUNTS,
@@ -37,7 +37,7 @@ RECORDS = st.builds(
     startup_failed_at=st.just(UNSET) | MOMENTS,
     back_off_until=st.just(UNSET) | MOMENTS,
     excluded_clusters=st.just(UNSET) | st.dictionaries(st.text(max_size=10), st.text(max_size=16), max_size=3),
-    plan=st.text(max_size=20),
+    plan_id=st.text(max_size=20),
 )
 
 
@@ -57,7 +57,7 @@ def test_read_record_is_written_unchanged(record):
 def test_record_keys():
     assert set(json.loads(write_record(Record("u")))) == {
         "uid", "queue", "charge", "clusters", "admittedAt", "waitingSince", "reservedSince", "nominatedCluster",
-        "nominatedAt", "nominationRank", "nominatedRequests", "aborted", "evictions", "attempts", "plan",
+        "nominatedAt", "nominationRank", "nominatedRequests", "aborted", "evictions", "attempts", "planID",
     }  # fmt: skip
 
 

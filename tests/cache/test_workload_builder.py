@@ -473,9 +473,11 @@ def test_divisible_kind_requests_its_replicas():
     ("written", "rooms"),
     [
         pytest.param({}, (), id="quota-alone"),
-        pytest.param({"nominated_cluster": "m1"}, (ClusterCharge("m1", {"cpu": 2000}),), id="one-cluster"),
         pytest.param(
-            {"nominated_clusters": {"m2": {"cpu": "500m"}, "m1": {"cpu": "1500m"}}},
+            {"reserved_clusters": {"m1": {"cpu": "2"}}}, (ClusterCharge("m1", {"cpu": 2000}),), id="one-cluster"
+        ),
+        pytest.param(
+            {"reserved_clusters": {"m2": {"cpu": "500m"}, "m1": {"cpu": "1500m"}}},
             (ClusterCharge("m1", {"cpu": 1500}), ClusterCharge("m2", {"cpu": 500})),
             id="several",
         ),

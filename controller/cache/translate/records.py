@@ -46,7 +46,7 @@ def _translate(record: wire.Record) -> AdmissionRecord:
         waiting_since=to_milliseconds(record.waiting_since),
         reserved_since=to_milliseconds(record.reserved_since),
         nominated_cluster=ClusterName(record.nominated_cluster) if record.nominated_cluster else None,
-        nominated_clusters=_by_cluster(record.nominated_clusters),
+        reserved_clusters=_by_cluster(record.reserved_clusters),
         nominated_at=to_milliseconds(record.nominated_at),
         nomination_rank=record.nomination_rank,
         nominated_requests=_parse_resources(record.nominated_requests, "nominatedRequests"),
@@ -58,7 +58,7 @@ def _translate(record: wire.Record) -> AdmissionRecord:
         back_off_until=_optional_milliseconds(record.back_off_until),
         clusters_changed_at=_optional_milliseconds(record.clusters_changed_at),
         excluded_clusters=_fingerprints(record.excluded_clusters),
-        plan=record.plan,
+        plan_id=record.plan_id,
     )
 
 
@@ -79,7 +79,7 @@ def _by_cluster(written: Mapping[str, wire.Amounts] | msgspec.UnsetType) -> dict
     if isinstance(written, msgspec.UnsetType):
         return None
     found = {
-        ClusterName(name): _parse_resources(texts, f"nominatedClusters[{name!r}]") or EMPTY
+        ClusterName(name): _parse_resources(texts, f"reservedClusters[{name!r}]") or EMPTY
         for name, texts in written.items()
     }
     return found or None
@@ -98,15 +98,13 @@ def pending_record(
     """
     kept = held or reserved
     rooms = reserved.cluster_charges if reserved and not held else ()
-    clusters = [held.cluster] if held else [each.cluster for each in rooms]
-    several = rooms if len(rooms) > 1 else ()
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
         waiting_since=to_datetime(workload.created_at),
         reserved_since=to_datetime(reserved.since) if reserved else None,
-        nominated_cluster=clusters[0] if len(clusters) == 1 else None,
-        nominated_clusters={each.cluster: format_resources(positive(each.charge)) for each in several} or msgspec.UNSET,
+        reserved_clusters={each.cluster: format_resources(positive(each.charge)) for each in rooms} or msgspec.UNSET,
+        nominated_cluster=held.cluster if held else None,
         nominated_at=to_datetime(held.since if held else None),
         nomination_rank=held.rank if held else None,
         nominated_requests=format_resources(positive(kept.requests)) if kept and kept.requests is not None else None,
@@ -144,7 +142,7 @@ def confirmed_record(workload: Workload, admission: Admission, *, before: Admiss
         attempts=before.attempts,
         clusters_changed_at=_optional_datetime(workload.placed_at),
         excluded_clusters=_format_exclusions(dict(before.excluded_clusters)),
-        plan=before.plan,
+        plan_id=before.plan_id,
     )
 
 
@@ -220,5 +218,5 @@ def admitted_record(
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
         excluded_clusters=_format_exclusions(excluded_clusters),
-        plan=plan,
+        plan_id=plan,
     )
