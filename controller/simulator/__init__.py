@@ -1,1 +1,1 @@
-"""The engine on virtual time: what becomes of a trace of jobs, without a control plane and without waiting."""
+"""Simulates a trace of jobs with the engine on virtual time, without a control plane."""

@@ -1,8 +1,7 @@
-"""The member clusters in a simulation: what runs there, and what their summaries say of it so far.
+"""Simulates member clusters: the usage of jobs, and the delayed resource summaries.
 
-A job's pods take all they ask for from the moment its admission takes effect.
-The engine may admit a gang of which not all fits at once (D11); that the rest
-waits in the member is not played.
+All pods of a job use their requests as soon as its admission takes effect. Pods of a job that
+wait in the member cluster, because only its gang fits (D11), are not simulated.
 """
 
 from collections.abc import Iterable
@@ -16,9 +15,9 @@ from controller.engine.workloads import ClusterCharge
 @dataclass(slots=True)
 class _SimulatedCluster:
     told: Cluster
-    """As the control plane has it."""
+    """The cluster with its last reported summary."""
     foreign: Resources
-    """What others use there, all the time."""
+    """External usage, which is constant."""
     ours: Resources = EMPTY
 
     @property
@@ -27,7 +26,7 @@ class _SimulatedCluster:
 
 
 class SimulatedClusters:
-    """All member clusters; a booking on a cluster that is not there is nobody's."""
+    """All member clusters; charges on unknown clusters are ignored."""
 
     def __init__(self, clusters: Iterable[Cluster], status_period: int) -> None:
         self._clusters = {
@@ -36,40 +35,40 @@ class SimulatedClusters:
         self._period = status_period
         self._due: set[ClusterName] = set()
 
-    def add_existing(self, bookings: Iterable[ClusterCharge]) -> None:
-        """Take *bookings* for a part of what the summaries showed at the start."""
-        for booking in bookings:
-            member = self._clusters.get(booking.cluster)
+    def add_existing(self, charges: Iterable[ClusterCharge]) -> None:
+        """Count *charges* as part of the usage that the summaries report at the start."""
+        for charge in charges:
+            member = self._clusters.get(charge.cluster)
             if member is not None:
-                member.foreign = clamp_non_negative(subtract(member.foreign, booking.charge))
-                member.ours = add(member.ours, booking.charge)
+                member.foreign = clamp_non_negative(subtract(member.foreign, charge.charge))
+                member.ours = add(member.ours, charge.charge)
 
-    def start(self, bookings: Iterable[ClusterCharge]) -> list[ClusterName]:
-        """Let pods run; return the clusters whose summary is now to be looked at."""
-        return self._change(bookings, 1)
+    def start(self, charges: Iterable[ClusterCharge]) -> list[ClusterName]:
+        """Add the usage of *charges*; return the clusters that need a status update."""
+        return self._change(charges, 1)
 
-    def stop(self, bookings: Iterable[ClusterCharge]) -> list[ClusterName]:
-        """Let pods be gone; return the clusters whose summary is now to be looked at."""
-        return self._change(bookings, -1)
+    def stop(self, charges: Iterable[ClusterCharge]) -> list[ClusterName]:
+        """Remove the usage of *charges*; return the clusters that need a status update."""
+        return self._change(charges, -1)
 
-    def _change(self, bookings: Iterable[ClusterCharge], sign: int) -> list[ClusterName]:
+    def _change(self, charges: Iterable[ClusterCharge], sign: int) -> list[ClusterName]:
         changed = []
-        for booking in bookings:
-            member = self._clusters.get(booking.cluster)
+        for charge in charges:
+            member = self._clusters.get(charge.cluster)
             if member is None:
                 continue
-            member.ours = (add if sign > 0 else subtract)(member.ours, booking.charge)
-            if booking.cluster not in self._due:
-                self._due.add(booking.cluster)
-                changed.append(booking.cluster)
+            member.ours = (add if sign > 0 else subtract)(member.ours, charge.charge)
+            if charge.cluster not in self._due:
+                self._due.add(charge.cluster)
+                changed.append(charge.cluster)
         return changed
 
     def next_update(self, now: int) -> int:
-        """Return when the summaries are looked at next after *now*; without a period, at once."""
+        """Return the time of the next status update after *now*; *now* itself without a period."""
         return (now // self._period + 1) * self._period if self._period else now
 
     def update(self, name: ClusterName) -> Cluster | None:
-        """Return the cluster with its summary written anew, ``None`` where it has not changed."""
+        """Return the cluster with an updated summary, or ``None`` if its usage has not changed."""
         self._due.discard(name)
         member = self._clusters[name]
         if member.now.used == member.told.used:

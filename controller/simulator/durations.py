@@ -1,4 +1,4 @@
-"""Spans of virtual time as annotations and options write them, in whole milliseconds."""
+"""Parses and formats durations of annotations and options, in milliseconds."""
 
 import re
 
@@ -9,23 +9,21 @@ _SECOND = 1000
 
 
 class DurationError(ValueError):
-    """A text that is no span of time; the message says how to write one."""
+    """A text that is not a duration; the message gives the format."""
 
 
 def parse_duration(text: str) -> int:
-    """Return the milliseconds that *text* says: ``90s``, ``1h30m``, ``200ms``."""
+    """Parse a duration such as ``90s``, ``1h30m`` or ``200ms`` into milliseconds."""
     if not _FORM.fullmatch(text):
-        raise DurationError(
-            f"{text!r} is no span of time; write whole numbers with h, m, s or ms, such as 90s or 1h30m"
-        )
+        raise DurationError(f"{text!r} is not a duration; write whole numbers with h, m, s or ms, such as 90s or 1h30m")
     return sum(int(count) * _MILLISECONDS[unit] for count, unit in _PART.findall(text))
 
 
-def format_duration(span: int) -> str:
-    """Return *span* as ``parse_span`` reads it."""
-    return f"{span}ms" if span % _SECOND else f"{span // _SECOND}s"
+def format_duration(duration: int) -> str:
+    """Format milliseconds so that `parse_duration` parses them."""
+    return f"{duration}ms" if duration % _SECOND else f"{duration // _SECOND}s"
 
 
-def seconds(span: int) -> int | float:
-    """Return *span* in seconds, for reports: a whole number where it is one."""
-    return span / _SECOND if span % _SECOND else span // _SECOND
+def seconds(duration: int) -> int | float:
+    """Convert milliseconds to seconds, as an integer if possible."""
+    return duration / _SECOND if duration % _SECOND else duration // _SECOND

@@ -1,4 +1,4 @@
-"""What happened in a simulation, line by line; the texts for people are made elsewhere."""
+"""Log of the events of a simulation."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,25 +9,25 @@ from controller.engine.workloads import Workload
 
 
 class JobAction(StrEnum):
-    """What can happen to a job."""
+    """Events in the life of a job."""
 
     SUBMIT = "Submit"
     ADMIT = "Admit"
-    """Its admission takes effect: the write is done."""
+    """The write of its admission is complete."""
     EVICT = "Evict"
-    """Its eviction takes effect: the write is done, its pods go on for their grace period."""
+    """The write of its eviction is complete; its pods run on for the grace period."""
     WAIT = "Wait"
-    """It waits, from now on for this reason."""
+    """It is pending with a new reason."""
     FINISH = "Finish"
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One thing that happened, *at* milliseconds after the start."""
+    """One event, *at* milliseconds after the start."""
 
     at: int
     action: JobAction
     workload: Workload
     clusters: tuple[Assignment, ...] = ()
     cause: Refusal | EvictionReason | None = None
-    """Why it waits or has to go."""
+    """Why it is pending or evicted."""

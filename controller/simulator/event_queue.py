@@ -1,7 +1,7 @@
-"""What is going to happen and when: a heap of (time, sequence, occurrence).
+"""Queue of future events: a heap of (time, sequence, event).
 
-What is due at one time comes in the order in which it was put down, so that
-the same trace is played the same way every time.
+Events of the same time are handled in the order in which they were added, so that a
+simulation is deterministic.
 """
 
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class WriteCompleted:
-    """The write of a decision is done."""
+    """The write of a decision is complete."""
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted:
-    """A job's run comes to its end; *run* counts its runs, for one that was evicted runs again."""
+    """A run of a job ends; *run* is the number of the run, because an evicted job runs again."""
 
     uid: WorkloadUid
     run: int
@@ -39,21 +39,21 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class PodsTerminated:
-    """A victim's pods are gone."""
+    """The pods of an evicted job have terminated."""
 
     uid: WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
 class StatusUpdate:
-    """A cluster's summary is looked at."""
+    """A cluster updates its resource summary."""
 
     cluster: ClusterName
 
 
 @dataclass(frozen=True, slots=True)
 class WakeUp:
-    """The engine asked to be woken."""
+    """The engine requested a cycle at this time."""
 
 
 QueuedEvent = Arrival | WriteCompleted | RunCompleted | PodsTerminated | StatusUpdate | WakeUp
@@ -62,7 +62,7 @@ _PASSIVE = (StatusUpdate, WakeUp)
 
 
 class EventQueue:
-    """All that is still to happen."""
+    """The future events of a simulation."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, QueuedEvent]] = []
@@ -71,24 +71,24 @@ class EventQueue:
 
     @property
     def next_time(self) -> int | None:
-        """When the next thing happens, ``None`` when nothing more does."""
+        """Return the time of the next event, or ``None`` if the queue is empty."""
         return self._heap[0][0] if self._heap else None
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing but summaries and wake-ups is to come."""
+        """Return whether only status updates and wake-ups remain."""
         return self._active == 0
 
-    def push(self, at: int, occurrence: QueuedEvent) -> None:
-        """Let *occurrence* happen at *at*, after all that was put down for that time before."""
-        heappush(self._heap, (at, next(self._sequence), occurrence))
-        self._active += not isinstance(occurrence, _PASSIVE)
+    def push(self, at: int, event: QueuedEvent) -> None:
+        """Add *event* at time *at*, after all events already added for that time."""
+        heappush(self._heap, (at, next(self._sequence), event))
+        self._active += not isinstance(event, _PASSIVE)
 
     def pop_due(self, now: int) -> Iterator[QueuedEvent]:
-        """Yield and strike out what is due at *now*; what is put down for it meanwhile waits for the next call."""
+        """Yield and remove the events due at *now*; events added meanwhile are returned by the next call."""
         due = []
         while self._heap and self._heap[0][0] <= now:
             due.append(heappop(self._heap)[2])
-        for occurrence in due:
-            self._active -= not isinstance(occurrence, _PASSIVE)
-            yield occurrence
+        for event in due:
+            self._active -= not isinstance(event, _PASSIVE)
+            yield event

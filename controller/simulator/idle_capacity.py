@@ -1,7 +1,7 @@
-"""Why capacity stays idle, by resource, measured over virtual time.
+"""Integrates idle capacity by resource and cause over virtual time.
 
-Everything is an area: an amount in base units times milliseconds. What is idle
-is counted once, under the first cause of the list that explains it.
+Areas are amounts in base units times milliseconds. Idle capacity is counted once, under
+the first cause that applies.
 """
 
 from collections.abc import Mapping
@@ -13,45 +13,45 @@ from controller.engine.state import State
 
 
 class IdleCause(StrEnum):
-    """The causes, in the order in which they are looked for."""
+    """Causes of idle capacity, in the order in which they are checked."""
 
     HELD = "held"
-    """For workloads whose victims are leaving (P5)."""
+    """Nominated to workloads whose victims are being evicted (P5)."""
     RESERVED = "reserved"
-    """For workloads that have been blocked for long (O6)."""
+    """Reserved for workloads that are blocked for long (O6)."""
     GUARANTEED = "guaranteed"
-    """To queues that do not use it (Q3)."""
+    """Guaranteed to queues that do not use it (Q3)."""
     NOTHING_PENDING = "nothingPending"
-    """No pending workload that could ever run asks for so much of it."""
+    """Not requested by any pending workload that could ever run."""
     LIMITED = "limited"
-    """The limits of the queues that ask for it are reached."""
+    """The limits of the queues with pending workloads are reached."""
     FRAGMENTED = "fragmented"
-    """It is asked for and allowed, and fits in no cluster, or not together with another resource that is used up."""
+    """Requested and within the limits, but no cluster has enough of all resources."""
 
 
 class IdleCapacity:
-    """Reads why capacity is idle whenever that may have changed."""
+    """Integrates the idle capacity by cause."""
 
     def __init__(self) -> None:
         self.areas: dict[IdleCause, dict[str, int]] = {cause: {} for cause in IdleCause}
         self._amounts: dict[IdleCause, dict[str, int]] = {cause: {} for cause in IdleCause}
-        """Since the last reading."""
+        """Idle amounts since the last call of `read`."""
         self._read_at = 0
         self._known: dict[QueueName, tuple[Resources, Resources, Resources]] = {}
-        """Of each queue its demand, its charges and its limit when they were last looked at."""
+        """Requests, usage and limit of each queue at the last call of `read`."""
         self._parts: dict[QueueName, tuple[Resources, Resources]] = {}
-        """What its pending workloads ask for, and what of that its limit leaves."""
+        """Requests of the pending workloads of each queue, and the part of them within its limit."""
         self._unmet: dict[str, int] = {}
         self._allowed: dict[str, int] = {}
 
     def read(self, state: State, now: int) -> None:
-        """Take *world* as it is from *now* on."""
+        """Use *state* from *now* on."""
         self.close(now)
         if state.queue_shares is None:
             return
-        self._look(state)
+        self._update_queues(state)
         quota, present = state.queue_shares.quota, state.current_quota or state.queue_shares.quota
-        held = total(each.nomination.requests for each in state.nominated.values() if each.nomination is not None)
+        nominated = total(each.nomination.requests for each in state.nominated.values() if each.nomination is not None)
         reserved = total(
             each.reservation.requests or EMPTY
             for each in state.with_reservation.values()
@@ -63,7 +63,7 @@ class IdleCapacity:
                 continue
             rest = max(amount - present.usage(ROOT, name), 0)
             guaranteed = quota.reservation(root, name) - quota.usage(ROOT, name)
-            rest = self._count(IdleCause.HELD, name, held.get(name, 0), rest=rest)
+            rest = self._count(IdleCause.HELD, name, nominated.get(name, 0), rest=rest)
             rest = self._count(IdleCause.RESERVED, name, reserved.get(name, 0), rest=rest)
             rest = self._count(IdleCause.GUARANTEED, name, guaranteed, rest=rest)
             rest = self._count(IdleCause.NOTHING_PENDING, name, rest - self._unmet.get(name, 0), rest=rest)
@@ -71,13 +71,13 @@ class IdleCapacity:
             self._count(IdleCause.FRAGMENTED, name, rest, rest=rest)
 
     def _count(self, cause: IdleCause, resource: str, amount: int, *, rest: int) -> int:
-        """Count *amount*, of the *rest* at most, under *cause*; return what is left."""
-        found = min(max(amount, 0), rest)
-        self._amounts[cause][resource] = found
-        return rest - found
+        """Count *amount*, at most *rest*, under *cause*; return the remaining idle amount."""
+        counted = min(max(amount, 0), rest)
+        self._amounts[cause][resource] = counted
+        return rest - counted
 
-    def _look(self, state: State) -> None:
-        """Bring up to date what pending workloads ask for, of the queues in which something changed."""
+    def _update_queues(self, state: State) -> None:
+        """Update the requests of pending workloads in queues that changed."""
         if state.queue_shares is None:
             return
         quota, wanted, settled = state.queue_shares.quota, state.queue_usage.requested, state.queue_usage.settled
@@ -89,14 +89,14 @@ class IdleCapacity:
                 continue
             self._known[name] = now
             unmet = {each: amount for each, amount in subtract(now[0], now[1]).items() if amount > 0}
-            allowed = {each: min(amount, _left(now[2], now[1], each)) for each, amount in unmet.items()}
+            allowed = {each: min(amount, _remaining(now[2], now[1], each)) for each, amount in unmet.items()}
             before = self._parts.get(name, (EMPTY, EMPTY))
             self._parts[name] = unmet, allowed
             _change(self._unmet, before[0], unmet)
             _change(self._allowed, before[1], allowed)
 
     def close(self, now: int) -> None:
-        """Count the time up to *now*."""
+        """Add the time up to *now*."""
         elapsed, self._read_at = now - self._read_at, now
         if not elapsed:
             return
@@ -107,8 +107,8 @@ class IdleCapacity:
                     areas[name] = areas.get(name, 0) + amount * elapsed
 
 
-def _left(ceiling: Resources, held: Resources, resource: str) -> int:
-    return max(ceiling.get(resource, 0) - held.get(resource, 0), 0)
+def _remaining(ceiling: Resources, nominated: Resources, resource: str) -> int:
+    return max(ceiling.get(resource, 0) - nominated.get(resource, 0), 0)
 
 
 def _change(sums: dict[str, int], before: Mapping[str, int], after: Mapping[str, int]) -> None:

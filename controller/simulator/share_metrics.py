@@ -1,7 +1,7 @@
-"""What queues hold beside what they are entitled to, measured over virtual time.
+"""Integrates usage and fair share of the queues over virtual time.
 
-Everything is an area: an amount in base units times milliseconds, in whole
-numbers. Entitlements are rounded down to a base unit.
+Areas are integers: amounts in base units times milliseconds. Fair shares are rounded down
+to a base unit.
 """
 
 from collections.abc import Mapping
@@ -19,71 +19,71 @@ Areas = dict[str, int]
 
 @dataclass(slots=True)
 class QueueIntegrals:
-    """One queue from the start to the time when it was last settled."""
+    """Integrals of one queue from the start to *accumulated_until*."""
 
     accumulated_until: int = 0
-    held: Resources = EMPTY
-    """What it and those below it are charged with since then, ``pods`` among it."""
-    due: Mapping[str, Fraction] = field(default_factory=dict)
-    """What it is entitled to since then."""
+    usage: Resources = EMPTY
+    """Usage of the queue and its descendants since *accumulated_until*, including ``pods``."""
+    fair_share: Mapping[str, Fraction] = field(default_factory=dict)
+    """Fair share since *accumulated_until*."""
     usage_area: Areas = field(default_factory=dict)
     fair_share_area: Areas = field(default_factory=dict)
     gap_area: Areas = field(default_factory=dict)
-    """Of the distance between the two, whichever is larger."""
+    """Integral of the absolute difference between usage and fair share."""
     max_gap: dict[str, Fraction] = field(default_factory=dict)
-    """The largest distance, as a part of all there was."""
+    """The maximum difference as a fraction of the total capacity."""
 
-    def accumulate(self, now: int, pool: Resources) -> None:
-        """Count the time up to *now*, in which nothing changed and *pool* was there in all."""
+    def accumulate(self, now: int, capacity: Resources) -> None:
+        """Add the time up to *now*, during which usage, fair share and the total *capacity* were constant."""
         elapsed, self.accumulated_until = now - self.accumulated_until, now
         if not elapsed:
             return
-        for name in {*self.held, *self.due} - {PODS}:
-            held, due = self.held.get(name, 0), floor(self.due.get(name, 0))
-            gap = abs(held - due)
-            for area, amount in ((self.usage_area, held), (self.fair_share_area, due), (self.gap_area, gap)):
+        for name in {*self.usage, *self.fair_share} - {PODS}:
+            usage, fair_share = self.usage.get(name, 0), floor(self.fair_share.get(name, 0))
+            gap = abs(usage - fair_share)
+            for area, amount in ((self.usage_area, usage), (self.fair_share_area, fair_share), (self.gap_area, gap)):
                 area[name] = area.get(name, 0) + amount * elapsed
-            if pool.get(name, 0) > 0:
-                self.max_gap[name] = max(self.max_gap.get(name, Fraction(0)), Fraction(gap, pool[name]))
+            if capacity.get(name, 0) > 0:
+                self.max_gap[name] = max(self.max_gap.get(name, Fraction(0)), Fraction(gap, capacity[name]))
 
 
 class ShareMetrics:
-    """Reads how the queues stand whenever that may have changed."""
+    """Integrates the shares of all queues."""
 
     def __init__(self, series: TimeSeries | None = None) -> None:
         self.queues: dict[QueueName, QueueIntegrals] = {}
         self.capacity_area: Areas = {}
-        """Of the root's ceiling: all there was."""
-        self._pool: Resources = EMPTY
+        """Integral of the root's limit, which is the total capacity."""
+        self._capacity: Resources = EMPTY
         self._read_at = 0
         self._series = series
 
-    def read(self, standing: QueueShares, now: int) -> None:
-        """Take *standing* as it is from *now* on."""
-        self._count_pool(now)
-        ceiling = standing.quota.limits[ROOT].limit
-        pool = {name: max(amount, 0) for name, amount in ceiling.items() if name != PODS}
-        has_changed = pool != self._pool
+    def read(self, shares: QueueShares, now: int) -> None:
+        """Use *shares* from *now* on."""
+        self._add_capacity(now)
+        ceiling = shares.quota.limits[ROOT].limit
+        capacity = {name: max(amount, 0) for name, amount in ceiling.items() if name != PODS}
+        has_changed = capacity != self._capacity
         if has_changed:
             self.close(now)
-            self._pool = pool
-        for name in standing.quota.tree.nodes:
-            held, due = standing.quota.allocated[name], standing.fair_shares[name]
-            track = self.queues.get(name) or self.queues.setdefault(name, QueueIntegrals())
-            if has_changed or track.held != held or track.due != due:
-                track.accumulate(now, self._pool)
-                # The engine changes its own in place.
-                track.held, track.due = dict(held), dict(due)
+            self._capacity = capacity
+        for name in shares.quota.tree.nodes:
+            usage, fair_share = shares.quota.allocated[name], shares.fair_shares[name]
+            queue = self.queues.get(name) or self.queues.setdefault(name, QueueIntegrals())
+            if has_changed or queue.usage != usage or queue.fair_share != fair_share:
+                queue.accumulate(now, self._capacity)
+                # Copied, because the engine updates these mappings in place.
+                queue.usage, queue.fair_share = dict(usage), dict(fair_share)
                 if self._series is not None:
-                    self._series.record_usage(name, now, held=track.held, pool=pool)
+                    self._series.record_usage(name, now, usage=queue.usage, capacity=capacity)
 
     def close(self, now: int) -> None:
-        """Count the time up to *now* for every queue."""
-        self._count_pool(now)
-        for track in self.queues.values():
-            track.accumulate(now, self._pool)
+        """Add the time up to *now* for every queue."""
+        self._add_capacity(now)
+        for queue in self.queues.values():
+            queue.accumulate(now, self._capacity)
 
-    def _count_pool(self, now: int) -> None:
+    def _add_capacity(self, now: int) -> None:
         elapsed, self._read_at = now - self._read_at, now
-        for name, amount in self._pool.items():
+        for name, amount in self._capacity.items():
             self.capacity_area[name] = self.capacity_area.get(name, 0) + amount * elapsed

@@ -1,12 +1,11 @@
-"""The driver: plays a trace against the engine, instant by instant.
+"""Runs the engine with the jobs of a trace, event by event on virtual time.
 
-At each instant at which something happens, all of it is told to the World in
-the order in which it was put on the agenda (jobs of the trace first, then by
-what caused it), and one cycle decides. What the cycle decides takes effect
-when its write is done: only then does a job's run time begin.
+At each time with events, all events are passed to the engine's state in the order in
+which they were queued, and one scheduling cycle is planned. A decision takes effect when its
+write is complete; the run time of an admitted job begins then.
 
-An evicted job stops when its grace is over, loses what it has done, and waits
-again with the age it had; what would have finished during the grace does not.
+An evicted job stops after its grace period, loses its progress, and is pending again with
+its original age. A job whose run would end during the grace period does not finish.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,15 +36,15 @@ from controller.simulator.trace import DEFAULT_GRACE, SimulationSettings, Submis
 from controller.simulator.write_latency import WriteLatency
 
 ProgressCallback = Callable[[int, int], None]
-"""Told how many of the trace's jobs have finished, of how many."""
+"""Called with the number of finished jobs and the number of all jobs."""
 
 _MAX_IDLE_WAKE_UPS = 100
-"""How many wake-ups that change nothing are waited for once nothing else is to come."""
+"""Number of wake-ups without a decision after which a simulation without other events ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """All that is known after a simulation."""
+    """Log, metrics and final state of a simulation."""
 
     trace: Trace
     log: tuple[LogEntry, ...]
@@ -55,11 +54,11 @@ class SimulationResult:
     state: State
     cycles: int
     ended_at: int
-    """When the last thing of interest happened, or where one stopped looking."""
+    """Time of the last relevant event, or the time limit."""
 
 
 class Simulation:
-    """One run of a trace; *series* takes notes for a drawing."""
+    """Simulates one trace; *series* records values for a plot."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class Simulation:
         self._settings = settings or SimulationSettings()
         self._progress = watch
         self._series = series
-        # What is admitted in a simulation starts.
+        # In a simulation, every admitted job starts.
         self._state = State(replace(trace.policy, startup_timeout_ms=None))
         self._events = EventQueue()
         self._write_latency = WriteLatency(self._settings.writes_per_second)
@@ -88,7 +87,7 @@ class Simulation:
         self._ended_at = 0
 
     def run(self) -> SimulationResult:
-        """Play the trace to its end and return what became of it."""
+        """Run the simulation to its end and return the result."""
         self._initialize()
         until = self._settings.until
         while (now := self._events.next_time) is not None and not self._is_over():
@@ -109,10 +108,10 @@ class Simulation:
             ended_at=self._ended_at,
         )
 
-    # -- the beginning and the end --------------------------------------
+    # -- start and end ---------------------------------------------------
 
     def _initialize(self) -> None:
-        """Tell the World what there is at the start, charges before the summaries that may show them."""
+        """Add the initial objects to the state; workloads precede the clusters that may report their usage."""
         for submission in self._trace.submissions:
             if submission.workload.state is WorkloadState.PENDING and submission.workload.admission is None:
                 self._events.push(submission.at, Arrival(submission))
@@ -125,7 +124,7 @@ class Simulation:
         self._events.push(0, WakeUp())
 
     def _resume(self, submission: Submission) -> None:
-        """Go on with a job that holds clusters at the start: it runs, or it leaves after an eviction."""
+        """Continue a job that is placed at the start: it is running or being evicted."""
         workload, admission = submission.workload, submission.workload.admission
         if admission is None:
             return
@@ -143,7 +142,7 @@ class Simulation:
             self._events.push(submission.runtime, RunCompleted(workload.uid, job.runs))
 
     def _is_over(self) -> bool:
-        """Say whether nothing can happen any more that is worth waiting for."""
+        """Return whether no event remains that can change the result."""
         everything_is_done = self._jobs.finished == len(self._jobs)
         return (
             self._events.is_idle
@@ -151,20 +150,20 @@ class Simulation:
             and self._cycles > 0
         )
 
-    # -- one instant ----------------------------------------------------
+    # -- one cycle -------------------------------------------------------
 
     def _run_cycle(self, now: int) -> None:
-        """Let all happen that is due at *now*, decide once, and carry out what was decided."""
+        """Handle the events due at *now*, plan one cycle and write its decisions."""
         was_idle = self._events.is_idle
-        for occurrence in self._events.pop_due(now):
-            self._handle(occurrence, now)
+        for event in self._events.pop_due(now):
+            self._handle(event, now)
         plan = self._state.plan(self._trace.start + now)
         self._cycles += 1
         for decision in plan.decisions:
             self._write(decision, now)
         for wait in plan.waits:
             self._log.append(LogEntry(now, JobAction.WAIT, wait.workload, cause=wait.refusal))
-            self._jobs[wait.workload.uid].explain(wait.refusal, now)
+            self._jobs[wait.workload.uid].set_reason(wait.refusal, now)
         self._wake_at(plan.wake_at)
         self._idle_wake_ups = self._idle_wake_ups + 1 if was_idle and not plan.decisions else 0
         if not was_idle or plan.decisions or self._cycles == 1:
@@ -180,8 +179,8 @@ class Simulation:
         if self._progress is not None:
             self._progress(self._jobs.finished, len(self._trace.submissions))
 
-    def _handle(self, occurrence: QueuedEvent, now: int) -> None:
-        match occurrence:
+    def _handle(self, event: QueuedEvent, now: int) -> None:
+        match event:
             case Arrival(submission):
                 self._submit(submission, now)
             case WriteCompleted(decision):
@@ -198,13 +197,13 @@ class Simulation:
                 self._wakes.discard(now)
 
     def _wake_at(self, time: int | None) -> None:
-        """Look again at *time*, the engine's, unless that is arranged already."""
+        """Schedule a cycle at the engine's *time*, unless one is scheduled already."""
         at = None if time is None else time - self._trace.start
         if at is not None and at not in self._wakes:
             self._wakes.add(at)
             self._events.push(at, WakeUp())
 
-    # -- what happens to a job ------------------------------------------
+    # -- job transitions -------------------------------------------------
 
     def _submit(self, submission: Submission, now: int) -> None:
         self._jobs.begin(submission, waiting_since=now)
@@ -212,11 +211,11 @@ class Simulation:
         self._log.append(LogEntry(now, JobAction.SUBMIT, submission.workload))
 
     def _write(self, decision: Decision, now: int) -> None:
-        """Write a decision that the World has booked."""
+        """Write a decision that the engine has assumed."""
         if isinstance(decision, Evict):
             self._mark_evicting(decision.workload.uid, now)
         else:
-            self._jobs[decision.workload.uid].explain(None, now)
+            self._jobs[decision.workload.uid].set_reason(None, now)
         done_at = self._write_latency.done_at(now)
         if done_at == now:
             self._apply(decision, now)
@@ -226,7 +225,7 @@ class Simulation:
     def _apply(self, decision: Decision, now: int) -> None:
         job = self._jobs[decision.workload.uid]
         if job.finished_at is not None:
-            return  # a run that has come to its end cannot be taken back
+            return  # a finished job cannot be evicted
         if isinstance(decision, Admit):
             self._log.append(LogEntry(now, JobAction.ADMIT, job.workload, decision.clusters))
             self._start(job, decision.admission, now)
@@ -237,7 +236,7 @@ class Simulation:
             self._events.push(now + self._grace(decision.reason), PodsTerminated(job.workload.uid))
 
     def _start(self, job: SimulatedJob, admission: Admission, now: int) -> None:
-        """Let a job's pods run, which its cluster reports at once and its cluster's summary later."""
+        """Start a job; its status is reported at once, its usage with the cluster's next status update."""
         uid = job.workload.uid
         self._jobs.start(job, admission, now)
         self._events.push(now + job.submission.runtime, RunCompleted(uid, job.runs))
@@ -248,7 +247,7 @@ class Simulation:
 
     def _complete(self, job: SimulatedJob, run: int, *, now: int) -> None:
         if job.runs != run or job.running_since is None or job.evicting:
-            return  # it was evicted in the meantime
+            return  # it was evicted meanwhile
         self._stop_pods(job, now)
         self._jobs.finish(job, now)
         known = self._state.workloads[job.workload.uid]
@@ -256,7 +255,7 @@ class Simulation:
         self._log.append(LogEntry(now, JobAction.FINISH, job.workload))
 
     def _mark_evicting(self, uid: WorkloadUid, now: int) -> None:
-        """Tell the World that a victim leaves; one that has done so itself hears nothing new."""
+        """Mark a victim as being evicted in the state, unless the engine has done so itself."""
         known = self._state.workloads[uid]
         if known.state is WorkloadState.ADMITTED and known.admission is not None:
             place = next((booking.cluster for booking in known.admission.cluster_charges), None)
@@ -264,7 +263,7 @@ class Simulation:
             self._update(replace(known, state=WorkloadState.PENDING, hold=hold), now)
 
     def _terminate(self, job: SimulatedJob, now: int) -> None:
-        """Tell the World that a victim's clusters are empty: it waits again, as old as it was."""
+        """Make a victim pending again with its original age after its pods have terminated."""
         self._stop_pods(job, now)
         self._jobs.wait_again(job, now)
         known = self._state.workloads[job.workload.uid]
@@ -274,7 +273,7 @@ class Simulation:
         if job.running_since is not None and job.admission is not None:
             self._schedule_status(self._clusters.stop(job.admission.cluster_charges), now)
 
-    # -- what surrounds it ----------------------------------------------
+    # -- clusters and state ----------------------------------------------
 
     def _update(self, workload: Workload, now: int) -> None:
         self._state.workload_changed(workload, self._trace.start + now)

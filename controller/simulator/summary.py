@@ -1,7 +1,7 @@
-"""What a simulation amounts to, in figures for people and programs.
+"""Computes the statistics of a simulation: waiting times, utilisation and fairness.
 
-The only place with floats: everything it is made from is whole numbers, and
-nothing is decided by it. Times are in seconds.
+Results are floats in seconds and fractions; the inputs are integers, and no decision
+depends on the results.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 Number = int | float
 Fractions = dict[str, float]
-"""By resource, as parts of all there was."""
+"""By resource, as fractions of the total capacity."""
 
 _DIGITS = 4
 _MAX_LONGEST = 10
 
 
 class WaitTimes(msgspec.Struct, frozen=True):
-    """How long jobs waited that were admitted at least once; percentiles by nearest rank."""
+    """Waiting times of jobs that were admitted at least once; percentiles by nearest rank."""
 
     jobs: int
     mean: Number
@@ -41,14 +41,14 @@ class WaitTimes(msgspec.Struct, frozen=True):
 
 
 class Deviation(msgspec.Struct, frozen=True):
-    """How far what a queue held was from what it was entitled to, as parts of all there was."""
+    """Difference between usage and fair share of a queue, as fractions of the total capacity."""
 
     mean: float
     max: float
 
 
 class QueueSummary(msgspec.Struct, rename="camel", frozen=True):
-    """One queue; jobs and waits are its own, amounts those of all below it, too."""
+    """One queue; jobs and waiting times are its own, amounts include its descendants."""
 
     name: str
     submitted: int
@@ -56,16 +56,16 @@ class QueueSummary(msgspec.Struct, rename="camel", frozen=True):
     evictions: int
     waiting: WaitTimes | None
     held: Fractions
-    """What it was charged with, on the average over time."""
+    """Mean usage over time."""
     entitled: Fractions
-    """What it was entitled to, on the average over time."""
+    """Mean fair share over time."""
     deviation: dict[str, Deviation]
     satisfaction: float | None
-    """Served resource-time / entitled resource-time, of the resource that it is entitled to most of."""
+    """Resource-time of running jobs divided by that of the fair share, for its dominant resource."""
 
 
 class NeverAdmitted(msgspec.Struct, frozen=True):
-    """A job that was not admitted once; ``since`` is when it came."""
+    """A job that was never admitted; ``since`` is its submission time."""
 
     kind: str
     namespace: str
@@ -77,7 +77,7 @@ class NeverAdmitted(msgspec.Struct, frozen=True):
 
 
 class ReasonWaits(msgspec.Struct, frozen=True):
-    """How long jobs waited for one reason in all, and how many did; null: their admission was being written."""
+    """Total waiting time and number of jobs for one reason; null while an admission is being written."""
 
     reason: str | None
     jobs: int
@@ -85,7 +85,7 @@ class ReasonWaits(msgspec.Struct, frozen=True):
 
 
 class LongWait(msgspec.Struct, frozen=True):
-    """One of the jobs that waited longest, with the reason for which it waited most of the time."""
+    """One of the jobs with the longest waiting times, and its main reason."""
 
     kind: str
     namespace: str
@@ -97,7 +97,7 @@ class LongWait(msgspec.Struct, frozen=True):
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """How many jobs there were, and where they stood at the end."""
+    """Number of jobs by stage at the end."""
 
     submitted: int
     finished: int
@@ -106,7 +106,7 @@ class Jobs(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, rename="camel", frozen=True):
-    """All figures of one simulation; a figure that nothing tells of is null."""
+    """Statistics of one simulation; a value without data is null."""
 
     jobs: Jobs
     end: Number
@@ -114,22 +114,22 @@ class Summary(msgspec.Struct, rename="camel", frozen=True):
     """From the first submission to the last finish."""
     waiting: WaitTimes | None
     utilisation: Fractions
-    """What ran, of all there was, over time."""
+    """Mean usage of running jobs as fractions of the total capacity."""
     fairness: float | None
-    """Jain's index of the queues' satisfaction."""
+    """Jain's fairness index of the satisfaction of the queues."""
     evictions: int
     waiting_by_reason: tuple[ReasonWaits, ...]
-    """The longest time first."""
+    """Sorted by time, the longest first."""
     longest_waits: tuple[LongWait, ...]
-    """Ten at most, the longest first."""
+    """At most ten, the longest first."""
     idle: dict[str, dict[str, float]]
-    """What was idle, by resource and cause, of all there was, over time; causes that did not occur are left out."""
+    """Mean idle capacity by resource and cause, as fractions of the total capacity; zero causes are omitted."""
     queues: tuple[QueueSummary, ...]
     never_admitted: tuple[NeverAdmitted, ...]
 
 
 def summarise(result: SimulationResult) -> Summary:
-    """Return the figures of *outcome*."""
+    """Return the statistics of *result*."""
     jobs = list(result.jobs)
     stages = [job.stage for job in jobs]
     satisfactions = _satisfactions(result)
@@ -156,15 +156,14 @@ def jain(values: Sequence[Fraction]) -> Fraction | None:
 
     R. Jain, D. Chiu, W. Hawe: A Quantitative Measure of Fairness and
     Discrimination for Resource Allocation in Shared Computer Systems,
-    DEC-TR-301, 1984. Here x of a queue is served resource-time / entitled
-    resource-time.
+    DEC-TR-301, 1984. Here x is the satisfaction of a queue.
     """
     squares = sum(value * value for value in values)
     return Fraction(sum(values)) ** 2 / (len(values) * squares) if squares else None
 
 
 def nearest_rank(ordered: Sequence[int], percent: int) -> int:
-    """Return the smallest value that *percent* of the *ordered* values do not exceed."""
+    """Return the smallest value that at least *percent* of the *ordered* values do not exceed."""
     return ordered[max(ceil(Fraction(percent * len(ordered), 100)), 1) - 1]
 
 
@@ -183,7 +182,7 @@ def _waits(jobs: Iterable[SimulatedJob]) -> WaitTimes | None:
 
 
 def _parts(areas: Mapping[str, int], result: SimulationResult) -> Fractions:
-    """Return *areas* as parts of the area of all there was, by resource."""
+    """Return *areas* as fractions of the capacity's area, by resource."""
     pool = result.share_metrics.capacity_area
     return {
         name: round(areas[name] / pool[name], _DIGITS)
@@ -193,24 +192,24 @@ def _parts(areas: Mapping[str, int], result: SimulationResult) -> Fractions:
 
 
 def _satisfactions(result: SimulationResult) -> dict[QueueName, Fraction]:
-    """Return served resource-time / entitled resource-time of every leaf that was entitled to anything."""
+    """Return the satisfaction of every queue with jobs and a fair share."""
     by_queue: dict[QueueName, list[SimulatedJob]] = {}
     for job in result.jobs:
         by_queue.setdefault(job.workload.queue, []).append(job)
-    found = {}
-    for name, track in sorted(result.share_metrics.queues.items()):
-        due = _dominant(track, result.share_metrics.capacity_area)
-        if due is not None and name in by_queue:
+    satisfactions = {}
+    for name, integrals in sorted(result.share_metrics.queues.items()):
+        dominant = _dominant(integrals, result.share_metrics.capacity_area)
+        if dominant is not None and name in by_queue:
             served = total(job.served_until(result.ended_at) for job in by_queue[name])
-            found[name] = Fraction(served.get(due, 0), track.fair_share_area[due])
-    return found
+            satisfactions[name] = Fraction(served.get(dominant, 0), integrals.fair_share_area[dominant])
+    return satisfactions
 
 
-def _dominant(track: QueueIntegrals, pool: Mapping[str, int]) -> str | None:
-    """Return the resource of which the queue was entitled to the largest part, the first by name of equal ones."""
+def _dominant(integrals: QueueIntegrals, pool: Mapping[str, int]) -> str | None:
+    """Return the resource with the largest fair share relative to capacity; the first by name if equal."""
     parts = {
         name: Fraction(area, pool[name])
-        for name, area in sorted(track.fair_share_area.items())
+        for name, area in sorted(integrals.fair_share_area.items())
         if area and pool.get(name)
     }
     return max(parts, key=lambda name: parts[name], default=None)
@@ -223,23 +222,23 @@ def _queues(
     for job in jobs:
         by_queue.setdefault(job.workload.queue, []).append(job)
     for name in sorted(by_queue):
-        own, track = by_queue[name], result.share_metrics.queues.get(name, QueueIntegrals())
+        own, integrals = by_queue[name], result.share_metrics.queues.get(name, QueueIntegrals())
         yield QueueSummary(
             name=name,
             submitted=len(own),
             finished=sum(job.stage is JobStage.FINISHED for job in own),
             evictions=sum(job.evictions for job in own),
             waiting=_waits(own),
-            held=_parts(track.usage_area, result),
-            entitled=_parts(track.fair_share_area, result),
-            deviation=_deviation(track, result),
+            held=_parts(integrals.usage_area, result),
+            entitled=_parts(integrals.fair_share_area, result),
+            deviation=_deviation(integrals, result),
             satisfaction=_rounded(satisfactions.get(name)),
         )
 
 
-def _deviation(track: QueueIntegrals, result: SimulationResult) -> dict[str, Deviation]:
-    means = _parts(track.gap_area, result)
-    widest = {name: round(float(gap), _DIGITS) for name, gap in track.max_gap.items()}
+def _deviation(integrals: QueueIntegrals, result: SimulationResult) -> dict[str, Deviation]:
+    means = _parts(integrals.gap_area, result)
+    widest = {name: round(float(gap), _DIGITS) for name, gap in integrals.max_gap.items()}
     return {name: Deviation(means[name], widest.get(name, 0.0)) for name in means}
 
 
@@ -262,8 +261,8 @@ def _by_reason(result: SimulationResult, jobs: Iterable[SimulatedJob]) -> Iterat
     for job in jobs:
         for reason, time in job.reasons_until(result.ended_at).items():
             times.setdefault(reason, []).append(time)
-    for reason, found in sorted(times.items(), key=lambda item: (-sum(item[1]), item[0] or "")):
-        yield ReasonWaits(reason, len(found), seconds(sum(found)))
+    for reason, durations in sorted(times.items(), key=lambda item: (-sum(item[1]), item[0] or "")):
+        yield ReasonWaits(reason, len(durations), seconds(sum(durations)))
 
 
 def _longest(result: SimulationResult, jobs: Iterable[SimulatedJob]) -> Iterator[LongWait]:

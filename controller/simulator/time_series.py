@@ -1,4 +1,4 @@
-"""How a simulation went over time, as steps for a drawing: kept only when somebody wants to draw."""
+"""Records usage and pending jobs over virtual time for a plot."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -7,30 +7,30 @@ from controller.engine.queues import QueueName
 from controller.engine.resources import Resources
 
 Steps = list[tuple[int, Fraction]]
-"""From each of these times on, this value."""
+"""Pairs of a time and the value from that time on."""
 
 
 class TimeSeries:
-    """What each queue held, as a part of all there was, and how many waited."""
+    """Usage of each queue as a fraction of the total capacity, and the number of pending jobs."""
 
     def __init__(self) -> None:
         self.held: dict[str, dict[QueueName, Steps]] = {}
-        """By resource and queue."""
+        """Usage by resource and queue."""
         self.waiting: list[tuple[int, int]] = []
 
-    def record_usage(self, queue: QueueName, now: int, *, held: Resources, pool: Resources) -> None:
-        """Note what *queue* holds from *now* on, out of *pool*."""
-        for name, amount in pool.items():
-            part = Fraction(held.get(name, 0), amount) if amount else Fraction(0)
-            _note(self.held.setdefault(name, {}).setdefault(queue, []), now, part)
+    def record_usage(self, queue: QueueName, now: int, *, usage: Resources, capacity: Resources) -> None:
+        """Record the usage of *queue* from *now* on as a fraction of *capacity*."""
+        for name, amount in capacity.items():
+            part = Fraction(usage.get(name, 0), amount) if amount else Fraction(0)
+            _append(self.held.setdefault(name, {}).setdefault(queue, []), now, part)
 
     def record_pending(self, count: int, now: int) -> None:
-        """Note how many wait from *now* on."""
+        """Record the number of pending jobs from *now* on."""
         if not self.waiting or self.waiting[-1][1] != count:
             self.waiting.append((now, count))
 
 
-def _note(steps: Steps, now: int, value: Fraction) -> None:
+def _append(steps: Steps, now: int, value: Fraction) -> None:
     if steps and steps[-1][0] == now:
         steps.pop()
     if not steps or steps[-1][1] != value:
@@ -38,10 +38,10 @@ def _note(steps: Steps, now: int, value: Fraction) -> None:
 
 
 def values_at(steps: Sequence[tuple[int, Fraction]], times: Sequence[int]) -> list[Fraction]:
-    """Return the value at each of *times*, which ascend; 0 before the first step."""
-    values, place = [], 0
+    """Return the value at each of *times*, which must ascend; 0 before the first step."""
+    values, index = [], 0
     for time in times:
-        while place < len(steps) and steps[place][0] <= time:
-            place += 1
-        values.append(steps[place - 1][1] if place else Fraction(0))
+        while index < len(steps) and steps[index][0] <= time:
+            index += 1
+        values.append(steps[index - 1][1] if index else Fraction(0))
     return values

@@ -1,8 +1,7 @@
-"""A trace: everything a simulation begins with, and which job comes when and runs how long.
+"""Input of a simulation: the initial objects, and the submission and run times of jobs.
 
-Values only. Times are whole milliseconds since the start of the simulation,
-but for *start* itself and the ages of workloads, which count as the engine
-counts.
+Times are milliseconds since the start of the simulation, except *start* and the creation
+times of workloads, which are the engine's times.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from controller.engine.workloads import Workload
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Some equal pods of a job."""
+    """A number of equal pods of a job."""
 
     count: int
     request: Resources
@@ -26,41 +25,41 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One job: when it comes and how long it runs once it is let in."""
+    """One job with its submission time and its run time after admission."""
 
     workload: Workload
     runtime: int
     at: int = 0
     pods: tuple[PodSet, ...] = ()
-    """Its pods one by one, for a comparison with who admits pods and not jobs."""
+    """The pods of the job, for the comparison with admission pod by pod."""
 
 
 DEFAULT_GRACE = 30_000
-"""Kubernetes' own grace period of a pod."""
+"""Default grace period of pods in Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What there is at the start, and what comes."""
+    """The initial objects and the jobs of a simulation."""
 
     queues: tuple[Queue, ...] = ()
     clusters: tuple[Cluster, ...] = ()
     submissions: tuple[Submission, ...] = ()
-    """Also those that are there, or run, at the start: with ``at`` 0."""
+    """Includes jobs that are pending or running at the start, with ``at`` 0."""
     policy: Policy = field(default_factory=Policy)
     grace: Mapping[EvictionReason, int] = field(default_factory=dict)
-    """How long a victim runs on, by why it has to go; ``DEFAULT_GRACE`` where nothing is said."""
+    """Grace period by eviction reason; ``DEFAULT_GRACE`` for the others."""
     start: int = 0
     """The engine's time at the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """How fast the outside answers, and how long to look."""
+    """Write rate, status update interval and time limit of a simulation."""
 
     writes_per_second: int = 0
-    """0: writing costs nothing."""
+    """0 for no limit."""
     status_period: int = 10_000
-    """How often a cluster's summary is looked at and written if it has changed (Karmada's default)."""
+    """Interval of cluster status updates (Karmada's default)."""
     until: int | None = None
-    """When to stop looking; ``None``: when nothing more can happen."""
+    """Time limit, or ``None`` to run until no event remains."""

@@ -148,7 +148,7 @@ def test_never_admitted_jobs_are_listed(simulate):
     ended = simulate(*WORLD, timed("giant", cpus=9))
     assert "NEVER ADMITTED" in ended.out
     assert "ml/giant" in ended.out
-    assert "ExceedsQueueLimit" in ended.out
+    assert "ExceedsTotalCapacity" in ended.out
 
 
 def test_verbose_prints_cpu_time(run):
@@ -161,8 +161,8 @@ def test_verbose_prints_cpu_time(run):
         pytest.param((), "use either -f or --generate", id="nothing"),
         pytest.param(("-f", "x", "--generate", "gang"), "use either -f or --generate", id="both"),
         pytest.param(("-f", "x", "--jobs", "5"), "--jobs requires --generate", id="size-of-files"),
-        pytest.param(("--generate", "gang", "--clusters", "2"), "gang takes no clusters", id="size-not-taken"),
-        pytest.param(("--generate", "gang", "--until", "soon"), "'soon' is no span of time", id="span"),
+        pytest.param(("--generate", "gang", "--clusters", "2"), "gang does not accept clusters", id="size-not-taken"),
+        pytest.param(("--generate", "gang", "--until", "soon"), "'soon' is not a duration", id="span"),
         pytest.param(("--generate", "heap"), "is not one of 'gang'", id="shape"),
         pytest.param(("--kubeconfig", "k", "-n"), "No such option", id="unknown"),
         pytest.param(("--kubeconfig", "k"), "simulate cannot read the live control plane", id="live"),
@@ -179,7 +179,7 @@ def test_invalid_time_error_names_file_document_and_field(simulate):
     ended = simulate(*WORLD, timed("j", runs="soon"))
     assert ended.code == 2
     assert (
-        "document 3 (Job ml/j): metadata.annotations[volcano-global.io/runtime]: 'soon' is no span of time" in ended.err
+        "document 3 (Job ml/j): metadata.annotations[volcano-global.io/runtime]: 'soon' is not a duration" in ended.err
     )
 
 

@@ -10,7 +10,7 @@ def used(found):
     return None if found is None else found.used.get("cpu", 0) // 1000
 
 
-def test_a_summary_shows_what_runs_beside_what_others_use():
+def test_summary_includes_external_usage_and_jobs():
     members = SimulatedClusters([cluster(used=3)], 10_000)
     members.start(HERE)
     assert used(members.update("m")) == 5
@@ -18,7 +18,7 @@ def test_a_summary_shows_what_runs_beside_what_others_use():
     assert used(members.update("m")) == 3
 
 
-def test_a_summary_that_says_the_same_is_not_written():
+def test_unchanged_summary_is_not_updated():
     members = SimulatedClusters([cluster(used=3)], 10_000)
     assert members.update("m") is None
     members.start(HERE)
@@ -26,14 +26,14 @@ def test_a_summary_that_says_the_same_is_not_written():
     assert members.update("m") is None
 
 
-def test_what_the_summary_showed_at_the_start_goes_when_it_ends():
+def test_initially_reported_usage_is_removed_at_the_end():
     members = SimulatedClusters([cluster(used=3)], 10_000)
     members.add_existing(HERE)
     members.stop(HERE)
     assert used(members.update("m")) == 1
 
 
-def test_one_look_is_arranged_for_several_changes():
+def test_one_status_update_covers_several_changes():
     members = SimulatedClusters([cluster("m"), cluster("n")], 10_000)
     there = ClusterCharge(ClusterName("n"), cpus(1))
     assert members.start((*HERE, there)) == ["m", "n"]
@@ -42,11 +42,11 @@ def test_one_look_is_arranged_for_several_changes():
     assert members.start(HERE) == ["m"]
 
 
-def test_nothing_is_told_of_a_cluster_that_is_not_there():
+def test_charges_on_unknown_clusters_are_ignored():
     assert SimulatedClusters([], 10_000).start(HERE) == []
 
 
-def test_summaries_are_looked_at_at_whole_periods():
+def test_status_updates_occur_at_multiples_of_the_period():
     members = SimulatedClusters([], 10_000)
     assert [members.next_update(now) for now in (0, 9_999, 10_000)] == [10_000, 10_000, 20_000]
     assert SimulatedClusters([], 0).next_update(7) == 7

@@ -9,20 +9,20 @@ from controller.simulator.durations import DurationError, format_duration, parse
     ("text", "span"),
     [("0s", 0), ("90s", 90_000), ("200ms", 200), ("1h30m", 5_400_000), ("1s200ms", 1200), ("5m5ms", 300_005)],
 )
-def test_a_span_is_whole_numbers_with_units(text, span):
+def test_duration_is_parsed(text, span):
     assert parse_duration(text) == span
 
 
 @pytest.mark.parametrize("text", ["", "90", "1.5s", "-1s", "1d", "s", "1 s", "\uff11s", "9" * 13 + "s"])
-def test_anything_else_is_refused_with_how_to_write_it(text):
+def test_invalid_duration_is_rejected_with_the_format(text):
     with pytest.raises(DurationError, match="such as 90s or 1h30m"):
         parse_duration(text)
 
 
 @given(st.integers(0, 10**12))
-def test_a_span_reads_as_it_was_written(span):
+def test_durations_round_trip(span):
     assert parse_duration(format_duration(span)) == span
 
 
-def test_reports_have_whole_seconds_where_they_are():
+def test_whole_seconds_are_integers():
     assert [repr(seconds(span)) for span in (0, 2000, 66_100)] == ["0", "2", "66.1"]

@@ -7,7 +7,7 @@ def leaving(name):
     return PodsTerminated(WorkloadUid(name))
 
 
-def test_what_is_due_at_one_time_comes_in_the_order_in_which_it_was_put_down():
+def test_events_of_one_time_keep_their_order():
     agenda = EventQueue()
     for at, name in ((5, "c"), (3, "a"), (5, "d"), (3, "b")):
         agenda.push(at, leaving(name))
@@ -17,7 +17,7 @@ def test_what_is_due_at_one_time_comes_in_the_order_in_which_it_was_put_down():
     assert agenda.next_time is None
 
 
-def test_what_is_put_down_meanwhile_waits_for_the_next_call():
+def test_events_added_during_handling_are_returned_later():
     agenda = EventQueue()
     agenda.push(1, leaving("a"))
     for _ in agenda.pop_due(1):
@@ -25,7 +25,7 @@ def test_what_is_put_down_meanwhile_waits_for_the_next_call():
     assert [each.uid for each in agenda.pop_due(1)] == ["b"]
 
 
-def test_summaries_and_wake_ups_alone_make_it_idle():
+def test_queue_is_idle_with_status_updates_and_wake_ups_only():
     agenda = EventQueue()
     agenda.push(1, WakeUp())
     agenda.push(1, StatusUpdate(ClusterName("m")))

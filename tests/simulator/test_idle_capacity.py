@@ -1,4 +1,4 @@
-"""Why capacity was idle and why jobs waited, in simulations whose figures are computed by hand."""
+"""Causes of idle capacity and of waiting, compared with values computed by hand."""
 
 import pytest
 
@@ -18,11 +18,11 @@ def idle(*jobs, **more):
     return figures(*jobs, **more).idle[CPU]
 
 
-def test_idle_while_nothing_is_pending():
+def test_idle_without_pending_jobs():
     assert idle(job("a", 4)) == {"nothingPending": 0.5}
 
 
-def test_idle_beyond_what_pending_jobs_ask_for_is_not_wanted():
+def test_idle_beyond_requests_counts_as_nothing_pending():
     # For 10 of 20 seconds 4 CPUs are idle while 3 are asked for, which no cluster has in one piece.
     found = idle(job("a", 6), job("b", 6), job("c", 3), clusters=[cluster("m", 8), cluster("n", 8)], queues=[queue()])
     # Of 16 CPUs: 3 fragmented and 1 too many for 10 seconds, 13 too many for the other 10.
@@ -34,12 +34,12 @@ def test_idle_because_of_a_queue_limit():
     assert found == {"limited": 0.25, "nothingPending": 0.25}
 
 
-def test_idle_because_it_is_guaranteed_to_an_idle_queue():
+def test_idle_because_of_a_guarantee():
     found = idle(job("a", 4), job("b", 4), queues=[queue(), queue("g", guarantee=cpus(4))])
     assert found == {"guaranteed": 0.5}
 
 
-def test_idle_while_it_is_held_for_a_preemptor():
+def test_idle_because_of_a_nomination():
     policy = Policy(preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
     found = idle(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy)
     # From second 10 to 40 low leaves and 4 CPUs are held for high, which asks for 6.
@@ -47,7 +47,7 @@ def test_idle_while_it_is_held_for_a_preemptor():
     assert found["held"] == pytest.approx(4 * 30 / whole, abs=1e-4)
 
 
-def test_waiting_time_is_told_by_reason():
+def test_waiting_time_is_reported_by_reason():
     summary = figures(job("a", 8), job("b", 8), job("c", 8))
     assert summary.waiting_by_reason == (ReasonWaits("QueueLimitReached", 2, 30),)
     assert summary.longest_waits == (

@@ -9,7 +9,7 @@ from tests.simulator.traces import cluster, job, story, trace
 GANG = to_trace(gang_load())
 
 
-def test_five_gangs_on_room_for_one_and_a_half_finish_one_after_another():
+def test_five_gangs_finish_one_after_another():
     outcome = Simulation(GANG).run()
     assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
         entry
@@ -18,28 +18,28 @@ def test_five_gangs_on_room_for_one_and_a_half_finish_one_after_another():
     ]
 
 
-def test_no_gang_ever_holds_a_part_of_itself():
+def test_gang_is_never_placed_partially():
     outcome = Simulation(GANG).run()
     assert {life.admission.charge["cpu"] for life in outcome.jobs} == {6000}
     assert outcome.share_metrics.queues["training"].usage_area["cpu"] == 5 * 6000 * 60_000
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_pod_by_pod_the_gangs_take_each_others_room(seed):
+def test_admission_pod_by_pod_deadlocks(seed):
     found = admit_per_pod(GANG, seed)
     assert found.is_deadlocked
     assert (found.jobs, found.finished, found.pods_in_vain) == (5, 0, 9)
 
 
-def test_where_there_is_room_for_all_pod_by_pod_does_no_harm():
+def test_admission_pod_by_pod_succeeds_with_enough_capacity():
     found = trace(*(job(f"j{n}", 2, pods=2, at=n) for n in range(4)), clusters=[cluster(cpu=8)])
     assert admit_per_pod(found, 0) == PerPodResult(jobs=4, finished=4, finished_at=13_000, pods_in_vain=0, stuck_jobs=0)
 
 
-def test_a_job_that_can_never_be_whole_holds_the_room_of_its_pods():
+def test_too_large_job_holds_capacity_pod_by_pod():
     found = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
     assert (found.finished, found.stuck_jobs, found.pods_in_vain) == (0, 1, 8)
 
 
-def test_the_same_seed_draws_the_same_order():
+def test_same_seed_gives_the_same_order():
     assert admit_per_pod(GANG, 7) == admit_per_pod(GANG, 7)

@@ -5,7 +5,7 @@ from controller.simulator.share_metrics import ShareMetrics
 from tests.simulator.traces import START, cluster, job, queue
 
 
-def told(*things):
+def reported(*things):
     state = State()
     for thing in things:
         state.workload_changed(thing.workload, START)
@@ -14,14 +14,14 @@ def told(*things):
 
 
 def read(gauge, state, *, at, cpu):
-    """Let the gauge read the world at a second at which its cluster has so many CPUs."""
+    """Plan at second *at* with *cpu* CPUs in the cluster, and observe the shares."""
     state.cluster_changed(cluster(cpu=cpu), START + at * 1000)
     state.plan(START + at * 1000)
     gauge.read(state.queue_shares, at * 1000)
 
 
-def test_areas_count_from_one_reading_to_the_next():
-    gauge, state = ShareMetrics(), told(job("a", 6, on="m"))
+def test_areas_are_integrated_between_observations():
+    gauge, state = ShareMetrics(), reported(job("a", 6, on="m"))
     read(gauge, state, at=0, cpu=8)
     state.workload_removed("uid-a", START + 5000)
     read(gauge, state, at=5, cpu=8)
@@ -30,9 +30,9 @@ def test_areas_count_from_one_reading_to_the_next():
     assert gauge.capacity_area["cpu"] == 8000 * 20_000
 
 
-def test_gaps_are_parts_of_what_was_there_at_the_time():
+def test_gaps_are_fractions_of_current_capacity():
     # Of 8 CPUs q holds 6 and is due 4 for 10 seconds, since r waits for 6; of 80 it is due all that it holds.
-    gauge, state = ShareMetrics(), told(job("a", 6, on="m"), job("b", 6, queue="r"))
+    gauge, state = ShareMetrics(), reported(job("a", 6, on="m"), job("b", 6, queue="r"))
     state.queue_changed(queue("r"))
     read(gauge, state, at=0, cpu=8)
     read(gauge, state, at=10, cpu=80)
@@ -43,9 +43,9 @@ def test_gaps_are_parts_of_what_was_there_at_the_time():
     assert track.max_gap["cpu"] == Fraction(1, 4)
 
 
-def test_what_is_due_is_rounded_down_to_a_base_unit():
+def test_fair_share_is_rounded_down_to_a_base_unit():
     gauge = ShareMetrics()
-    state = told(*(job(f"{name}-{n}", 1, queue=name) for name in "qrs" for n in range(2)))
+    state = reported(*(job(f"{name}-{n}", 1, queue=name) for name in "qrs" for n in range(2)))
     state.queue_changed(queue("r"))
     state.queue_changed(queue("s"))
     read(gauge, state, at=0, cpu=1)

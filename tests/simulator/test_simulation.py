@@ -20,8 +20,8 @@ def play(found, **settings):
     return Simulation(found, SimulationSettings(**settings)).run()
 
 
-class Scripted(State):
-    """Takes a workload back at a time, as an engine that reclaims would."""
+class EvictingState(State):
+    """State that evicts a workload at a given time, as reclaim would."""
 
     def __init__(self, name, at, reason=EvictionReason.RECLAIMED):
         super().__init__()
@@ -38,11 +38,11 @@ class Scripted(State):
 
 def evicting(found, name, at, **settings):
     simulation = Simulation(found, SimulationSettings(**settings))
-    simulation._state = Scripted(name, at)
+    simulation._state = EvictingState(name, at)
     return simulation.run()
 
 
-def test_two_jobs_that_fit_only_one_at_a_time_run_one_after_the_other():
+def test_jobs_that_do_not_fit_together_run_in_sequence():
     outcome = play(trace(job("a", 6), job("b", 6, at=3)))
     assert story(outcome) == [
         (0, "Submit", "a"),
@@ -56,14 +56,14 @@ def test_two_jobs_that_fit_only_one_at_a_time_run_one_after_the_other():
     assert outcome.ended_at == 20_000
 
 
-def test_who_waits_is_told_why_and_when():
+def test_pending_job_is_logged_with_reason_and_time():
     outcome = play(trace(job("a", 6), job("b", 6, at=3)))
     [wait] = [entry for entry in outcome.log if entry.action == "Wait"]
     assert (wait.at, wait.workload.name, wait.cause.reason) == (3000, "b", Reason.QUEUE_LIMIT_REACHED)
 
 
-def test_what_happens_at_one_instant_is_decided_on_together():
-    # The end of a and the arrival of the more urgent c come together: c goes before b.
+def test_events_of_one_time_are_planned_in_one_cycle():
+    # a ends when c with a higher priority is submitted: c is admitted before b.
     outcome = play(trace(job("a", 8), job("b", 8, at=1), job("c", 8, at=10, priority=5)))
     assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [
         (0, "Admit", "a"),
@@ -72,18 +72,18 @@ def test_what_happens_at_one_instant_is_decided_on_together():
     ]
 
 
-def test_one_cycle_decides_for_each_instant_with_news():
+def test_one_cycle_runs_for_each_time_with_events():
     outcome = play(trace(job("a"), job("b"), job("c", at=5)))
     # 0: a and b come; 5: c comes; 10: a and b end, and the summary is looked at; 15: c ends.
     assert outcome.cycles == 4
 
 
-def test_a_job_without_run_time_is_over_at_once():
+def test_job_without_run_time_finishes_at_once():
     outcome = play(trace(job("a", 8, runs=0), job("b", 8, runs=0)))
     assert story(outcome)[-1] == (0, "Finish", "b")
 
 
-def test_an_admission_takes_effect_when_its_write_is_done():
+def test_admission_takes_effect_after_its_write():
     outcome = play(trace(job("a"), job("b"), job("c")), writes_per_second=2)
     assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
         (0.5, "Admit", "a"),
@@ -95,12 +95,12 @@ def test_an_admission_takes_effect_when_its_write_is_done():
     ]
 
 
-def test_room_is_taken_while_an_admission_is_written():
+def test_capacity_is_used_while_an_admission_is_written():
     outcome = play(trace(job("a", 8), job("b", 8)), writes_per_second=1)
     assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [(1, "Admit", "a"), (12, "Admit", "b")]
 
 
-def test_one_stops_looking_when_told_to():
+def test_simulation_stops_at_the_time_limit():
     outcome = play(trace(job("a", 8), job("b", 8), job("late", at=60)), until=15_000)
     assert outcome.ended_at == 15_000
     assert [(life.workload.name, life.stage) for life in outcome.jobs] == [
@@ -110,30 +110,30 @@ def test_one_stops_looking_when_told_to():
     assert [life.served_until(15_000)["cpu"] for life in outcome.jobs] == [8000 * 10_000, 8000 * 5000]
 
 
-def test_who_fits_nowhere_waits_for_ever_and_the_end_comes_all_the_same():
+def test_simulation_ends_with_an_inadmissible_job():
     outcome = play(trace(job("a"), job("giant", 9)))
     assert [life.stage for life in outcome.jobs] == [JobStage.FINISHED, JobStage.WAITING]
     assert outcome.ended_at == 10_000
 
 
-def test_what_runs_at_the_start_holds_its_room_until_it_ends():
+def test_initially_running_job_uses_capacity_until_it_ends():
     running = job("old", 6, runs=4, on="m")
     outcome = play(trace(running, job("a", 6), clusters=[cluster(used=6)]))
     assert story(outcome) == [(0, "Submit", "a"), (4, "Finish", "old"), (4, "Admit", "a"), (14, "Finish", "a")]
 
 
-def test_what_others_use_is_no_room():
+def test_external_usage_reduces_capacity():
     outcome = play(trace(job("a", 6), clusters=[cluster(used=4)]))
     assert [life.stage for life in outcome.jobs] == [JobStage.WAITING]
 
 
-def test_a_victim_stops_after_its_grace_and_waits_again_as_old_as_it_was():
+def test_victim_is_pending_again_with_its_original_age():
     found = trace(job("a", 8, runs=20), job("b", 8, at=1), grace={EvictionReason.RECLAIMED: 2000})
     outcome = evicting(found, "a", 5)
     assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
         (0, "Admit", "a"),
         (5, "Evict", "a"),
-        (7, "Admit", "a"),  # it is older than b, and this engine knows no better
+        (7, "Admit", "a"),  # it is older than b, and this state does not know the reason of the eviction
         (27, "Finish", "a"),
         (27, "Admit", "b"),
         (37, "Finish", "b"),
@@ -143,7 +143,7 @@ def test_a_victim_stops_after_its_grace_and_waits_again_as_old_as_it_was():
     assert life.served["cpu"] == 8000 * (7000 + 20_000)
 
 
-def test_a_victim_is_charged_until_its_clusters_are_empty():
+def test_victim_is_charged_until_its_pods_terminate():
     found = trace(job("a", 8, runs=20), job("b", 8, at=1, priority=1), grace={EvictionReason.RECLAIMED: 2000})
     outcome = evicting(found, "a", 5)
     assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [
@@ -157,14 +157,14 @@ def test_a_victim_is_charged_until_its_clusters_are_empty():
     assert waits[0] == (7000, Reason.QUEUE_LIMIT_REACHED)
 
 
-def test_a_victim_is_not_let_in_again_before_it_is_gone():
-    # The cycle at 6 would have room for it.
+def test_victim_is_not_admitted_before_its_pods_terminate():
+    # The cycle at second 6 would have capacity for it.
     found = trace(job("a", 2, runs=20), job("b", at=6), grace={EvictionReason.RECLAIMED: 2000})
     outcome = evicting(found, "a", 5)
     assert [at for at, action, name in story(outcome) if (action, name) == ("Admit", "a")] == [0, 7]
 
 
-def test_what_would_have_ended_during_the_grace_has_not():
+def test_victim_does_not_finish_during_its_grace_period():
     found = trace(job("a", 8, runs=6), grace={EvictionReason.RECLAIMED: 2000})
     outcome = evicting(found, "a", 5)
     assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
@@ -175,19 +175,19 @@ def test_what_would_have_ended_during_the_grace_has_not():
     ]
 
 
-def test_an_engine_that_wakes_for_nothing_is_not_waited_for_for_ever():
-    class Restless(State):
+def test_simulation_ends_despite_repeated_wake_ups():
+    class AlwaysWakingState(State):
         def plan(self, now):
             return replace(super().plan(now), wake_at=now + 1000)
 
     simulation = Simulation(trace(job("a"), job("giant", 9)))
-    simulation._state = Restless()
+    simulation._state = AlwaysWakingState()
     outcome = simulation.run()
     assert outcome.ended_at == 10_000
     assert outcome.cycles < 200
 
 
-def test_an_eviction_takes_effect_when_its_write_is_done():
+def test_eviction_takes_effect_after_its_write():
     found = trace(job("a", 8, runs=20), grace={EvictionReason.RECLAIMED: 2000})
     outcome = evicting(found, "a", 5, writes_per_second=1)
     assert [entry for entry in story(outcome) if entry[1] != "Submit"][:3] == [
@@ -197,28 +197,28 @@ def test_an_eviction_takes_effect_when_its_write_is_done():
     ]
 
 
-def test_a_run_that_ends_before_its_eviction_is_written_is_finished():
+def test_run_that_ends_before_its_eviction_write_is_finished():
     outcome = evicting(trace(job("a", 8, runs=6)), "a", 6, writes_per_second=1)
     assert story(outcome)[-1] == (7, "Finish", "a")
     assert next(iter(outcome.jobs)).evictions == 0
 
 
-def test_the_summary_follows_with_its_delay_and_only_when_it_has_changed():
-    told = []
+def test_summary_is_delayed_and_updated_on_change_only():
+    reported = []
 
-    class Listening(State):
+    class RecordingState(State):
         def cluster_changed(self, cluster, now):
-            told.append(((now - START) // 1000, cluster.used.get("cpu", 0) // 1000))
+            reported.append(((now - START) // 1000, cluster.used.get("cpu", 0) // 1000))
             super().cluster_changed(cluster, now)
 
     simulation = Simulation(trace(job("a", 3, runs=12), job("b", 2, at=21, runs=2), job("c", at=45, runs=30)))
-    simulation._state = Listening()
+    simulation._state = RecordingState()
     simulation.run()
-    # b comes and goes between two looks at 20 and 30, c is seen at 50.
-    assert told == [(0, 0), (10, 3), (20, 0), (50, 1)]
+    # b runs between the updates at 20 and 30; c is reported at 50.
+    assert reported == [(0, 0), (10, 3), (20, 0), (50, 1)]
 
 
-def test_the_engine_hears_that_pods_run():
+def test_started_job_is_reported_to_the_engine():
     simulation = Simulation(trace(job("a")), SimulationSettings(until=5000))
     simulation.run()
     [workload] = simulation._state.workloads.values()
@@ -235,7 +235,7 @@ jobs = st.lists(
 
 @draws(60)
 @given(jobs, st.sampled_from([0, 1, 3]), st.sampled_from([None, 20_000]))
-def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, until):
+def test_every_job_ends_in_one_stage(drawn, writes, until):
     found = [
         job(f"j{number}", cpu, at=at, runs=runs, queue=name, priority=priority)
         for number, (cpu, at, runs, name, priority) in enumerate(drawn)
@@ -258,7 +258,7 @@ def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, unti
 
 @draws(30)
 @given(jobs)
-def test_clusters_and_queues_never_hold_more_than_they_may(drawn):
+def test_usage_never_exceeds_capacity_or_limits(drawn):
     found = [job(f"j{n}", cpu, at=at, runs=runs, queue=name) for n, (cpu, at, runs, name, _) in enumerate(drawn)]
     outcome = play(trace(*found, queues=[queue("q", capability={"cpu": 5000}), queue("r")]))
     for at in {entry.at for entry in outcome.log}:
@@ -276,7 +276,7 @@ def test_clusters_and_queues_never_hold_more_than_they_may(drawn):
 
 
 @pytest.mark.parametrize("writes", [0, 2])
-def test_the_same_trace_is_played_the_same_way(writes):
+def test_simulation_is_deterministic(writes):
     found = trace(*(job(f"j{n}", 1 + n % 5, at=n % 7, runs=3 + n % 4) for n in range(30)))
     first, second = (play(found, writes_per_second=writes) for _ in range(2))
     assert first.log == second.log

@@ -26,20 +26,20 @@ def test_waiting_times_count_from_submission_to_start():
     assert summary.jobs == Jobs(submitted=4, finished=4, running=0, waiting=0)
 
 
-def test_the_makespan_begins_with_the_first_submission():
+def test_makespan_begins_with_the_first_submission():
     assert figures(job("a", at=5), job("b", at=7)).makespan == 12
 
 
-def test_utilisation_is_what_ran_of_all_there_was():
+def test_utilisation_is_running_usage_over_capacity():
     # 8 CPUs for 20 seconds; 4 of them for 20 and 2 for 10.
     assert figures(job("a", 4, runs=20), job("b", 2, at=10)).utilisation == {"cpu": 0.625}
 
 
-def test_what_others_use_is_not_counted_as_there():
+def test_external_usage_is_excluded_from_capacity():
     assert figures(job("a", 4), clusters=[cluster(used=4)]).utilisation == {"cpu": 1.0}
 
 
-def test_a_queue_is_measured_against_its_entitlement():
+def test_queue_is_compared_with_its_fair_share():
     # For 10 seconds q has all 8 and is entitled to 4, since r waits; then r has all, and nobody else wants any.
     found = job("q1", 8), job("r1", 8, queue="r", at=0)
     summary = figures(*found, queues=[queue("q"), queue("r")])
@@ -52,7 +52,7 @@ def test_a_queue_is_measured_against_its_entitlement():
     assert summary.fairness == 0.8
 
 
-def test_a_parent_counts_for_those_below_it_and_not_for_fairness():
+def test_parent_queue_is_excluded_from_fairness():
     queues = queue("p"), queue("q", parent="p")
     summary = figures(job("a", 4), queues=queues)
     assert by_name(summary)["p"].held == {"cpu": 0.5}
@@ -60,31 +60,31 @@ def test_a_parent_counts_for_those_below_it_and_not_for_fairness():
     assert summary.fairness == 1.0
 
 
-def test_who_was_never_admitted_is_named_with_the_reason():
+def test_never_admitted_job_is_listed_with_its_reason():
     summary = figures(job("a"), job("giant", 9, at=2))
     [never] = summary.never_admitted
-    assert (never.name, never.since, never.reason) == ("giant", 2, "ExceedsQueueLimit")
+    assert (never.name, never.since, never.reason) == ("giant", 2, "ExceedsTotalCapacity")
     assert "all clusters together have no more than 8" in never.message
     assert (summary.jobs.waiting, summary.waiting.jobs) == (1, 1)
 
 
-def test_who_is_cut_off_while_his_admission_is_written_is_said_to_be():
+def test_admission_being_written_at_the_end_is_explained():
     outcome = Simulation(trace(job("a")), SimulationSettings(until=500, writes_per_second=1)).run()
     [never] = summarise(outcome).never_admitted
     assert (never.reason, never.message) == (None, "its admission was being written")
 
 
-def test_how_long_somebody_waited_who_ran_at_the_start_is_not_known():
+def test_initially_running_job_has_no_waiting_time():
     summary = figures(job("old", 4, on="m", runs=5), clusters=[cluster(used=4)])
     assert (summary.waiting, summary.jobs.finished) == (None, 1)
 
 
-def test_a_trace_without_jobs_has_no_figures():
+def test_trace_without_jobs_has_no_statistics():
     summary = figures()
     assert (summary.makespan, summary.waiting, summary.fairness, summary.utilisation) == (None, None, None, {})
 
 
-def test_a_run_cut_off_counts_as_far_as_it_went():
+def test_unfinished_run_counts_partially():
     summary = figures(job("a", 8, runs=100), until=10_000)
     assert (summary.utilisation, summary.end, summary.makespan) == ({"cpu": 1.0}, 10, None)
 
@@ -104,11 +104,11 @@ def test_jains_index(values, index):
 
 
 @given(st.lists(st.fractions(min_value=0, max_value=100), min_size=1).filter(any))
-def test_jains_index_is_between_one_of_them_and_one_and_knows_no_scale(values):
+def test_jains_index_is_bounded_and_scale_independent(values):
     assert Fraction(1, len(values)) <= jain(values) <= 1
     assert jain([7 * value for value in values]) == jain(values)
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (50, 2), (51, 3), (99, 4), (100, 4)])
-def test_percentiles_are_values_that_were_measured(percent, value):
+def test_percentiles_use_the_nearest_rank(percent, value):
     assert nearest_rank([1, 2, 3, 4], percent) == value

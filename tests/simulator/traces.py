@@ -1,4 +1,4 @@
-"""Builders of small traces: CPUs and seconds, one cluster and one queue unless said."""
+"""Builders of small traces, with CPUs and seconds; one cluster and one queue by default."""
 
 from collections.abc import Iterable
 
@@ -51,7 +51,7 @@ def job(
     on: str | None = None,
     shown: bool = True,
 ) -> Submission:
-    """Return a job that comes at a second and runs for some; one that is *on* a cluster runs there at the start."""
+    """Return a job submitted at second *at* that runs for *runs* seconds; with *on*, it runs there at the start."""
     demand = {**cpus(cpu), PODS: pods * MILLI}
     admission = Admission(demand, (ClusterCharge(ClusterName(on), demand),), reported=shown) if on else None
     workload = Workload(
@@ -81,7 +81,7 @@ def trace(
 
 
 def story(outcome: SimulationResult) -> list[tuple[float, str, str]]:
-    """Return what happened, without why somebody waits: seconds, action, job."""
+    """Return seconds, action and job of all events except waits."""
     return [
         (entry.at / 1000, entry.action.value, entry.workload.name)
         for entry in outcome.log

@@ -1,1 +1,1 @@
-"""Loads that are made up: pure functions of a shape, a size and a seed."""
+"""Generates loads from a shape, a size and a seed."""

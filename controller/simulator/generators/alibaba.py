@@ -1,7 +1,7 @@
-"""A load of Alibaba's shape: shared GPUs, of which most tasks take one or a part of one, in classes of service.
+"""Generates a load like that of Alibaba's GPU cluster: tasks that share GPUs, in several service classes.
 
-Parts of a GPU are asked for in hundredths, as Koordinator names them. The
-trace tells no tenants; the queues' parts fall off as 1/rank.
+GPUs are requested in hundredths with Koordinator's resource name. The trace has no tenants;
+the job counts of queues decrease as 1/rank.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ HUNDREDTHS_OF_A_GPU = "koordinator.sh/gpu-core"
 _WHOLE = 100
 _MIB = 1 << 20
 _NODE = {HUNDREDTHS_OF_A_GPU: 8 * _WHOLE * MILLI, CPU: 128 * MILLI, MEMORY: 768 * 1024 * _MIB}
-"""The trace's largest frequent node, so that every task fits one."""
+"""The largest of the frequent nodes of the trace, so that every task fits."""
 _CLASSES = MappingProxyType({"LS": 1000, "Guaranteed": 500, "Burstable": 100, "BE": 0})
-"""Latency-sensitive tasks go first, best-effort ones last."""
+"""Priorities of the classes: latency-sensitive tasks first, best-effort tasks last."""
 _MEAN_GAP = 30
-"""Seconds from one task to the next; the clusters are made as large as that asks for."""
+"""Mean seconds between tasks; the clusters are sized accordingly."""
 
 
 def alibaba_load(size: LoadSize) -> Load:
-    """Return a load of *size.jobs* tasks, each a job of one pod."""
+    """Return a load of *size.jobs* tasks, each of which is a job with one pod."""
     queues = tuple(Queue(name) for name in ranked_queues(size))
     jobs = tuple(_jobs(size))
     classes = {_class(name): value for name, value in _CLASSES.items()}
@@ -52,7 +52,7 @@ def _jobs(size: LoadSize) -> Iterator[Job]:
 def _tasks(alibaba: Alibaba, random: RandomStream) -> Tasks:
     gpus = int(random.choose(alibaba.gpus))
     percent = int(random.choose(alibaba.percent_of_one_gpu)) if gpus == 1 else gpus * _WHOLE
-    # Who asks for much of one asks for much of the other.
+    # CPU and memory requests are correlated: both use the same quantile.
     size, probabilities = random.uniform(), load_measurements().probabilities
     cpu = round(quantile(size, probabilities, alibaba.cpu_milli))
     memory = max(round(quantile(size, probabilities, alibaba.memory_mib)), 1) * _MIB

@@ -1,8 +1,7 @@
-"""Equal queues in equal cohorts, with three sizes of jobs in strict rhythm: the shapes performance is measured on.
+"""Generates equal queues in equal cohorts with jobs at fixed intervals, the loads of the performance tests.
 
-Every queue deserves what its part of the cohort is, and may borrow all the
-cohort has, up to a limit. More comes than the cohorts can run at once, so
-the ideal makespan is the work divided by the room.
+The queues of a cohort deserve equal parts of its capacity and may borrow up to a limit. The
+cohorts are overloaded, so the ideal makespan is the total work divided by the capacity.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from controller.simulator.generators.load import Job, Load, Task, empty_cluster,
 
 @dataclass(frozen=True, slots=True)
 class JobStream:
-    """Equal jobs of one queue that come at equal distances; times in milliseconds."""
+    """Equal jobs of one queue, submitted at fixed intervals; times in milliseconds."""
 
     name: str
     count: int
@@ -27,16 +26,16 @@ class JobStream:
 
 @dataclass(frozen=True, slots=True)
 class CohortShape:
-    """How many queues there are, and what comes to each of them."""
+    """Number of cohorts and queues, and the jobs of each queue."""
 
     cohorts: int
     queues: int
-    """In each cohort."""
+    """Number of queues in each cohort."""
     streams: tuple[JobStream, ...]
     deserved: int = 20
-    """CPUs that a queue deserves; a cohort has as many as its queues deserve together."""
+    """Deserved CPUs of a queue; the capacity of a cohort is the sum over its queues."""
     max_usage: int = 120
-    """CPUs that a queue may hold with what it borrows."""
+    """Capability of a queue in CPUs, including borrowed ones."""
 
     @property
     def capacity(self) -> int:
@@ -45,7 +44,7 @@ class CohortShape:
 
     @property
     def ideal_makespan(self) -> int:
-        """Return the shortest makespan that the room allows, in milliseconds."""
+        """Return the shortest possible makespan in milliseconds."""
         work = sum(stream.count * stream.cpu * stream.runtime for stream in self.streams)
         return self.queues * work // self.capacity
 
@@ -71,7 +70,7 @@ THOUSAND = CohortShape(
 
 
 def cohorts_load(shape: CohortShape, *, clusters: int = 1) -> Load:
-    """Return the load of *shape*, with its room in so many equal clusters, rounded up."""
+    """Return the load of *shape*, with the capacity divided over *clusters* equal clusters, rounded up."""
     room = -(-shape.cohorts * shape.capacity // clusters)
     return Load(
         queues=tuple(_queues(shape)),
@@ -95,19 +94,19 @@ def _leaves(shape: CohortShape, cohort: int) -> Iterator[QueueName]:
 
 
 def _jobs(shape: CohortShape) -> Iterator[Job]:
-    """Yield all jobs, the earlier ones first."""
+    """Yield all jobs, sorted by submission time."""
     tasks = {stream: (Task("main", 1, resource_amounts(cpu=stream.cpu * MILLI)),) for stream in shape.streams}
     arrivals = sorted(
-        (place * stream.interval, number, place, stream) for number, place, stream in _numbered_jobs(shape.streams)
+        (index * stream.interval, number, index, stream) for number, index, stream in _numbered_jobs(shape.streams)
     )
     queues = [name for cohort in range(1, shape.cohorts + 1) for name in _leaves(shape, cohort)]
-    for at, _, place, stream in arrivals:
+    for at, _, index, stream in arrivals:
         for queue in queues:
-            name = f"{stream.name}-{place + 1}"
+            name = f"{stream.name}-{index + 1}"
             yield Job(queue, name, queue, tasks[stream], at, stream.runtime, stream.name)
 
 
 def _numbered_jobs(streams: tuple[JobStream, ...]) -> Iterator[tuple[int, int, JobStream]]:
     for number, stream in enumerate(streams):
-        for place in range(stream.count):
-            yield number, place, stream
+        for index in range(stream.count):
+            yield number, index, stream

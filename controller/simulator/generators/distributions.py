@@ -1,7 +1,7 @@
-"""Draws from measured distributions; the same seed draws the same.
+"""Draws reproducible random values from measured distributions.
 
-Here are floats, as the distributions are; what is drawn is whole numbers, so
-nothing that decides is made of floats.
+The distributions use floats, but the resulting amounts and times are integers, so that no
+decision depends on floats.
 """
 
 from bisect import bisect_right
@@ -14,49 +14,49 @@ _DAY = 86_400 * SECOND
 
 
 class RandomStream:
-    """One stream of draws; *names* tell it from the other streams of a load."""
+    """Stream of random values, seeded by *names*."""
 
     def __init__(self, *names: object) -> None:
-        self._random = Random("/".join(map(str, names)))  # noqa: S311 - numbers that can be had again, no secret
+        self._random = Random("/".join(map(str, names)))  # noqa: S311 - reproducible numbers, not a secret
 
     def uniform(self) -> float:
         """Return a number from 0 to 1."""
         return self._random.random()
 
     def choose(self, frequencies: Mapping[str, float]) -> str:
-        """Return one of the names, as often as its frequency says."""
+        """Return one of the names with a probability proportional to its frequency."""
         return self._random.choices(list(frequencies), list(frequencies.values()))[0]
 
     def burst(self, mean: float) -> int:
-        """Return a count of at least one: geometric, with this mean."""
+        """Return a geometrically distributed count of at least one with mean *mean*."""
         return 1 if mean <= 1 else ceil(log(1 - self.uniform()) / log(1 - 1 / mean) or 1)
 
     def gap(self, mean_seconds: float) -> int:
-        """Return milliseconds to the next event of a Poisson process."""
+        """Return the milliseconds to the next event of a Poisson process."""
         return round(self._random.expovariate(1 / mean_seconds) * SECOND)
 
     def skewed(self, *, mean: float, median: float) -> float:
-        """Return a number of the log-normal distribution with this mean and median."""
+        """Return a log-normally distributed number with the given mean and median."""
         return self._random.lognormvariate(log(median), sqrt(2 * log(max(mean / median, 1))))
 
 
 def quantile(part: float, probabilities: Sequence[float], values: Sequence[float]) -> float:
-    """Return the value that *part* of all do not exceed, on a straight line between those known.
+    """Return the quantile at the probability *part*, interpolated between *values*.
 
-    The line is drawn on a logarithmic scale, for the values are magnitudes apart.
+    The interpolation is logarithmic, because the values span several orders of magnitude.
     """
-    place = min(bisect_right(probabilities, part), len(values) - 1)
-    below, above = values[place - 1], values[place]
-    way = (part - probabilities[place - 1]) / (probabilities[place] - probabilities[place - 1])
+    index = min(bisect_right(probabilities, part), len(values) - 1)
+    below, above = values[index - 1], values[index]
+    weight = (part - probabilities[index - 1]) / (probabilities[index] - probabilities[index - 1])
     if below <= 0:
-        return below + (above - below) * way
-    return exp(log(below) + (log(above) - log(below)) * way)
+        return below + (above - below) * weight
+    return exp(log(below) + (log(above) - log(below)) * weight)
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a run time in whole milliseconds: a second at least and a day at most.
+    """Return a run time in milliseconds, limited to between one second and one day.
 
-    The longest ever measured is 145 days; one such would outlast all else in
-    a load of some hours, and no figure would tell of anything but its end.
+    The longest measured run time is 145 days. One such job would dominate all statistics of a
+    load of a few hours.
     """
     return min(max(round(seconds * SECOND), SECOND), _DAY)

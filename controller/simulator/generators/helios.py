@@ -1,8 +1,7 @@
-"""A load of Helios' shape: half of the jobs without GPUs and short, the others of all sizes, run times long-tailed.
+"""Generates a load like that of the Helios clusters: short CPU jobs, and GPU jobs with long-tailed run times.
 
-Of Helios the middles are known and no tenants: sizes are powers of two, fewer
-by a constant factor each, run times log-normal, and the queues' parts fall
-off as 1/rank.
+Only means and medians of Helios are published. Sizes are powers of two with geometrically
+decreasing frequency, run times are log-normal, and the job counts of queues decrease as 1/rank.
 """
 
 from collections.abc import Iterator
@@ -16,20 +15,20 @@ from controller.simulator.generators.measurements import HeliosCluster, load_mea
 from controller.simulator.generators.philly import NODE, cpu_tasks, gpu_tasks
 
 _SIZES = tuple(2**power for power in range(8))
-"""Larger ones are too rare to matter, and would need clusters of their own."""
+"""GPUs of a job. Larger jobs are rare and would need larger clusters."""
 _MEAN_GAP = 30
-"""Seconds from one job to the next; the clusters are made as large as that asks for."""
+"""Mean seconds between jobs; the clusters are sized accordingly."""
 
 
 def helios_load(size: LoadSize) -> Load:
-    """Return a load of *size.jobs* jobs, each as those of one of Helios' clusters are."""
+    """Return a load of *size.jobs* jobs, each drawn from one of the Helios clusters."""
     queues = tuple(Queue(name) for name in ranked_queues(size))
     jobs = tuple(_jobs(size))
     return Load(queues, clusters_for(jobs, NODE, size), jobs)
 
 
 def ranked_queues(size: LoadSize) -> dict[QueueName, float]:
-    """Return the queues with their parts of all jobs: half as many for the second, a third for the third."""
+    """Return the queues with their relative job counts, which are 1/rank."""
     return {QueueName(f"team-{rank}"): 1 / rank for rank in range(1, size.queues + 1)}
 
 
@@ -56,11 +55,11 @@ def _job(site: HeliosCluster, queue: QueueName, number: int, *, at: int, random:
 
 @cache
 def _gpu_frequencies(mean: float) -> dict[str, float]:
-    """Return the frequencies of the sizes, each a constant factor of the one before, with this mean size."""
+    """Return geometric frequencies of the sizes with the given mean size."""
     low, high = 0.0, 1.0
     for _ in range(50):
         factor = (low + high) / 2
         weights = [factor**power for power in range(len(_SIZES))]
-        found = sum(weight * gpus for weight, gpus in zip(weights, _SIZES, strict=True)) / sum(weights)
-        low, high = (factor, high) if found < mean else (low, factor)
+        mean_size = sum(weight * gpus for weight, gpus in zip(weights, _SIZES, strict=True)) / sum(weights)
+        low, high = (factor, high) if mean_size < mean else (low, factor)
     return {str(gpus): low**power for power, gpus in enumerate(_SIZES)}

@@ -1,4 +1,4 @@
-"""A load: queues, clusters and jobs that a generator made up, and the trace that they are."""
+"""A generated load of queues, clusters and jobs, and its conversion to a trace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,31 +26,31 @@ Tasks = tuple["Task", ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Some equal pods of a job."""
+    """A number of equal pods of a job."""
 
     name: str
     replicas: int
     request: tuple[tuple[str, int], ...]
-    """What one of them asks for, by name."""
+    """Requests of one pod, sorted by resource name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job, all of whose pods start together."""
+    """One generated job, all pods of which form a gang."""
 
     namespace: str
     name: str
     queue: QueueName
     tasks: Tasks
     at: int
-    """When it comes, in milliseconds from the start."""
+    """Submission time in milliseconds from the start."""
     runtime: int
     priority_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a generator made up."""
+    """A generated load."""
 
     queues: tuple[Queue, ...]
     clusters: tuple[Cluster, ...]
@@ -60,18 +60,18 @@ class Load:
 
 
 def resource_amounts(**named: int) -> tuple[tuple[str, int], ...]:
-    """Return the request of a task; *named* are base units."""
+    """Return the requests of a task; *named* are amounts in base units."""
     return tuple(sorted(named.items()))
 
 
 def empty_cluster(name: str, allocatable: Resources, pods: int = 1_000_000) -> Cluster:
-    """Return a cluster that takes Volcano Jobs and holds nothing."""
+    """Return a cluster without usage that serves Volcano Jobs."""
     room = {**allocatable, PODS: pods * MILLI}
     return Cluster(ClusterName(name), enablements=frozenset({VOLCANO_JOB}), allocatable=room)
 
 
 def to_trace(load: Load, *, start: int = 0) -> Trace:
-    """Return the trace that *load* is, as it would be read from its manifests."""
+    """Return the trace of *load*, equal to that read from its manifests."""
     forms: dict[Tasks, tuple[SchedulingRequirements, tuple[PodSet, ...]]] = {}
     submissions = []
     for job in sorted(load.jobs, key=lambda job: (job.at, job.namespace, job.name)):

@@ -1,4 +1,4 @@
-"""The shapes of loads that can be asked for, by name."""
+"""The named shapes of loads and their generators."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from controller.simulator.generators.philly import philly_load
 
 
 class LoadShape(StrEnum):
-    """The names."""
+    """Names of the load shapes."""
 
     GANG = "gang"
     COHORTS_30 = "cohorts-30"
@@ -26,12 +26,12 @@ class LoadShape(StrEnum):
 
 
 class SizeError(ValueError):
-    """A size that a shape does not take, or none at all; the message names it."""
+    """A size that is invalid or that a shape does not support; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadGenerator:
-    """How a shape is made, and which sizes it takes; the others are its own."""
+    """Generator function of a shape, and the sizes that it accepts."""
 
     generate: Callable[[LoadSize], Load]
     accepts: frozenset[str] = frozenset({"jobs", "queues", "clusters", "load"})
@@ -55,12 +55,12 @@ GENERATORS: Mapping[LoadShape, LoadGenerator] = MappingProxyType(
 
 
 def generate_load(shape: LoadShape, seed: int, **sizes: int | None) -> Load:
-    """Return a load of *shape*; *sizes* that are ``None`` are the shape's own. Raise `SizeError`."""
-    recipe = GENERATORS[shape]
+    """Return a load of *shape*; sizes that are ``None`` have the shape's defaults. Raise `SizeError`."""
+    generator = GENERATORS[shape]
     asked = {name: size for name, size in sizes.items() if size is not None}
     for name, size in asked.items():
-        if name not in recipe.accepts:
-            raise SizeError(f"{shape} takes no {name}; it takes {' and '.join(sorted(recipe.accepts))}")
+        if name not in generator.accepts:
+            raise SizeError(f"{shape} does not accept {name}; it accepts {' and '.join(sorted(generator.accepts))}")
         if size < 1:
             raise SizeError(f"{name} is {size}; write 1 or more")
-    return recipe.generate(LoadSize(seed=seed, **{**recipe.defaults, **asked}))
+    return generator.generate(LoadSize(seed=seed, **{**generator.defaults, **asked}))

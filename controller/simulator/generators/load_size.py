@@ -1,4 +1,4 @@
-"""How large a load is to be, and the clusters that fit it."""
+"""Size of a load, and the clusters for it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _MIN_DURATION = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class LoadSize:
-    """What the user asks for; *load* is what comes, in percent of what the clusters can run meanwhile."""
+    """Requested size; *load* is the work in percent of the clusters' capacity during the submissions."""
 
     jobs: int = 500
     queues: int = 6
@@ -22,19 +22,19 @@ class LoadSize:
 
 
 def clusters_for(jobs: Sequence[Job], node: Resources, size: LoadSize) -> tuple[Cluster, ...]:
-    """Return clusters of equal nodes for *jobs* to load as *size* says; the first one holds the largest job.
+    """Return clusters of equal nodes so that *jobs* have the load of *size*; the first fits the largest job.
 
-    What runs longer than jobs come counts as long as they come.
+    Run times count up to the time between the first and the last submission.
     """
-    span = max(jobs[-1].at - jobs[0].at, _MIN_DURATION)
-    asked = [total(scale(dict(task.request), task.replicas) for task in job.tasks) for job in jobs]
-    work = total(scale(each, min(job.runtime, span)) for each, job in zip(asked, jobs, strict=True))
-    wanted = max(_divide_up(work.get(name, 0) * 100, span * size.load * node[name]) for name in node)
-    least = max(_divide_up(each.get(name, 0), node[name]) for each in asked for name in node)
-    first = max(_divide_up(wanted, size.clusters), least)
+    duration = max(jobs[-1].at - jobs[0].at, _MIN_DURATION)
+    requests = [total(scale(dict(task.request), task.replicas) for task in job.tasks) for job in jobs]
+    work = total(scale(requested, min(job.runtime, duration)) for requested, job in zip(requests, jobs, strict=True))
+    nodes = max(_divide_up(work.get(name, 0) * 100, duration * size.load * node[name]) for name in node)
+    least = max(_divide_up(requested.get(name, 0), node[name]) for requested in requests for name in node)
+    first = max(_divide_up(nodes, size.clusters), least)
     others = size.clusters - 1
-    counts = [first, *(max((wanted - first + place) // others, 1) for place in reversed(range(others)))]
-    return tuple(empty_cluster(f"member{place}", scale(node, count)) for place, count in enumerate(counts, start=1))
+    counts = [first, *(max((nodes - first + index) // others, 1) for index in reversed(range(others)))]
+    return tuple(empty_cluster(f"member{index}", scale(node, count)) for index, count in enumerate(counts, start=1))
 
 
 def _divide_up(dividend: int, divisor: int) -> int:

@@ -1,4 +1,4 @@
-"""A load as the manifests that users would write, for others to edit and to read again."""
+"""Converts a load to manifests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ Manifest = dict[str, Any]
 
 
 def manifests(load: Load) -> Iterator[Manifest]:
-    """Yield PriorityClasses, queues, clusters and jobs, each in the order in which they were made up."""
+    """Yield PriorityClasses, queues, clusters and jobs, each in the order of the load."""
     for name, value in load.classes.items():
         yield {**_metadata(PRIORITY_CLASSES, name=name), "value": value}
     yield from map(_queue, load.queues)

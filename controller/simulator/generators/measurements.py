@@ -1,4 +1,4 @@
-"""What was measured on real clusters, from ``measured.json``: sizes, run times and arrivals, with their sources."""
+"""Loads the published measurements of real clusters from ``measured.json``."""
 
 from functools import cache
 from importlib.resources import files
@@ -6,7 +6,7 @@ from importlib.resources import files
 import msgspec
 
 Quantiles = tuple[float, ...]
-"""The values at the common probabilities."""
+"""Values at `Measurements.probabilities`."""
 Frequencies = dict[str, float]
 
 
@@ -18,24 +18,24 @@ class PhillyTenant(msgspec.Struct, frozen=True):
     gpus: Frequencies
     durations: Quantiles
     mean_burst: float
-    """How many jobs come in one burst."""
+    """Mean number of jobs in a burst."""
     mean_gap: float
-    """How long it is from one burst to the next."""
+    """Mean time between bursts."""
 
 
 class Philly(msgspec.Struct, frozen=True):
-    """Microsoft's training cluster: bursts from few tenants, nearly all jobs small, run times of five magnitudes."""
+    """Microsoft's training cluster: bursts of mostly small jobs from few tenants, with widely varying run times."""
 
     source: str
     hour_of_day: tuple[float, ...]
-    """How many times as many jobs as on the average come in each hour."""
+    """Job rate of each hour relative to the mean."""
     weekday: tuple[float, ...]
-    """The same for each day, Monday first."""
+    """Job rate of each day relative to the mean, Monday first."""
     tenants: tuple[PhillyTenant, ...]
 
 
 class MeanAndMedian(msgspec.Struct, frozen=True):
-    """A distribution of which only the middle is known, in seconds."""
+    """Mean and median of a distribution, in seconds."""
 
     mean: float
     median: float
@@ -53,19 +53,19 @@ class HeliosCluster(msgspec.Struct, frozen=True):
 
 
 class Helios(msgspec.Struct, frozen=True):
-    """SenseTime's four clusters: half of the jobs use no GPU and are short, some use very many."""
+    """SenseTime's four clusters: half of the jobs are short and use no GPU, a few use many GPUs."""
 
     source: str
     clusters: tuple[HeliosCluster, ...]
 
 
 class Alibaba(msgspec.Struct, frozen=True):
-    """Alibaba's shared GPUs: most tasks take one or a part of one."""
+    """Alibaba's shared GPUs: most tasks use one GPU or less."""
 
     source: str
     gpus: Frequencies
     percent_of_one_gpu: Frequencies
-    """What those take that take one GPU at most."""
+    """GPU percentage of tasks that use at most one GPU."""
     durations: Quantiles
     cpu_milli: Quantiles
     memory_mib: Quantiles
@@ -73,7 +73,7 @@ class Alibaba(msgspec.Struct, frozen=True):
 
 
 class Measurements(msgspec.Struct, frozen=True):
-    """All of it; *probabilities* are those of every list of quantiles."""
+    """All measurements; *probabilities* apply to every list of quantiles."""
 
     probabilities: Quantiles
     philly: Philly
@@ -83,6 +83,6 @@ class Measurements(msgspec.Struct, frozen=True):
 
 @cache
 def load_measurements() -> Measurements:
-    """Return what was measured."""
+    """Return the measurements."""
     text = files(__package__).joinpath("measured.json").read_bytes()
     return msgspec.json.decode(text, type=Measurements)

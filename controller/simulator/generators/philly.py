@@ -1,4 +1,4 @@
-"""A load of Philly's shape: bursts of training jobs from few tenants, by day and week, each with its own sizes."""
+"""Generates a load like that of the Philly cluster: bursts of jobs from few tenants with daily and weekly cycles."""
 
 from collections.abc import Iterator
 from heapq import merge
@@ -14,23 +14,22 @@ from controller.simulator.generators.measurements import Philly, PhillyTenant, l
 GPU = "nvidia.com/gpu"
 _GIB = 1 << 30
 NODE = {GPU: 8 * MILLI, CPU: 96 * MILLI, MEMORY: 384 * _GIB}
-"""The most frequent node of Alibaba's trace; Philly tells of GPUs only."""
+"""The most frequent node of Alibaba's trace, because the Philly data has GPUs only."""
 _PER_GPU = {GPU: MILLI, CPU: 6 * MILLI, MEMORY: 32 * _GIB}
 _GPUS_OF_A_NODE = 8
 _HOUR = 3600 * SECOND
 _MEAN_GAP_IN_BURST = 20
-"""Seconds from one job of a burst to the next, on the average; a minute is the most by which bursts were told apart."""
+"""Mean seconds between jobs of a burst; in the measurements, a gap of more than a minute separates bursts."""
 
 
 def philly_load(size: LoadSize) -> Load:
-    """Return a load of the first *size.jobs* jobs that come from Monday, midnight on.
+    """Return a load of the first *size.jobs* jobs after midnight on Monday.
 
-    Each queue is a virtual cluster, the largest first, with the weight of the
-    GPU time that it took.
+    Each queue is a virtual cluster, the largest first, weighted by its GPU time.
     """
     philly = load_measurements().philly
-    tenants = [philly.tenants[place % len(philly.tenants)] for place in range(size.queues)]
-    names = [_name(tenant, place // len(philly.tenants)) for place, tenant in enumerate(tenants)]
+    tenants = [philly.tenants[index % len(philly.tenants)] for index in range(size.queues)]
+    names = [_name(tenant, index // len(philly.tenants)) for index, tenant in enumerate(tenants)]
     streams = (_jobs(tenant, name, philly, size.seed) for tenant, name in zip(tenants, names, strict=True))
     jobs = tuple(islice(merge(*streams, key=lambda job: (job.at, job.queue)), size.jobs))
     queues = tuple(
@@ -41,9 +40,11 @@ def philly_load(size: LoadSize) -> Load:
 
 
 def gpu_tasks(gpus: int) -> Tasks:
-    """Return the tasks of a job of so many GPUs: one pod, or equal ones of up to a node each."""
-    each = next(count for count in range(min(gpus, _GPUS_OF_A_NODE), 0, -1) if gpus % count == 0)
-    return (Task("worker", gpus // each, tuple((name, amount * each) for name, amount in sorted(_PER_GPU.items()))),)
+    """Return the tasks of a job with *gpus* GPUs: equal pods with at most the GPUs of a node."""
+    pod_gpus = next(count for count in range(min(gpus, _GPUS_OF_A_NODE), 0, -1) if gpus % count == 0)
+    return (
+        Task("worker", gpus // pod_gpus, tuple((name, amount * pod_gpus) for name, amount in sorted(_PER_GPU.items()))),
+    )
 
 
 def cpu_tasks() -> Tasks:
@@ -56,7 +57,7 @@ def _name(tenant: PhillyTenant, again: int) -> QueueName:
 
 
 def _jobs(tenant: PhillyTenant, name: QueueName, philly: Philly, seed: int) -> Iterator[Job]:
-    """Yield the jobs of one tenant without end."""
+    """Yield an infinite sequence of jobs of one tenant."""
     random = RandomStream(seed, "philly", name)
     for number, at in zip(count(1), _arrivals(tenant, philly, random), strict=False):
         gpus = int(random.choose(tenant.gpus))
@@ -65,7 +66,7 @@ def _jobs(tenant: PhillyTenant, name: QueueName, philly: Philly, seed: int) -> I
 
 
 def _arrivals(tenant: PhillyTenant, philly: Philly, random: RandomStream) -> Iterator[int]:
-    """Yield when the jobs of one tenant come: in bursts, more of them in busy hours."""
+    """Yield the submission times of one tenant's jobs: bursts that are more frequent in busy hours."""
     now = 0
     while True:
         hour = now // _HOUR

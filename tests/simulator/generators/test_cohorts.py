@@ -33,7 +33,7 @@ def played(shape, *, clusters=1, **settings):
         pytest.param(THOUSAND, 10 + 1000, 50_000, 4_025, id="thousand"),
     ],
 )
-def test_the_shapes_are_those_that_performance_is_measured_on(shape, queues, jobs, ideal):
+def test_cohort_loads_have_the_documented_sizes(shape, queues, jobs, ideal):
     load = cohorts_load(shape)
     assert (len(load.queues), len(load.jobs), shape.ideal_makespan) == (queues, jobs, ideal)
     leaf, cohort = load.queues[1], load.queues[0]
@@ -42,7 +42,7 @@ def test_the_shapes_are_those_that_performance_is_measured_on(shape, queues, job
     assert load.clusters[0].allocatable["cpu"] == shape.cohorts * shape.queues * 20_000
 
 
-def test_every_queue_gets_the_same_jobs_in_rhythm():
+def test_every_queue_gets_the_same_jobs():
     load = cohorts_load(THIRTY)
     assert set(Counter(job.queue for job in load.jobs).values()) == {500}
     one = [job for job in load.jobs if job.queue == "cohort-3-queue-2"]
@@ -52,20 +52,20 @@ def test_every_queue_gets_the_same_jobs_in_rhythm():
 
 
 @pytest.mark.parametrize("clusters", [1, 2])
-def test_a_small_version_comes_near_the_ideal(clusters):
+def test_small_cohort_load_is_near_the_ideal_makespan(clusters):
     summary = summarise(played(SMALL, clusters=clusters))
     assert summary.jobs.finished == 2 * 3 * 50
     assert summary.makespan * 1000 <= SMALL.ideal_makespan * 6 / 5
     assert summary.fairness > 0.95
 
 
-def test_no_cohort_and_no_queue_holds_more_than_it_may():
+def test_cohorts_and_queues_stay_within_their_limits():
     outcome = played(SMALL)
     for name, track in outcome.share_metrics.queues.items():
         assert track.usage_area.get("cpu", 0) <= 60_000 * outcome.ended_at or name == "root"
 
 
-def test_with_few_writes_a_second_the_writes_are_what_it_takes():
+def test_makespan_is_bounded_by_a_low_write_rate():
     outcome = played(SMALL, writes_per_second=20)
     assert {life.stage for life in outcome.jobs} == {JobStage.FINISHED}
     # Fifteen seconds of writes, and the run of the job that was written last.
@@ -81,19 +81,19 @@ def test_with_few_writes_a_second_the_writes_are_what_it_takes():
         pytest.param(THOUSAND, 1, id="thousand"),
     ],
 )
-def test_the_makespan_is_within_a_fifth_of_the_ideal(shape, clusters):
+def test_makespan_is_within_a_fifth_of_the_ideal(shape, clusters):
     summary = summarise(played(shape, clusters=clusters))
     assert summary.jobs.finished == summary.jobs.submitted
     assert summary.makespan * 1000 <= shape.ideal_makespan * 6 / 5
 
 
 @pytest.mark.long
-def test_at_fifty_writes_a_second_the_writes_are_what_it_takes():
+def test_makespan_is_bounded_by_fifty_writes_per_second():
     summary = summarise(played(THIRTY, writes_per_second=50))
     assert summary.jobs.finished == 15_000
     assert 300 <= summary.makespan <= 305
 
 
-def test_clusters_share_the_room_of_all_cohorts():
+def test_clusters_divide_the_capacity_of_all_cohorts():
     load = cohorts_load(replace(SMALL, cohorts=3), clusters=2)
     assert [each.allocatable["cpu"] for each in load.clusters] == [90_000, 90_000]
