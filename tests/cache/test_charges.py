@@ -47,7 +47,7 @@ def test_shrunk_job_is_charged_for_the_reported_pods(spec):
     workload = heard({"m1": counted(Running=10, Pending=8)}, spec=spec)
     assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
     assert workload.admission.cluster_charges == (ClusterCharge("m1", {"cpu": 18000, "pods": 18000}),)
-    assert workload.has_grown
+    assert workload.has_resized
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_shrunk_job_is_charged_for_the_reported_pods(spec):
 def test_report_of_no_more_pods_changes_nothing(status):
     workload = heard({"m1": status})
     assert workload.admission.charge == ONE
-    assert not workload.has_grown
+    assert not workload.has_resized
 
 
 def test_reported_pods_are_bounded():
@@ -107,7 +107,7 @@ def test_failover_is_charged_on_both_clusters_until_task_ends():
     moving = heard(clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
     assert moving.admission.cluster_charges == (ClusterCharge("m2", ONE), ClusterCharge("m1", ONE))
     assert moving.admission.charge == {"cpu": 2000, "pods": 2000}
-    assert not moving.has_grown, "its tenant asks for no more"
+    assert not moving.has_resized, "its tenant asks for no more"
     assert heard(clusters=["m2"]).admission.cluster_charges == (ClusterCharge("m2", ONE),)
 
 
@@ -163,7 +163,7 @@ def heard_deployment(status, **spec):
 def test_replicas_added_by_an_autoscaler_are_charged():
     workload = heard_deployment({"replicas": 10, "readyReplicas": 10})
     assert workload.admission.charge == {"cpu": 5000, "pods": 10000}
-    assert not workload.has_grown
+    assert not workload.has_resized
 
 
 def test_replicas_of_eviction_task_are_charged_on_their_cluster():

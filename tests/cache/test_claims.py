@@ -75,7 +75,7 @@ def test_admitted_workload_with_unmapped_claims_is_resized():
     record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "3"}, clusters=("m1",))
     workload = heard(Store(), claiming(BY_TEMPLATE), record=record, paused=False, clusters=["m1"])
     assert workload.state is WorkloadState.ADMITTED
-    assert workload.has_grown
+    assert workload.has_resized
     assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
 
 

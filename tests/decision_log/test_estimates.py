@@ -45,7 +45,7 @@ def test_answers_are_replayed_from_every_file():
     life.hears.queue_changed(Queue(QueueName("q")))
     life.hears.cluster_changed(site("m1", 100), life.now)
     for name in "abcd":
-        life.hears.workload_changed(job(name, gang(pods(2, cpu=5)), since=ord(name)), life.now)
+        life.hears.workload_changed(job(name, gang(pods(2, cpu=5)), created_at=ord(name)), life.now)
     asked = life.plan().queries
     life.another_file()
     life.hears.cluster_estimated(Estimate(asked[0], 4), life.now)

@@ -143,7 +143,7 @@ def test_others_are_admitted_while_one_workload_is_estimated():
 
 def test_fifo_head_blocks_its_queue_while_it_is_estimated():
     play = Play(site("m1", 32), fifo=True).add(
-        job("a", gang(pods(4, cpu=5)), created_at=1), job("b", gang(pods(1, cpu=1, claim=None)), since=2)
+        job("a", gang(pods(4, cpu=5)), created_at=1), job("b", gang(pods(1, cpu=1, claim=None)), created_at=2)
     )
 
     assert play.plan() == []
@@ -305,7 +305,7 @@ def test_estimates_of_hyperjob_parts_deduct_one_another():
 
 def test_gang_with_different_pods_is_counted_in_whole_gangs():
     shape = gang(pods(1, cpu=2), pods(2, cpu=5))
-    play = Play(site("m1", 100)).add(job("a", shape, created_at=1), job("b", shape, since=2))
+    play = Play(site("m1", 100)).add(job("a", shape, created_at=1), job("b", shape, created_at=2))
     play.plan()
     play.answer(1)
 

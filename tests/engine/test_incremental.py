@@ -100,8 +100,8 @@ class Life:
         return {
             "reclaim": rule(0.75),
             "preemption": rule(0.5),
-            "growth": Resize(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
-            "reservation": HeadReservation(max_ms=self.dice.choice([500, 100_000])),
+            "resize": Resize(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
+            "head_reservation": HeadReservation(max_ms=self.dice.choice([500, 100_000])),
             "startup_timeout_ms": self.dice.choice([None, 300, 2_000]),
         }
 
@@ -173,7 +173,7 @@ class Life:
         for _ in range(self.dice.choice([parts, parts, parts, parts - 1])):
             self.arrive()
             newest = self.state.workloads[WorkloadUid(f"uid-{self.number}")]
-            self.tell(newest, group=group, queue=queue if self.dice.random() < 0.9 else newest.queue)
+            self.tell(newest, gang=group, queue=queue if self.dice.random() < 0.9 else newest.queue)
 
     def finish(self) -> None:
         self.tell(self.some(WorkloadState.ADMITTED), state=WorkloadState.FINISHED, admission=None)
@@ -196,7 +196,7 @@ class Life:
 
     def let_go(self) -> None:
         held = [each for each in self.state.workloads.values() if each.nomination]
-        self.tell(self.dice.choice(held) if held else None, held=None)
+        self.tell(self.dice.choice(held) if held else None, nomination=None)
 
     def abort(self) -> None:
         self.tell(self.some(WorkloadState.ADMITTED), hold=Refusal(Reason.ABORTED))
