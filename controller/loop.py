@@ -272,7 +272,7 @@ class AdmissionLoop:
             decision,
             facts,
             template=self._store.template(facts),
-            for_whom=self._preemptor_of(decision),
+            preemptor=self._preemptor_of(decision),
             excluded_clusters=excluded_clusters,
         )
         self._submit_write(
@@ -355,8 +355,8 @@ class AdmissionLoop:
         return again_at
 
     def _next_repair(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
-        remarks, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
-        repair = repair_write(remarks, facts, workload, repairs=self._store.repairs_ungated_bindings)
+        conditions, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
+        repair = repair_write(conditions, facts, workload, repairs=self._store.repairs_ungated_bindings)
         if repair is None and workload is not None and self.state.has_accepted(uid):
             return confirmation_write(facts, workload)
         return repair
@@ -408,8 +408,8 @@ class AdmissionLoop:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest):
                 await self._wake.wait()
-        gathering = min(max(self._slice_seconds, _MIN_BATCHING_SECONDS), _MAX_BATCHING_SECONDS)
-        await asyncio.sleep(max(rested_from + gathering - time.monotonic(), 0))
+        batching = min(max(self._slice_seconds, _MIN_BATCHING_SECONDS), _MAX_BATCHING_SECONDS)
+        await asyncio.sleep(max(rested_from + batching - time.monotonic(), 0))
 
 
 def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:

@@ -93,8 +93,8 @@ class StateCollector:
 def _pending_by_queue(state: State) -> Mapping[QueueName, int]:
     """Return the number of pending workloads by queue."""
     waiting = Tally({queue: len(held) for queue, held in state.on_hold.items()})
-    for lane in state.pending.classes():
-        waiting[lane.queue] += len(lane.workloads)
+    for workload_class in state.pending.classes():
+        waiting[workload_class.queue] += len(workload_class.workloads)
     return waiting
 
 

@@ -49,7 +49,7 @@ class Write:
     """Reason code of an eviction."""
     message: str = ""
     """The reason in words, if more is known than the code says."""
-    for_whom: str = ""
+    preemptor: str = ""
     """The preemptor in messages; empty for an eviction without one."""
     held: str = ""
     """What the record will say about nomination, reservation or admission, in a comparable form; empty for nothing."""
@@ -83,12 +83,12 @@ def decision_write(
     facts: CachedBinding,
     *,
     template: CachedTemplate | None = None,
-    for_whom: str = "",
+    preemptor: str = "",
     excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> Write:
     """Return the write that carries *decision* to the binding in *facts*.
 
-    *for_whom* names the preemptor of an eviction; the record stores *excluded_clusters*.
+    *preemptor* names the preemptor of an eviction; the record stores *excluded_clusters*.
     """
     if isinstance(decision, Admit):
         return _admit_write(decision, facts, excluded_clusters)
@@ -99,7 +99,7 @@ def decision_write(
     record = evicted_record(
         decision, before=facts.record, excluded_clusters=excluded_clusters, clusters=clusters, generation=generation
     )
-    return _evict_write(decision, facts, record, for_whom=for_whom)
+    return _evict_write(decision, facts, record, preemptor=preemptor)
 
 
 def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mapping[ClusterName, str]) -> Write:
@@ -121,7 +121,7 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
     )
 
 
-def _evict_write(decision: Evict, facts: CachedBinding, record: wire.Record, *, for_whom: str) -> Write:
+def _evict_write(decision: Evict, facts: CachedBinding, record: wire.Record, *, preemptor: str) -> Write:
     workload = decision.workload
     return Write(
         "evict",
@@ -133,14 +133,14 @@ def _evict_write(decision: Evict, facts: CachedBinding, record: wire.Record, *, 
         queue=workload.queue,
         reason=decision.reason,
         message=decision.back_off.message if decision.back_off else "",
-        for_whom=for_whom,
+        preemptor=preemptor,
     )
 
 
 def _eviction_tasks(decision: Evict, facts: CachedBinding) -> list[patches.EvictionTask]:
     """Return the graceful eviction tasks of a victim, for the clusters where its pods run."""
     seconds = decision.grace_ms // 1000
-    running = {told.cluster for told in facts.progress} if seconds else set()
+    running = {progress.cluster for progress in facts.progress} if seconds else set()
     names = [target.name for target in facts.targets if target.name in running]
     return [patches.EvictionTask(name, str(decision.reason), seconds) for name in names]
 
@@ -215,7 +215,7 @@ def _recorded_admission(record: AdmissionRecord | wire.Record | None) -> str:
 
 
 def repair_write(
-    remarks: Collection[BindingCondition],
+    conditions: Collection[BindingCondition],
     facts: CachedBinding,
     workload: Workload | None = None,
     *,
@@ -225,30 +225,33 @@ def repair_write(
 
     A binding that bypassed the webhook is suspended only if *repairs* is set (D10).
     """
-    if BindingCondition.PLACED_WITHOUT_ADMISSION in remarks:
+    if BindingCondition.PLACED_WITHOUT_ADMISSION in conditions:
         return _binding_write("clear", patches.clear_clusters(facts), facts)
-    if BindingCondition.RESUSPENDED_AFTER_ADMISSION in remarks or BindingCondition.SUSPENDED_BUT_NOT_MANAGED in remarks:
+    if (
+        BindingCondition.RESUSPENDED_AFTER_ADMISSION in conditions
+        or BindingCondition.SUSPENDED_BUT_NOT_MANAGED in conditions
+    ):
         return _resume_write(facts)
-    if BindingCondition.NOT_SUSPENDED in remarks and repairs:
+    if BindingCondition.NOT_SUSPENDED in conditions and repairs:
         return _binding_write("pause", patches.suspend_unplaced(facts), facts)
-    return _record_repair(remarks, facts, workload)
+    return _record_repair(conditions, facts, workload)
 
 
 def _record_repair(
-    remarks: Collection[BindingCondition], facts: CachedBinding, workload: Workload | None
+    conditions: Collection[BindingCondition], facts: CachedBinding, workload: Workload | None
 ) -> Write | None:
     """Return the write that repairs the record of a pending binding."""
-    if BindingCondition.EVICTED_BY_OTHERS in remarks and facts.record is not None:
+    if BindingCondition.EVICTED_BY_OTHERS in conditions and facts.record is not None:
         record = externally_evicted_record(facts.uid, facts.record, is_placeable=not facts.progress)
         return _binding_write(
             "note", patches.revoke_admission(facts, wire.write_record(record)), facts, queue=record.queue
         )
-    if BindingCondition.RETRY_REQUESTED in remarks and facts.record is not None:
+    if BindingCondition.RETRY_REQUESTED in conditions and facts.record is not None:
         record = requeued_record(facts.uid, facts.record)
         return _binding_write(
             "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=record.queue
         )
-    if BindingCondition.QUEUE_NOT_RECORDED in remarks and workload is not None:
+    if BindingCondition.QUEUE_NOT_RECORDED in conditions and workload is not None:
         record = wire.Record(workload.uid, queue=workload.queue, waiting_since=to_datetime(workload.created_at))
         return _binding_write(
             "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=workload.queue

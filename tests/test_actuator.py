@@ -113,7 +113,7 @@ async def acting(server: ScriptedServer, tmp_path: Path) -> AsyncIterator[Stage]
             stage.actuator.stop()
 
 
-async def test_an_answer_settles_the_decision_as_of_the_stored_version(server, tmp_path):
+async def test_response_confirms_decision_at_stored_version(server, tmp_path):
     server.says("PATCH", path("u1"), answering(200, stored(version=9, paused=False)))
     async with acting(server, tmp_path) as stage:
         stage.admit()
@@ -123,7 +123,7 @@ async def test_an_answer_settles_the_decision_as_of_the_stored_version(server, t
     assert len(server.seen("PATCH")) == 1
 
 
-async def test_a_refused_patch_of_a_changed_binding_is_told_and_decided_again_later(server, tmp_path):
+async def test_conflict_updates_cache_and_backs_off(server, tmp_path):
     server.says("PATCH", path("u1"), refusing(422))
     server.says("GET", path("u1"), answering(200, stored(version=6)))
     before = time.time_ns() // 1_000_000
@@ -137,7 +137,7 @@ async def test_a_refused_patch_of_a_changed_binding_is_told_and_decided_again_la
     assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (1, 1)
 
 
-async def test_a_patch_refused_for_no_known_reason_backs_off_longer_each_time(server, tmp_path, caplog):
+async def test_rejected_patch_backs_off_longer_each_time(server, tmp_path, caplog):
     server.says("PATCH", path("u1"), refusing(422, "denied by a policy"))
     server.says("GET", path("u1"), answering(200, stored(version=5)))
     delays = []
@@ -151,7 +151,7 @@ async def test_a_patch_refused_for_no_known_reason_backs_off_longer_each_time(se
     assert delays[-1] > 10_000
 
 
-async def test_a_patch_refused_because_it_is_done_already_is_settled(server, tmp_path):
+async def test_rejected_patch_with_effect_in_place_is_confirmed(server, tmp_path):
     server.says("PATCH", path("u1"), refusing(422))
     server.says("GET", path("u1"), answering(200, stored(version=8, paused=False)))
     async with acting(server, tmp_path) as stage:
@@ -161,7 +161,7 @@ async def test_a_patch_refused_because_it_is_done_already_is_settled(server, tmp
 
 
 @pytest.mark.parametrize("status", [403, 404, 401, 400])
-async def test_what_asking_again_will_not_help_is_given_back_at_once(server, tmp_path, status):
+async def test_permanent_error_rolls_back_decision(server, tmp_path, status):
     server.says("PATCH", path("u1"), refusing(status))
     async with acting(server, tmp_path) as stage:
         stage.admit()
@@ -170,7 +170,7 @@ async def test_what_asking_again_will_not_help_is_given_back_at_once(server, tmp
     assert len(server.seen("PATCH")) == 1
 
 
-async def test_a_server_that_asks_to_slow_down_is_obeyed_and_the_decision_kept(server, tmp_path):
+async def test_throttled_patch_is_retried_and_stays_charged(server, tmp_path):
     server.says("PATCH", path("u1"), refusing(429, retry_after=0.2), answering(200, stored(paused=False)))
     async with acting(server, tmp_path) as stage:
         began = time.monotonic()
@@ -200,7 +200,7 @@ async def cut(request):
         pytest.param(answering(200, "<html>"), id="not-a-binding"),
     ],
 )
-async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(server, tmp_path, unanswered):
+async def test_unknown_outcome_is_read_not_sent_again(server, tmp_path, unanswered):
     server.says("PATCH", path("u1"), unanswered)
     server.says("GET", path("u1"), refusing(503), answering(200, stored(version=7, paused=False)))
     async with acting(server, tmp_path) as stage:
@@ -211,7 +211,7 @@ async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(server, tmp_pa
     assert len(server.seen("PATCH")) == 1
 
 
-async def test_an_unknown_outcome_stays_charged_until_the_server_must_have_given_it_up(server, tmp_path):
+async def test_unknown_outcome_stays_charged_until_write_timeout(server, tmp_path):
     server.says("PATCH", path("u1"), cut)
     server.says("GET", path("u1"), answering(200, stored(version=5)))
     async with acting(server, tmp_path) as stage:
@@ -223,7 +223,7 @@ async def test_an_unknown_outcome_stays_charged_until_the_server_must_have_given
     assert len(server.seen("GET")) > 1
 
 
-async def test_a_binding_that_is_gone_after_an_unknown_outcome_is_given_up(server, tmp_path):
+async def test_binding_deleted_after_unknown_outcome_rolls_back(server, tmp_path):
     server.says("PATCH", path("u1"), refusing(500))
     server.says("GET", path("u1"), refusing(404))
     async with acting(server, tmp_path) as stage:
@@ -232,7 +232,7 @@ async def test_a_binding_that_is_gone_after_an_unknown_outcome_is_given_up(serve
     assert [uid for uid, _ in stage.books.withdrawn] == ["u1"]
 
 
-async def test_another_binding_of_the_same_name_is_not_taken_for_this_one(server, tmp_path):
+async def test_recreated_binding_does_not_confirm_write(server, tmp_path):
     server.says("PATCH", path("u1"), refusing(500))
     server.says("GET", path("u1"), answering(200, stored("u2", version=9, paused=False)))
     async with acting(server, tmp_path) as stage:
@@ -242,7 +242,7 @@ async def test_another_binding_of_the_same_name_is_not_taken_for_this_one(server
     assert stage.books.bindings.told == [("u2", 9)]
 
 
-async def test_no_more_than_the_limit_are_in_flight(server, tmp_path):
+async def test_requests_in_flight_stay_within_limit(server, tmp_path):
     now, most = 0, 0
 
     async def counted(request):
@@ -262,7 +262,7 @@ async def test_no_more_than_the_limit_are_in_flight(server, tmp_path):
     assert most == 3
 
 
-async def test_a_rate_is_kept(server, tmp_path):
+async def test_write_rate_stays_within_limit(server, tmp_path):
     async with acting(server, tmp_path) as stage:
         stage.actuator.limit(RateLimits(per_second=100))
         began = time.monotonic()
@@ -273,7 +273,7 @@ async def test_a_rate_is_kept(server, tmp_path):
         assert time.monotonic() - began >= 0.19
 
 
-async def test_one_binding_is_never_written_twice_at_once(server, tmp_path):
+async def test_writes_to_one_binding_are_serialized(server, tmp_path):
     under_way = 0
 
     async def alone(request):
@@ -292,7 +292,7 @@ async def test_one_binding_is_never_written_twice_at_once(server, tmp_path):
     assert len(server.seen("PATCH")) == 3
 
 
-async def test_who_does_not_lead_writes_nothing_and_takes_the_decision_back(server, tmp_path):
+async def test_standby_writes_nothing_and_rolls_back(server, tmp_path):
     async with acting(server, tmp_path) as stage:
         stage.leading.clear()
         stage.admit()
@@ -301,7 +301,7 @@ async def test_who_does_not_lead_writes_nothing_and_takes_the_decision_back(serv
     assert not server.requests
 
 
-async def test_who_loses_the_lead_takes_back_what_waits_and_sees_through_what_was_sent(server, tmp_path):
+async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp_path):
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def held(request):
@@ -327,7 +327,7 @@ async def test_who_loses_the_lead_takes_back_what_waits_and_sees_through_what_wa
     assert len(server.seen("PATCH")) == 1
 
 
-async def test_told_to_finish_it_ends_what_is_in_flight_and_begins_no_more(server, tmp_path):
+async def test_stop_finishes_requests_in_flight(server, tmp_path):
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def held(request):
@@ -347,7 +347,7 @@ async def test_told_to_finish_it_ends_what_is_in_flight_and_begins_no_more(serve
     assert len(server.seen("PATCH")) == 1
 
 
-async def test_what_is_cut_off_while_it_is_written_is_never_settled(server, tmp_path):
+async def test_cancelled_request_is_never_drained(server, tmp_path):
     """Whoever says good-bye now would let the next leader write beside it."""
     server.says("PATCH", path("u1"), silent)
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
@@ -362,7 +362,7 @@ async def test_what_is_cut_off_while_it_is_written_is_never_settled(server, tmp_
     assert not stage.actuator.is_drained
 
 
-async def test_a_server_that_is_down_is_waited_for_with_the_room_kept(tmp_path):
+async def test_unreachable_server_keeps_decision_charged(tmp_path):
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     async with Api.connect(kubeconfig) as api:

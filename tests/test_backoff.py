@@ -10,12 +10,12 @@ from controller.backoff import Backoff
         pytest.param(1.0, [1, 2, 4, 8, 10, 10], id="never-above-the-most"),
     ],
 )
-def test_the_delay_doubles_within_its_jitter(jitter, delays):
+def test_delay_doubles_within_jitter(jitter, delays):
     backoff = Backoff(initial=1, maximum=10, jitter=lambda: jitter)
     assert [backoff.next_delay() for _ in delays] == delays
 
 
-def test_success_begins_again():
+def test_reset_starts_with_initial_delay():
     backoff = Backoff(initial=1, maximum=10, jitter=lambda: 1.0)
     backoff.next_delay()
     backoff.next_delay()
@@ -23,7 +23,7 @@ def test_success_begins_again():
     assert backoff.next_delay() == 1
 
 
-def test_a_server_that_names_a_time_is_not_asked_earlier():
+def test_delay_is_at_least_retry_after():
     assert Backoff(initial=1, maximum=10).next_delay(at_least=30) == 30
 
 

@@ -17,14 +17,14 @@ def steady(machine: Machine) -> SteadyClock:
     return SteadyClock(lambda: machine.day, lambda: machine.up)
 
 
-def test_it_goes_with_the_machine_s_clock():
+def test_steady_clock_follows_system_clock():
     machine = Machine()
     clock = steady(machine)
     machine.pass_seconds(7)
     assert clock() == machine.day
 
 
-def test_a_clock_set_back_makes_it_slower_and_never_turns_it_back():
+def test_clock_set_back_slows_steady_clock():
     machine = Machine()
     clock = steady(machine)
     before = clock()
@@ -34,7 +34,7 @@ def test_a_clock_set_back_makes_it_slower_and_never_turns_it_back():
     assert clock() == before + 9000
 
 
-def test_a_clock_set_forward_makes_it_faster_until_they_agree():
+def test_clock_set_forward_speeds_up_steady_clock():
     machine = Machine()
     clock = steady(machine)
     before = clock()

@@ -9,14 +9,14 @@ from tests.waiting import LIMIT_SECONDS
 HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
 
-def test_without_a_file_the_defaults_are_in_force():
+def test_missing_file_path_means_defaults():
     file = ConfigurationFile(None)
     assert not file.read()
     assert file.current == VolcanoGlobalConfiguration()
 
 
 @pytest.mark.parametrize("text", [None, "kind: Other\n", HEAD + "nonsense: 1\n", b"\xff\xfe"])
-def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path, text):
+def test_invalid_file_is_rejected_at_start(tmp_path, text):
     path = tmp_path / "config.yaml"
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -24,7 +24,7 @@ def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path, text):
         ConfigurationFile(path).read()
 
 
-def test_the_same_contents_are_no_news(tmp_path):
+def test_unchanged_content_is_not_reported(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(HEAD + "defaultQueue: a\n")
     file = ConfigurationFile(path)
@@ -34,7 +34,7 @@ def test_the_same_contents_are_no_news(tmp_path):
     assert not file.read()
 
 
-async def test_a_bad_file_leaves_the_old_configuration_in_force_and_a_good_one_follows(tmp_path):
+async def test_invalid_file_leaves_configuration_until_a_valid_one(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(HEAD + "defaultQueue: a\n")
     file = ConfigurationFile(path)

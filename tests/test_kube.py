@@ -60,7 +60,7 @@ async def api(server, tmp_path) -> AsyncIterator[Api]:
         (504, ServerError),
     ],
 )
-async def test_each_status_has_its_error_which_names_the_call(server, api, status, error):
+async def test_each_status_has_its_error_class(server, api, status, error):
     server.says("PATCH", THING, refusing(status, "the reason", retry_after=2))
     with pytest.raises(ApiError) as caught:
         await api.patch(THING, b"[]")
@@ -69,20 +69,20 @@ async def test_each_status_has_its_error_which_names_the_call(server, api, statu
     assert caught.value.retry_after == 2
 
 
-async def test_the_header_names_the_time_to_come_back(server, api):
+async def test_retry_after_header_is_read(server, api):
     server.says("GET", THING, answering(429, {}, {"Retry-After": "7"}))
     with pytest.raises(TooManyRequests) as caught:
         await api.get(THING)
     assert caught.value.retry_after == 7
 
 
-async def test_a_refusal_that_is_no_status_is_shown_as_it_is(server, api):
+async def test_error_body_without_status_is_the_message(server, api):
     server.says("GET", THING, answering(502, "upstream is away"))
     with pytest.raises(ServerError, match="upstream is away"):
         await api.get(THING)
 
 
-async def test_no_answer_in_time_leaves_the_outcome_unknown(server, api):
+async def test_timeout_leaves_outcome_unknown(server, api):
     async def slow(_):
         await asyncio.sleep(5)
 
@@ -92,7 +92,7 @@ async def test_no_answer_in_time_leaves_the_outcome_unknown(server, api):
     assert caught.value.sent
 
 
-async def test_a_connection_cut_before_the_answer_leaves_the_outcome_unknown(server, api):
+async def test_closed_connection_leaves_outcome_unknown(server, api):
     async def cut(request):
         request.transport.abort()
         await asyncio.sleep(1)
@@ -103,7 +103,7 @@ async def test_a_connection_cut_before_the_answer_leaves_the_outcome_unknown(ser
     assert caught.value.sent
 
 
-async def test_a_server_that_is_down_was_never_sent_anything(tmp_path):
+async def test_refused_connection_means_not_sent(tmp_path):
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     async with Api.connect(kubeconfig) as api:
@@ -112,13 +112,13 @@ async def test_a_server_that_is_down_was_never_sent_anything(tmp_path):
     assert not caught.value.sent
 
 
-async def test_writes_carry_the_server_s_own_time_limit(server, api):
+async def test_writes_carry_server_timeout(server, api):
     server.says("PATCH", THING, answering(200, {}))
     await api.patch(THING, b"[]", parameters={"fieldManager": "me"})
     assert server.seen("PATCH") == [{"fieldManager": "me", "timeout": "0.1s"}]
 
 
-async def test_a_page_is_given_as_it_came(server, api):
+async def test_page_is_returned_undecoded(server, api):
     server.says("GET", "/apis/example.io/v1/things", listing(thing("a", 1), version=5, token="next"))
     page = await api.list_page("/apis/example.io/v1/things")
     assert [json.loads(bytes(raw)) for raw in page.items or ()] == [thing("a", 1)]
@@ -161,13 +161,13 @@ async def test_pages_grow_again_after_large_objects(server, api, monkeypatch):
     assert len(lengths) < 40
 
 
-async def test_one_object_larger_than_a_page_is_read_alone(server, api, monkeypatch):
+async def test_object_larger_than_page_limit_is_read_alone(server, api, monkeypatch):
     monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
     server.says("GET", THINGS, paging(*things(3, 100_000), version=7))
     assert (await names_of(api))[1] == [1, 1, 1]
 
 
-async def test_one_object_larger_than_any_is_an_error(server, api, monkeypatch):
+async def test_object_larger_than_body_limit_is_an_error(server, api, monkeypatch):
     monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
     monkeypatch.setattr("controller.kube.MAX_BODY", 80 << 10)
     server.says("GET", THINGS, paging(*things(3, 100_000), version=7))
@@ -175,7 +175,7 @@ async def test_one_object_larger_than_any_is_an_error(server, api, monkeypatch):
         await names_of(api)
 
 
-async def test_metadata_pages_keep_their_own_length(server, api, monkeypatch):
+async def test_metadata_pages_have_their_own_page_size(server, api, monkeypatch):
     monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
     server.says("GET", THINGS, paging(*things(100, 10_000), version=7))
     await names_of(api)
@@ -199,26 +199,26 @@ async def test_pages_of_large_objects_take_little_memory(server, api):
     assert 0 < held < 13
 
 
-async def test_a_page_that_is_no_list_is_no_answer(server, api):
+async def test_page_that_is_not_a_list_is_unreachable(server, api):
     server.says("GET", "/apis/example.io/v1/things", answering(200, ["what?"]))
     with pytest.raises(Unreachable, match="not a list"):
         await api.list_page("/apis/example.io/v1/things")
 
 
-async def test_a_line_without_end_is_given_up(server, api):
+async def test_endless_line_is_an_error(server, api):
     server.says("WATCH", "/things", watching(b"x" * 100_000, b"y" * 100_000, then="hang"))
     async with api.stream("/things", {"watch": "true"}, idle_timeout=1, max_line=65536) as lines:
         with pytest.raises(Unreachable, match="a line is longer than 65536 bytes"):
             await anext(lines)
 
 
-async def test_lines_come_whole_however_they_are_cut_up(server, api):
+async def test_lines_are_joined_across_chunks(server, api):
     server.says("WATCH", "/things", watching(b"fir", b"st\nsec", b"ond\n", b"\n", b"third\n"))
     async with api.stream("/things", {"watch": "true"}, idle_timeout=1) as lines:
         assert [line async for line in lines] == [b"first", b"second", b"third"]
 
 
-async def test_credentials_that_were_renewed_are_used_without_a_restart(server, api, tmp_path):
+async def test_renewed_credentials_are_used_without_restart(server, api, tmp_path):
     async def guarded(request):
         known = request.headers["Authorization"] == "Bearer t1"
         return await (answering(200, {}) if known else refusing(401))(request)
@@ -233,14 +233,14 @@ async def test_credentials_that_were_renewed_are_used_without_a_restart(server, 
     assert len(server.seen("PATCH")) == 4
 
 
-async def test_credentials_that_cannot_be_read_any_more_are_refused_and_nothing_worse(server, api, tmp_path):
+async def test_unreadable_credentials_end_in_unauthorized(server, api, tmp_path):
     server.says("PATCH", THING, refusing(401))
     (tmp_path / "kubeconfig").unlink()
     with pytest.raises(Unauthorized):
         await api.patch(THING, b"[]")
 
 
-async def test_an_exec_plugin_gives_the_token(server, tmp_path):
+async def test_exec_plugin_provides_token(server, tmp_path):
     plugin = tmp_path / "plugin"
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "e1"}}
     plugin.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
@@ -260,7 +260,7 @@ async def test_an_exec_plugin_gives_the_token(server, tmp_path):
         assert json.loads(await api.get(THING)) == "Bearer e1"
 
 
-async def test_proxies_of_the_environment_are_not_used(server, api, monkeypatch):
+async def test_environment_proxies_are_ignored(server, api, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     server.says("GET", THING, answering(200, {}))
     await api.get(THING)
@@ -276,7 +276,7 @@ async def test_proxies_of_the_environment_are_not_used(server, api, monkeypatch)
         pytest.param("{current-context: a, contexts: [], clusters: [], users: []}", "contexts", id="no-context"),
     ],
 )
-async def test_a_broken_kubeconfig_is_named_with_what_is_wrong(tmp_path, text, says):
+async def test_invalid_kubeconfig_is_named_with_its_problem(tmp_path, text, says):
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
@@ -286,7 +286,7 @@ async def test_a_broken_kubeconfig_is_named_with_what_is_wrong(tmp_path, text, s
     assert str(path) in str(caught.value)
 
 
-async def test_an_object_goes_its_way_on_a_real_server(control_plane, namespace):
+async def test_object_life_cycle_on_real_server(control_plane, namespace):
     maps = MAPS.format(namespace)
     async with Api.connect(control_plane.kubeconfig("admin")) as api:
         await api.create(maps, b'{"metadata": {"name": "a"}, "data": {"k": "1"}}')
@@ -303,7 +303,7 @@ async def test_an_object_goes_its_way_on_a_real_server(control_plane, namespace)
             await api.get(f"{maps}/a")
 
 
-async def test_a_stranger_is_told_so_by_a_real_server(control_plane, tmp_path):
+async def test_real_server_rejects_unknown_user(control_plane, tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_text(control_plane.kubeconfig("tenant").read_text().replace(control_plane.token("tenant"), "wrong"))
     async with Api.connect(path) as api:
@@ -314,7 +314,7 @@ async def test_a_stranger_is_told_so_by_a_real_server(control_plane, tmp_path):
             await api.get("/api/v1/namespaces")
 
 
-async def test_a_server_with_a_foreign_certificate_is_not_spoken_to(control_plane, tmp_path):
+async def test_server_with_unknown_ca_is_rejected(control_plane, tmp_path):
     config = yaml.safe_load(control_plane.kubeconfig("tenant").read_text())
     del config["clusters"][0]["cluster"]["certificate-authority-data"]
     path = tmp_path / "kubeconfig"

@@ -71,7 +71,7 @@ async def arena(api, namespace) -> AsyncIterator[Arena]:
             task.cancel()
 
 
-async def test_the_first_leads_and_writes_at_once_and_the_second_stands_by(arena):
+async def test_first_candidate_leads_and_second_stands_by(arena):
     first = arena.enter("a")
     await arena.until(lambda: first.may_write)
     second = arena.enter("b")
@@ -81,7 +81,7 @@ async def test_the_first_leads_and_writes_at_once_and_the_second_stands_by(arena
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a_1", 30, 0)
 
 
-async def test_the_lease_of_one_who_died_is_taken_when_it_has_run_out_and_used_after_the_silence(arena):
+async def test_expired_lease_is_acquired_with_write_delay(arena):
     first = arena.enter("a")
     await arena.until(lambda: first.leads)
     second = arena.enter("b")
@@ -106,7 +106,7 @@ async def test_the_lease_of_one_who_died_is_taken_when_it_has_run_out_and_used_a
     assert (await arena.lease())["spec"]["leaseTransitions"] == 1
 
 
-async def test_a_process_that_is_started_again_takes_its_lease_back_at_once_but_is_silent(arena):
+async def test_restarted_process_reacquires_lease_with_write_delay(arena):
     first = arena.enter("a")
     await arena.until(lambda: first.leads)
     await arena.dies("a")
@@ -115,7 +115,7 @@ async def test_a_process_that_is_started_again_takes_its_lease_back_at_once_but_
     assert not again.may_write
 
 
-async def test_a_released_lease_is_used_at_once(arena):
+async def test_released_lease_is_used_at_once(arena):
     first = arena.enter("a")
     await arena.until(lambda: first.leads)
     second = arena.enter("b")
@@ -126,7 +126,7 @@ async def test_a_released_lease_is_used_at_once(arena):
     await arena.until(lambda: second.may_write)
 
 
-async def test_who_cannot_renew_stops_by_the_clock_alone(arena):
+async def test_leader_without_renewal_stops_by_clock(arena):
     first = arena.enter("a")
     await arena.until(lambda: first.may_write)
     await arena.dies("a")
@@ -137,7 +137,7 @@ async def test_who_cannot_renew_stops_by_the_clock_alone(arena):
     assert not first.may_write
 
 
-async def test_who_was_robbed_stops_and_does_not_rob_back(arena):
+async def test_leader_whose_lease_was_taken_stops(arena):
     first = arena.enter("a")
     await arena.until(lambda: first.leads)
     robber = arena.enter("a", "2")
@@ -146,7 +146,7 @@ async def test_who_was_robbed_stops_and_does_not_rob_back(arena):
     assert (robber.leads, first.leads) == (True, False)
 
 
-async def test_who_finds_the_lease_gone_makes_it_anew(arena, api):
+async def test_deleted_lease_is_recreated(arena, api):
     first = arena.enter("a")
     await arena.until(lambda: first.leads)
     await api.delete(LEASES.item_path(arena.namespace, "volcano-global-controller"))
@@ -155,7 +155,7 @@ async def test_who_finds_the_lease_gone_makes_it_anew(arena, api):
     assert (await arena.lease())["spec"]["holderIdentity"] == "a_1"
 
 
-async def test_a_change_is_told_once(arena):
+async def test_leadership_change_is_notified_once(arena):
     told = []
     first = arena.enter("a")
     first.on_change = lambda: told.append((first.leads, first.may_write))
@@ -164,7 +164,7 @@ async def test_a_change_is_told_once(arena):
     assert told == [(True, True)]
 
 
-async def test_a_lapse_is_told_also_if_no_timer_came_before_the_next_renewal(arena):
+async def test_lapse_is_notified_before_late_renewal(arena):
     """Who asked in between, and left it, would not ask again."""
     told = []
     first = arena.enter("a")

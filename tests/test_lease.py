@@ -29,7 +29,7 @@ def observed(lease: Lease | None, *, age: float = 0, is_first: bool = False) -> 
         pytest.param(observed(Lease("7", "pod-1-2_run0", 30), is_first=True), False, id="a-similar-name"),
     ],
 )
-def test_a_lease_is_taken_only_when_its_holder_cannot_write_any_more(found, takes):
+def test_lease_is_acquired_only_after_holder_stopped_writing(found, takes):
     assert can_acquire(US, found, TERMS, 100) is takes
 
 
@@ -42,11 +42,11 @@ def test_a_lease_is_taken_only_when_its_holder_cannot_write_any_more(found, take
         pytest.param(THEIRS, 10, id="taken-from-another"),
     ],
 )
-def test_a_new_leader_is_silent_until_the_writes_of_the_one_before_are_given_up(lease, seconds):
+def test_new_leader_waits_for_writes_of_previous_leader(lease, seconds):
     assert write_delay(US, observed(lease), TERMS) == seconds
 
 
-def test_a_lease_ages_by_our_clock_from_its_last_change_on():
+def test_lease_ages_by_candidates_clock_since_last_change():
     first = observe_lease(THEIRS, None, 10)
     assert (first.since, first.is_first) == (10, True)
     assert observe_lease(THEIRS, first, 20) == first
@@ -54,7 +54,7 @@ def test_a_lease_ages_by_our_clock_from_its_last_change_on():
     assert (changed.since, changed.is_first) == (21, False)
 
 
-def test_a_lease_that_vanished_counts_as_it_was_last_seen():
+def test_deleted_lease_counts_as_last_observed():
     assert observe_lease(None, observed(THEIRS, age=5), 100) == observed(THEIRS, age=5)
 
 
@@ -66,5 +66,5 @@ def test_a_lease_that_vanished_counts_as_it_was_last_seen():
         pytest.param(LeaseTimings(renew=4, retry=2), "one failed renewal", id="renewal-too-rare"),
     ],
 )
-def test_times_that_do_not_keep_two_leaders_apart_are_refused(timings, says):
+def test_timings_that_allow_two_leaders_are_rejected(timings, says):
     assert (says in timings.violation) if says else timings.violation is None

@@ -124,7 +124,7 @@ async def looping(*, cpus: int = 1, caches: dict[str, Cache] | None = None) -> A
         running.cancel()
 
 
-async def test_what_has_room_is_handed_on_and_what_has_none_waits():
+async def test_fitting_workload_is_submitted_and_other_is_pending():
     async with looping(cpus=1) as stage:
         stage.submit("a")
         stage.submit("b")
@@ -133,7 +133,7 @@ async def test_what_has_room_is_handed_on_and_what_has_none_waits():
         assert stage.hand.writes.empty()
 
 
-async def test_a_finish_is_followed_by_the_next_admission_without_any_wait():
+async def test_finished_workload_frees_capacity_at_once():
     async with looping(cpus=1) as stage:
         stage.submit("a")
         stage.submit("b")
@@ -144,7 +144,7 @@ async def test_a_finish_is_followed_by_the_next_admission_without_any_wait():
             assert (await stage.hand.writes.get()).workload == "Job ns/b"
 
 
-async def test_nothing_is_decided_before_every_list_is_applied():
+async def test_no_decision_before_all_caches_are_synced():
     late = Cache(synced=False)
     async with looping(caches={"early": Cache(), "late": late}) as stage:
         stage.submit("a")
@@ -154,7 +154,7 @@ async def test_nothing_is_decided_before_every_list_is_applied():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
-async def test_nothing_is_decided_while_a_list_is_void():
+async def test_no_decision_while_a_cache_is_out_of_sync():
     cache = Cache()
     async with looping(caches={"bindings": cache}) as stage:
         cache.synced.clear()
@@ -164,7 +164,7 @@ async def test_nothing_is_decided_while_a_list_is_void():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
-async def test_a_cache_that_is_not_needed_any_more_is_not_waited_for():
+async def test_removed_cache_is_not_waited_for():
     """It was never complete, and nobody will complete it."""
     caches = {"gone": Cache(synced=False)}
     async with looping(caches=caches) as stage:
@@ -174,7 +174,7 @@ async def test_a_cache_that_is_not_needed_any_more_is_not_waited_for():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
-async def test_c1_an_affinity_is_told_without_forgetting_what_is_written_already():
+async def test_c1_affinity_term_is_written_after_pending_write():
     """Its record still says that a cluster is held for it; that it is not is under way."""
     terms = [{"affinityName": "first", "clusterNames": ["m9"]}, {"affinityName": "then", "clusterNames": [CLUSTER]}]
     held = {
@@ -200,7 +200,7 @@ async def test_c1_an_affinity_is_told_without_forgetting_what_is_written_already
         assert (await stage.hand.next()).effect == "observe"
 
 
-async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():
+async def test_rolled_back_admission_is_retried_after_backoff():
     async with looping() as stage:
         stage.submit("a")
         await stage.hand.next()
@@ -210,7 +210,7 @@ async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():
         assert 100 <= wall_clock() - began < 1000
 
 
-async def test_a_cycle_that_fails_is_followed_by_one_in_a_new_world():
+async def test_failed_cycle_is_followed_by_one_with_new_state():
     class Broken(State):
         def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
             raise ZeroDivisionError(now, most)
@@ -227,13 +227,13 @@ async def test_a_cycle_that_fails_is_followed_by_one_in_a_new_world():
         assert b"volcano_global_failed_cycles_total 1.0" in stage.metrics.exposition()
 
 
-async def test_a_leak_is_cleared_though_no_plan_speaks_of_it():
+async def test_placement_without_admission_is_cleared():
     async with looping(cpus=0) as stage:
         stage.submit("a", clusters=[{"name": CLUSTER}])
         assert (await stage.hand.next()).effect == "clear"
 
 
-async def test_what_was_refused_is_put_right_again_only_when_its_time_has_come():
+async def test_rejected_repair_is_retried_after_backoff():
     async with looping(cpus=0) as stage:
         began = wall_clock()
         stage.hand.refused[UID.format("a")] = began + 100
@@ -242,7 +242,7 @@ async def test_what_was_refused_is_put_right_again_only_when_its_time_has_come()
         assert 100 <= wall_clock() - began < 1000
 
 
-async def test_an_eviction_that_was_refused_is_decided_again_when_its_time_has_come():
+async def test_rejected_eviction_is_retried_after_backoff():
     async with looping() as stage:
         stage.submit("a")
         await stage.hand.next()
@@ -254,7 +254,7 @@ async def test_an_eviction_that_was_refused_is_decided_again_when_its_time_has_c
         assert 100 <= wall_clock() - began < 1000
 
 
-async def test_an_eviction_that_was_refused_is_forgotten_when_nothing_asks_for_it_any_more():
+async def test_rejected_eviction_is_dropped_if_not_needed():
     async with looping() as stage:
         stage.submit("a")
         await stage.hand.next()
@@ -266,7 +266,7 @@ async def test_an_eviction_that_was_refused_is_forgotten_when_nothing_asks_for_i
         assert stage.hand.writes.empty()
 
 
-async def test_more_news_than_a_person_reads_is_told_by_number(capsys):
+async def test_many_pending_workloads_are_logged_as_counts(capsys):
     async with looping(cpus=0) as stage:
         for number in range(60):
             stage.submit(f"j{number}")
@@ -276,7 +276,7 @@ async def test_more_news_than_a_person_reads_is_told_by_number(capsys):
     assert told.count("workload pending") <= 50
 
 
-async def test_no_more_is_decided_than_can_be_written_soon():
+async def test_decisions_are_limited_by_write_backlog():
     async with looping(cpus=90) as stage:
         stage.hand.backlog = 256
         stage.submit("a")
@@ -286,7 +286,7 @@ async def test_no_more_is_decided_than_can_be_written_soon():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
-async def test_what_is_decided_in_slices_is_what_would_be_decided_at_once():
+async def test_limited_plans_admit_what_one_plan_admits():
     async with looping(cpus=99) as stage:
         stage.hand.backlog = 126
         for number in range(99):
@@ -305,7 +305,7 @@ class Sliced(State):
         return super().plan_in_steps(now, most=None if most is None else 7)
 
 
-async def test_a_workload_whose_write_cannot_be_built_is_set_aside_and_the_next_is_admitted(monkeypatch):
+async def test_workload_with_failing_write_is_set_aside(monkeypatch):
     """What was decided of it is not assumed: its charge would never end."""
 
     def building(decision, facts, **facts_for_it):
@@ -327,7 +327,7 @@ async def test_a_workload_whose_write_cannot_be_built_is_set_aside_and_the_next_
         assert b"volcano_global_failed_cycles_total 0.0" in stage.metrics.exposition()
 
 
-async def test_a_workload_that_cannot_be_assessed_is_set_aside_and_the_next_is_admitted(monkeypatch):
+async def test_workload_that_cannot_be_built_is_set_aside(monkeypatch):
     def assessing(binding, *rest, **rules):
         if binding.name == "a-job":
             raise ZeroDivisionError
@@ -341,7 +341,7 @@ async def test_a_workload_that_cannot_be_assessed_is_set_aside_and_the_next_is_a
         assert b'volcano_global_internal_errors_total{step="assess"} 1.0' in stage.metrics.exposition()
 
 
-async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitted(monkeypatch):
+async def test_workload_with_failing_evaluation_is_set_aside(monkeypatch):
     def judging(shape, ledger):
         if shape.demand["cpu"] == 7000:
             raise ZeroDivisionError
@@ -359,7 +359,7 @@ async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitt
         assert b'volcano_global_internal_errors_total{step="decide"} 1.0' in stage.metrics.exposition()
 
 
-async def test_whom_a_failed_cycle_was_about_is_set_aside_in_the_next():
+async def test_workload_that_fails_a_cycle_is_set_aside():
     class Fragile(State):
         def workload_changed(self, workload: Workload, now: int) -> None:
             if workload.name == "a" and workload.hold is None:
@@ -375,7 +375,7 @@ async def test_whom_a_failed_cycle_was_about_is_set_aside_in_the_next():
         assert stage.loop._backoff.failures == 0
 
 
-async def test_what_was_assumed_and_is_not_being_written_is_not_believed_after_a_failed_cycle():
+async def test_failed_cycle_drops_unsent_assumed_decisions():
     """Ten such assumptions once filled a queue in which nothing ran."""
     async with looping(cpus=1) as stage:
         stage.loop._backoff.initial = 0.01
@@ -397,7 +397,7 @@ def failing_once(then: Any) -> Any:
     return waits
 
 
-async def test_a_job_whose_pods_name_a_forbidden_priority_class_waits():
+async def test_job_with_forbidden_pod_priority_class_is_pending():
     async with looping(cpus=2) as stage:
         tenant = Tenant(namespaces=("ns",), priority_classes=("normal",))
         stage.store.configure(VolcanoGlobalConfiguration(tenants=(tenant,)))
@@ -411,7 +411,7 @@ async def test_a_job_whose_pods_name_a_forbidden_priority_class_waits():
         assert (refusal.reason, refusal.subject) == (Reason.PRIORITY_CLASS_NOT_ALLOWED, "high")
 
 
-async def test_many_shapes_are_judged_over_several_turns_of_the_event_loop(monkeypatch):
+async def test_many_requirements_are_evaluated_in_slices(monkeypatch):
     goes = []
     prepare = State.prepare
 
@@ -432,7 +432,7 @@ async def test_many_shapes_are_judged_over_several_turns_of_the_event_loop(monke
         assert goes.index(True) >= 3
 
 
-async def test_a_plan_is_not_put_off_for_ever(monkeypatch):
+async def test_plan_is_made_after_limited_preparation(monkeypatch):
     monkeypatch.setattr(State, "prepare", lambda *_: False)
     monkeypatch.setattr("controller.loop._MAX_PREPARATION_SLICES", 2)
     async with looping(cpus=1) as stage:
@@ -450,7 +450,7 @@ def in_turn(stage: Stage) -> int:
     return goes
 
 
-def test_one_plan_over_many_goes_admits_what_one_go_admits(monkeypatch):
+def test_plan_in_slices_admits_what_one_pass_admits(monkeypatch):
     names = []
     for steps in (1, 2000):
         monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", steps)
@@ -464,7 +464,7 @@ def test_one_plan_over_many_goes_admits_what_one_go_admits(monkeypatch):
     assert names[0] == names[1] == ["Job ns/a", "Job ns/b", "Job ns/c"]
 
 
-def test_a_job_deleted_while_its_plan_is_made_is_not_admitted_and_frees_its_quota(monkeypatch):
+def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
     monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", 1)
     stage = Stage(1, {})
     stage.submit("a")
@@ -480,7 +480,7 @@ def test_a_job_deleted_while_its_plan_is_made_is_not_admitted_and_frees_its_quot
     assert stage.hand.writes.get_nowait().workload == "Job ns/b"
 
 
-def test_a_placement_over_the_limit_waits_with_a_sentence_that_names_the_limit():
+def test_placement_over_limit_is_pending_with_the_limit():
     stage = Stage(1, {})
     terms = [{"affinityName": f"a{number}", "clusterNames": [CLUSTER]} for number in range(MAX_TERMS + 1)]
     stage.submit("a", placement={"clusterAffinities": terms})

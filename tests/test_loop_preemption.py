@@ -59,7 +59,7 @@ def leave(stage: Stage, write: Write, *, gone: bool = False) -> None:
     stage.store.confirm(write.uid, stage.version)
 
 
-async def test_it_is_written_down_for_whom_before_anybody_leaves():
+async def test_nomination_is_recorded_before_evictions():
     async with looping(cpus=2) as stage:
         full(stage)
         submit(stage, "entitled", "lender")
@@ -69,7 +69,7 @@ async def test_it_is_written_down_for_whom_before_anybody_leaves():
         assert stage.hand.writes.empty()
 
 
-async def test_news_of_a_victim_while_its_eviction_is_written_does_not_bring_it_back():
+async def test_victim_event_during_eviction_write_keeps_eviction():
     async with looping(cpus=2) as stage:
         full(stage)
         submit(stage, "entitled", "lender")
@@ -81,7 +81,7 @@ async def test_news_of_a_victim_while_its_eviction_is_written_does_not_bring_it_
         assert stage.hand.writes.empty()
 
 
-async def test_who_was_waited_for_gets_in_when_the_victim_is_seen_to_be_gone():
+async def test_preemptor_is_admitted_after_victim_has_terminated():
     async with looping(cpus=2) as stage:
         full(stage)
         submit(stage, "entitled", "lender")
@@ -94,7 +94,7 @@ async def test_who_was_waited_for_gets_in_when_the_victim_is_seen_to_be_gone():
         assert (await stage.hand.next()).workload == "Job ns/entitled"
 
 
-async def test_when_an_eviction_is_refused_the_exchange_is_made_anew_with_another():
+async def test_rejected_eviction_selects_another_victim():
     async with looping(cpus=2) as stage:
         full(stage)
         submit(stage, "entitled", "lender")
@@ -107,7 +107,7 @@ async def test_when_an_eviction_is_refused_the_exchange_is_made_anew_with_anothe
         assert (other.effect, other.uid != evicted.uid) == ("evict", True)
 
 
-async def test_what_the_record_holds_is_known_after_a_restart_and_comes_before_those_who_are_older():
+async def test_recorded_nomination_survives_restart_and_comes_first():
     async with looping(cpus=2) as stage:
         stage.store.configure(RECLAIM)
         for name in ("lender", "borrower"):
@@ -129,7 +129,7 @@ def stage_demand(stage: Stage) -> dict[str, str]:
     return {"cpu": "1", "memory": str(found.whole.get("memory", 0)), "pods": "1"}
 
 
-async def test_one_that_was_evicted_before_karmada_had_placed_it_stays_charged_for_a_while():
+async def test_victim_that_was_not_placed_stays_charged_for_a_while():
     async with looping(cpus=1) as stage:
         stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
         record = {"uid": UID.format("a"), "queue": "borrower", "clusters": [CLUSTER], "evictions": 1}

@@ -47,7 +47,7 @@ def page(state: State) -> list[str]:
     return metrics.exposition().decode().splitlines()
 
 
-def test_what_is_there_is_counted_when_somebody_asks():
+def test_state_is_collected_at_scrape():
     state = State()
     state.queue_changed(Queue(QueueName("a")))
     for number in range(3):
@@ -63,7 +63,7 @@ def test_what_is_there_is_counted_when_somebody_asks():
     assert 'volcano_global_cache_unreadable_objects{resource="jobs"} 1.0' in lines
 
 
-def test_ten_thousand_queues_do_not_make_ten_thousand_series():
+def test_number_of_series_is_bounded_by_queue_limit():
     state = State()
     for number in range(10_000):
         state.workload_changed(workload(number, f"q{number}"), 0)
@@ -72,13 +72,13 @@ def test_ten_thousand_queues_do_not_make_ten_thousand_series():
     assert 'volcano_global_pending_workloads{queue=""} 9800.0' in lines
 
 
-def test_the_names_follow_the_conventions():
+def test_metric_names_follow_conventions():
     names = Counter(line.split()[2] for line in page(State()) if line.startswith("# TYPE volcano"))
     assert all(count == 1 for count in names.values())
     assert all(name == name.lower() for name in names)
 
 
-def test_a_queue_shows_what_it_is_due_holds_and_may_hold():
+def test_queue_exports_fair_share_usage_and_limit():
     state = State()
     state.policy_changed(Policy())
     state.queue_changed(Queue(QueueName("a"), capability={"cpu": 3000}))
@@ -93,7 +93,7 @@ def test_a_queue_shows_what_it_is_due_holds_and_may_hold():
     assert 'volcano_global_queue_usage_ratio{queue="a"} 1.0' in lines
 
 
-def test_many_queues_do_not_make_many_shares_either():
+def test_number_of_ratio_series_is_bounded():
     state = State()
     for number in range(1000):
         state.queue_changed(Queue(QueueName(f"q{number}")))

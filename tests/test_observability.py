@@ -27,7 +27,7 @@ class Cache:
         pytest.param(Cache(), "the last cycle failed", "the last cycle failed", id="other-trouble"),
     ],
 )
-async def test_it_is_ready_when_decisions_rest_on_fresh_caches(cache, trouble, reason):
+async def test_ready_when_caches_are_synced_and_fresh(cache, trouble, reason):
     readiness = Readiness({"jobs": cache}, 90, lambda: trouble)
     async with serve_probes(Metrics(), readiness, host="127.0.0.1", port=0) as port, aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
@@ -38,7 +38,7 @@ async def test_it_is_ready_when_decisions_rest_on_fresh_caches(cache, trouble, r
             assert "volcano_global_leader" in await answer.text()
 
 
-async def test_a_line_of_the_log_is_one_json_object_also_what_libraries_say():
+async def test_every_log_line_is_one_json_object():
     program = (
         "from controller.observability import configure_logging; configure_logging();"
         "import structlog, logging;"

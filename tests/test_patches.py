@@ -128,7 +128,7 @@ class Seen:
         pytest.param(patches.update_pending_record(Seen(), RECORD), [SAME, PAUSED, ANNOTATE], id="note"),
     ],
 )
-def test_a_patch_tests_what_it_was_decided_upon_and_touches_no_more(patch, operations):
+def test_patch_tests_its_basis_and_changes_own_fields_only(patch, operations):
     assert json.loads(patch) == operations
 
 
@@ -164,7 +164,7 @@ def seen(binding: dict[str, Any]) -> Seen:
 
 
 @pytest.mark.parametrize("annotations", [None, {"policy": "p"}], ids=["without-annotations", "with-annotations"])
-async def test_a_binding_is_admitted_evicted_and_admitted_again_with_all_else_untouched(api, namespace, annotations):
+async def test_admission_and_eviction_leave_other_fields_unchanged(api, namespace, annotations):
     item = f"{BINDINGS.format(namespace)}/b"
     born = await stored(api, namespace, metadata={"annotations": annotations} if annotations else {})
     admitted = json.loads(await api.patch(item, patches.admit(seen(born), [("member1", None)], "first")))
@@ -190,7 +190,7 @@ async def test_a_binding_is_admitted_evicted_and_admitted_again_with_all_else_un
     ],
 )
 @pytest.mark.smoke
-async def test_a_binding_that_has_changed_is_left_alone(api, namespace, change):
+async def test_patch_fails_on_changed_binding(api, namespace, change):
     item = f"{BINDINGS.format(namespace)}/b"
     born = await stored(api, namespace)
     changed = json.loads(await api.patch(item, json.dumps(change).encode(), kind="merge"))
@@ -199,7 +199,7 @@ async def test_a_binding_that_has_changed_is_left_alone(api, namespace, change):
     assert json.loads(await api.get(item)) == changed
 
 
-async def test_a_binding_made_anew_under_the_same_name_is_left_alone(api, namespace):
+async def test_patch_fails_on_recreated_binding(api, namespace):
     item = f"{BINDINGS.format(namespace)}/b"
     born = await stored(api, namespace)
     await api.delete(item)
@@ -208,7 +208,7 @@ async def test_a_binding_made_anew_under_the_same_name_is_left_alone(api, namesp
         await api.patch(item, patches.admit(seen(born), [("member1", None)], RECORD))
 
 
-async def test_a_leak_is_cleared_and_nothing_else_is(api, namespace):
+async def test_clear_removes_only_clusters(api, namespace):
     item = f"{BINDINGS.format(namespace)}/b"
     leaked = await stored(api, namespace, clusters=[{"name": "member1"}])
     cleared = json.loads(await api.patch(item, patches.clear_clusters(seen(leaked))))
@@ -219,7 +219,7 @@ async def test_a_leak_is_cleared_and_nothing_else_is(api, namespace):
     assert resumed["spec"] == cleared["spec"] | {"suspension": {"scheduling": False, "dispatching": True}}
 
 
-async def test_an_eviction_of_what_has_got_clusters_meanwhile_is_not_half_done(api, namespace):
+async def test_eviction_fails_as_a_whole_if_clusters_appeared(api, namespace):
     item = f"{BINDINGS.format(namespace)}/b"
     born = await stored(api, namespace, suspension={"scheduling": False})
     await api.patch(item, b'{"spec": {"clusters": [{"name": "member1"}]}}', kind="merge")

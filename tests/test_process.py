@@ -128,7 +128,7 @@ async def offered(api) -> None:
         await offer_cluster(api, 4)
 
 
-async def test_it_admits_what_waits_and_says_so_and_ends_when_told(plane, api, offered):
+async def test_controller_admits_reports_and_stops(plane, api, offered):
     elsewhere = {"dispatchingOnClusters": {"clusterNames": ["elsewhere"]}}
     path = await submit(api, "one", suspension={"scheduling": True, **elsewhere})
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
@@ -147,7 +147,7 @@ async def test_it_admits_what_waits_and_says_so_and_ends_when_told(plane, api, o
     assert 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="done"} 1.0' in metrics
 
 
-async def test_a_controller_started_again_counts_what_runs_and_writes_nothing_twice(plane, api, offered):
+async def test_restarted_controller_charges_running_and_writes_nothing(plane, api, offered):
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
         for name in ("b1", "b2", "b3", "b4"):
             await submit(api, name)
@@ -162,7 +162,7 @@ async def test_a_controller_started_again_counts_what_runs_and_writes_nothing_tw
     assert (await read(api, RESOURCE_BINDINGS.path))["items"] == before["items"]
 
 
-async def test_an_api_server_that_dies_and_comes_back_is_waited_for(plane, api, offered):
+async def test_controller_survives_api_server_restart(plane, api, offered):
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
         await controller.says("workload pending", workload="Job default/b4")
         await asyncio.to_thread(plane.kill)
@@ -176,7 +176,7 @@ async def test_an_api_server_that_dies_and_comes_back_is_waited_for(plane, api, 
         assert await controller.ends() == 0
 
 
-async def test_clusters_on_a_paused_binding_that_nobody_admitted_are_cleared(plane, api, offered):
+async def test_clusters_of_unadmitted_binding_are_cleared(plane, api, offered):
     path = await submit(api, "leak", clusters=[{"name": CLUSTER}])
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -186,7 +186,7 @@ async def test_clusters_on_a_paused_binding_that_nobody_admitted_are_cleared(pla
         assert await controller.ends() == 0
 
 
-async def test_a_right_that_is_missing_is_told_and_not_asked_for_in_a_loop(plane, api, offered):
+async def test_missing_permission_is_logged_and_backs_off(plane, api, offered):
     """The identity of Karmada's stand-in may look at everything and may patch bindings; a policy takes that away."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -239,7 +239,7 @@ async def _is_denied(api: Api, path: str) -> bool:
     return False
 
 
-async def test_a_server_that_is_not_there_is_waited_for_without_being_ready(plane, tmp_path):
+async def test_controller_is_not_ready_without_api_server(plane, tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_text(re.sub(r"https://127.0.0.1:\d+", "https://127.0.0.1:1", plane.kubeconfig("admin").read_text()))
     async with running("--kubeconfig", path) as controller:
@@ -249,7 +249,7 @@ async def test_a_server_that_is_not_there_is_waited_for_without_being_ready(plan
         assert await controller.ends() == 0
 
 
-async def test_a_kubeconfig_that_is_not_there_yet_is_waited_for(plane, tmp_path):
+async def test_missing_kubeconfig_is_waited_for(plane, tmp_path):
     path = tmp_path / "kubeconfig"
     async with running("--kubeconfig", path) as controller:
         assert "no such file" in (await controller.says("cannot connect"))["error"]
@@ -258,7 +258,7 @@ async def test_a_kubeconfig_that_is_not_there_yet_is_waited_for(plane, tmp_path)
         assert await controller.ends() == 0
 
 
-async def test_a_kubeconfig_of_the_stage_that_is_not_there_yet_is_waited_for(plane, tmp_path):
+async def test_missing_hyperjob_kubeconfig_is_waited_for(plane, tmp_path):
     path = tmp_path / "hyperjobs"
     ours = ("--kubeconfig", plane.kubeconfig("volcano-global-controller"))
     async with running(*ours, "--hyperjob-kubeconfig", path) as controller:
@@ -269,7 +269,7 @@ async def test_a_kubeconfig_of_the_stage_that_is_not_there_yet_is_waited_for(pla
         assert await controller.ends() == 0
 
 
-async def test_without_the_stage_nobody_asks_for_hyperjobs(plane):
+async def test_disabled_hyperjobs_are_not_listed(plane):
     async with running("--kubeconfig", plane.kubeconfig("admin"), "--hyperjobs", "false") as controller:
         await controller.says("leadership acquired")
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -279,7 +279,7 @@ async def test_without_the_stage_nobody_asks_for_hyperjobs(plane):
         assert await controller.ends() == 0
 
 
-async def test_told_to_end_while_it_waits_for_a_kubeconfig_it_ends(tmp_path):
+async def test_stops_while_waiting_for_kubeconfig(tmp_path):
     async with running("--kubeconfig", tmp_path / "none") as controller:
         await controller.says("cannot connect")
         assert await controller.ends() == 0
@@ -293,7 +293,7 @@ async def test_told_to_end_while_it_waits_for_a_kubeconfig_it_ends(tmp_path):
         pytest.param(["--admission-configuration", "/nonexistent"], "cannot be read", id="no-configuration"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_at_the_start(flags, says):
+async def test_contradictory_flags_are_rejected_at_start(flags, says):
     async with running(*flags) as controller:
         assert "Traceback" not in str(controller.lines)
         await controller.says(says)

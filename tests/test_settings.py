@@ -3,12 +3,12 @@ import pytest
 from controller.settings import Settings, SettingsError, parse_flags
 
 
-def test_every_flag_has_a_default_and_says_why():
+def test_every_flag_has_a_default_and_description():
     assert Settings()
     assert all(field.description for field in Settings.model_fields.values())
 
 
-def test_help_teaches_every_flag(capsys):
+def test_help_lists_every_flag(capsys):
     with pytest.raises(SystemExit) as ended:
         parse_flags(["--help"])
     told = capsys.readouterr().out
@@ -33,6 +33,6 @@ def test_help_teaches_every_flag(capsys):
         pytest.param(["--silence-seconds", "45"], "silence-seconds must be more than 1.25", id="deaf"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(flags, says):
+def test_invalid_flag_is_rejected_by_name(flags, says):
     with pytest.raises(SettingsError, match=says):
         parse_flags(flags)

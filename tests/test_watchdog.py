@@ -5,7 +5,7 @@ from controller.metrics import Metrics
 from controller.watchdog import Watchdog
 
 
-async def test_a_blocked_event_loop_is_counted_and_told(capsys):
+async def test_blocked_event_loop_is_counted_and_logged(capsys):
     metrics = Metrics()
     task = asyncio.create_task(Watchdog(metrics, period=0.01, threshold=0.1).run())
     await asyncio.sleep(0.05)

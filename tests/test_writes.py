@@ -69,7 +69,7 @@ def values_of_annotation(patch: bytes) -> dict[str, str]:
     return {ADMISSION_ANNOTATION: str(values(patch)["/metadata/annotations/volcano-global.io~1admission"])}
 
 
-def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
+def test_admission_record_continues_counters():
     made = decision_write(ADMIT, facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1)))
     assert made.path == "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/j-job"
     assert (made.effect, made.resource_version, made.workload, made.clusters, made.wait_seconds) == (
@@ -86,7 +86,7 @@ def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
     assert (record["evictions"], record["attempts"]) == (2, 1)
 
 
-def test_an_eviction_keeps_the_age_and_empties_the_charge():
+def test_eviction_keeps_creation_time_and_clears_charge():
     before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2)
     decided = Evict(WORKLOAD, EvictionReason.RECLAIMED)
     runs = (ClusterProgress(M1, WorkloadPhase.RUNNING),)
@@ -97,7 +97,7 @@ def test_an_eviction_keeps_the_age_and_empties_the_charge():
     assert (made.effect, made.reason) == ("evict", "Reclaimed")
 
 
-def test_an_eviction_lets_what_runs_go_on_for_its_grace():
+def test_eviction_creates_tasks_with_grace_period():
     decided = Evict(WORKLOAD, EvictionReason.PREEMPTED, grace_ms=30_000)
     targets, runs = (Assignment(M1), Assignment(ClusterName("m2"))), (ClusterProgress(M1, WorkloadPhase.RUNNING),)
     made = decision_write(decided, facts(paused=False, clusters=targets, progress=runs))
@@ -105,14 +105,14 @@ def test_an_eviction_lets_what_runs_go_on_for_its_grace():
     assert (task["fromCluster"], task["reason"], task["gracePeriodSeconds"]) == ("m1", "Preempted", 30)
 
 
-def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
+def test_eviction_before_placement_records_clusters():
     before = AdmissionRecord(QueueName("a"), charge=CHARGE, clusters=(M1,))
     made = decision_write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts(record=before, clusters=(Assignment(M1),)))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert (record["charge"], record["clusters"]) == ({}, ["m1"])
 
 
-def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
+def test_failed_start_records_backoff_and_cluster():
     back_off = StartupBackoff(since=61_000, until=121_000, excluded_clusters=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
     before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
@@ -128,7 +128,7 @@ def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
     assert made.message == "it did not start on m1 in time"
 
 
-def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_failed_starts():
+def test_gang_eviction_resets_failed_starts():
     back_off = StartupBackoff(since=61_000, until=121_000, caused_failure=False)
     decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
     made = decision_write(
@@ -140,7 +140,7 @@ def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_fai
     assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, 121_000, ())
 
 
-def test_the_next_admission_ends_the_pause_and_keeps_the_places_that_are_left_out():
+def test_admission_ends_backoff_and_keeps_exclusions():
     before = AdmissionRecord(
         QueueName("a"), attempts=1, startup_failed_at=1000, back_off_until=2000, excluded_clusters=((M1, "old"),)
     )
@@ -151,7 +151,7 @@ def test_the_next_admission_ends_the_pause_and_keeps_the_places_that_are_left_ou
     assert record.excluded_clusters == ((M1, "mark"),)
 
 
-def test_what_is_noted_of_one_that_waits_keeps_the_places_that_are_left_out():
+def test_pending_record_update_keeps_exclusions():
     before = AdmissionRecord(QueueName("a"), attempts=1, excluded_clusters=((M1, "mark"),))
     made = nomination_write(RecordUpdate(WORKLOAD, None), facts(record=before))
     record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
@@ -159,7 +159,7 @@ def test_what_is_noted_of_one_that_waits_keeps_the_places_that_are_left_out():
     assert (record.attempts, record.excluded_clusters) == (1, ((M1, "mark"),))
 
 
-def test_a_record_of_before_says_nothing_of_starts_that_failed():
+def test_old_record_has_no_failed_starts():
     text = '{"uid": "u1", "queue": "a", "charge": {}, "clusters": [], "evictions": 1, "attempts": 2, "plan": ""}'
     record, flaw = translate_record(read_record({ADMISSION_ANNOTATION: text}, "u1"))
     assert record is not None
@@ -178,7 +178,7 @@ def test_a_record_of_before_says_nothing_of_starts_that_failed():
         ),
     ],
 )
-def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kept(held, written):
+def test_nomination_is_recorded_and_counters_are_kept(held, written):
     waits = replace(WORKLOAD, evictions=2)
     made = nomination_write(
         RecordUpdate(waits, held), facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1))
@@ -205,7 +205,7 @@ def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kep
         pytest.param(Reservation(61_000, (), CHARGE), (None, None, "1970-01-01T00:01:01Z"), id="quota-alone"),
     ],
 )
-def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_back(reserved, written):
+def test_reservation_is_recorded_and_read_back(reserved, written):
     made = nomination_write(RecordUpdate(WORKLOAD, None, reserved), facts())
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
@@ -217,7 +217,7 @@ def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_
     assert (seen.reserved_since, seen.reserved_clusters, seen.nominated_requests) == (61_000, amounts, CHARGE)
 
 
-def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_read_back():
+def test_reservation_on_several_clusters_is_read_back():
     half = {name: amount // 2 for name, amount in CHARGE.items()}
     rooms = (ClusterCharge(M1, half), ClusterCharge(ClusterName("m2"), half))
     made = nomination_write(RecordUpdate(WORKLOAD, None, Reservation(61_000, rooms, CHARGE)), facts())
@@ -230,7 +230,7 @@ def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_rea
     assert not made.is_done(facts())
 
 
-def test_a_binding_without_a_namespace_is_written_where_it_is():
+def test_cluster_binding_is_written_at_its_path():
     made = decision_write(ADMIT, facts(namespace=""))
     assert made.path == "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/j-job"
 
@@ -244,7 +244,7 @@ def test_a_binding_without_a_namespace_is_written_where_it_is():
         pytest.param(facts(paused=False, uid="u2"), False, id="another-of-the-same-name"),
     ],
 )
-def test_an_admission_is_done_when_the_binding_goes_on(seen, is_done):
+def test_admission_is_done_when_binding_is_resumed(seen, is_done):
     assert decision_write(ADMIT, facts()).is_done(seen) == is_done
 
 
@@ -256,7 +256,7 @@ def test_an_admission_is_done_when_the_binding_goes_on(seen, is_done):
         pytest.param(facts(paused=False), False, id="not-paused"),
     ],
 )
-def test_an_eviction_is_done_when_the_binding_is_paused_and_nowhere(seen, is_done):
+def test_eviction_is_done_when_suspended_without_clusters(seen, is_done):
     assert decision_write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts()).is_done(seen) == is_done
 
 
@@ -279,7 +279,7 @@ def test_an_eviction_is_done_when_the_binding_is_paused_and_nowhere(seen, is_don
         ),
     ],
 )
-def test_only_what_may_be_put_right_is(remarks, effect):
+def test_only_repairable_conditions_are_repaired(remarks, effect):
     made = repair_write(remarks, facts(clusters=(Assignment(M1),)))
     assert (made.effect if made else None) == effect
 
@@ -289,7 +289,7 @@ RECORD = AdmissionRecord(
 )
 
 
-def test_a_resumption_needs_the_cluster_that_the_workload_was_admitted_to():
+def test_resume_requires_admitted_cluster():
     made = repair_write(
         {BindingCondition.RESUSPENDED_AFTER_ADMISSION}, facts(clusters=(Assignment(M1),), record=RECORD)
     )
@@ -297,7 +297,7 @@ def test_a_resumption_needs_the_cluster_that_the_workload_was_admitted_to():
     assert {"op": "test", "path": "/spec/clusters/0/name", "value": "m1"} in json.loads(made.patch)
 
 
-def test_one_cleared_by_hand_is_recorded_as_evicted_unless_it_was_placed_meanwhile():
+def test_eviction_by_others_is_recorded_unless_placed_again():
     made = repair_write({BindingCondition.EVICTED_BY_OTHERS}, facts(record=RECORD))
     assert made is not None
     assert made.effect == "note"
@@ -310,7 +310,7 @@ def test_one_cleared_by_hand_is_recorded_as_evicted_unless_it_was_placed_meanwhi
     assert made.is_done(facts(record=after))
 
 
-def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
+def test_accepted_move_and_resize_are_recorded():
     m2 = ClusterName("m2")
     larger = {**CHARGE, "cpu": 4000}
     admission = Admission(larger, (ClusterCharge(m2, larger),), admitted_at=61_000, moved=True, resized=True)
@@ -327,7 +327,7 @@ def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
     assert confirmation_write(facts(record=RECORD), workload) is None, "one that is paused is resumed first"
 
 
-def test_one_evicted_where_others_moved_it_is_not_placed_once_more():
+def test_eviction_after_move_does_not_place_again():
     back_off = StartupBackoff(120_000, 120_000, moved_to=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.CLUSTER_CHANGED, back_off=back_off)
     made = decision_write(decided, facts(paused=False, clusters=(Assignment(M1),), record=RECORD))

@@ -100,8 +100,8 @@ class RecordBuilder:
     def plan_records(self, plan: Plan) -> list[DecisionRecord]:
         """Return the records of admissions, evictions, nominations, reservations and requeues."""
         decided = [self._admit(item) if isinstance(item, Admit) else self._evict(item) for item in plan.decisions]
-        kept = [_nomination_record(note, self._request(note.workload)) for note in plan.record_updates]
-        return [*decided, *kept, *map(_requeue_record, plan.reschedules)]
+        updates = [_nomination_record(note, self._request(note.workload)) for note in plan.record_updates]
+        return [*decided, *updates, *map(_requeue_record, plan.reschedules)]
 
     def pending_records(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
         """Return the records of pending workloads whose reason changed."""

@@ -77,15 +77,15 @@ class ReplayResult:
     different: int = 0
     differences: list[Difference] = field(default_factory=list)
     """The first differences."""
-    altered_before: int | None = None
+    first_tampered_line: int | None = None
     """The first line whose digest does not match the lines before it."""
-    remarks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     """Other notes, for example about a truncated end."""
 
     @property
-    def is_same(self) -> bool:
+    def is_identical(self) -> bool:
         """Return whether the file is unmodified and every decision was reproduced."""
-        return not self.different and self.altered_before is None
+        return not self.different and self.first_tampered_line is None
 
 
 def replay(
@@ -111,14 +111,14 @@ def _entries(lines: Iterable[bytes], result: ReplayResult) -> Iterator[tuple[int
         except LineError as error:
             if number == 1 or line.endswith(b"\n"):
                 raise DecisionLogError(number, str(error)) from error
-            result.remarks.append(f"line {number}, the last one, is truncated and was skipped")
+            result.notes.append(f"line {number}, the last one, is truncated and was skipped")
             return
         if (number == 1) != isinstance(entry, Header):
             raise DecisionLogError(number, "a decision log has one line of type 'begin', the first one")
         if isinstance(entry, Header) and entry.schema != SCHEMA:
             raise DecisionLogError(number, f"schema {entry.schema} is not supported; expected {SCHEMA}")
-        if not decoder.is_intact and result.altered_before is None:
-            result.altered_before = number
+        if not decoder.is_intact and result.first_tampered_line is None:
+            result.first_tampered_line = number
         if entry is not None:
             yield number, entry
     if number == 0:
@@ -208,9 +208,9 @@ class _Replayer:
     def finish(self) -> None:
         """Note what is missing at the end of the file."""
         if self._planned is not None:
-            self.result.remarks.append(f"the last plan is truncated and was skipped: {self._missing()} are missing")
+            self.result.notes.append(f"the last plan is truncated and was skipped: {self._missing()} are missing")
         if self._known is not None:
-            self.result.remarks.append("the snapshot at the start of the file is truncated; there are no decisions")
+            self.result.notes.append("the snapshot at the start of the file is truncated; there are no decisions")
 
 
 def _apply(state: State, change: StateChange) -> None:

@@ -37,20 +37,22 @@ class BindingWarnings:
 
     def on_leading(self) -> None:
         """Record the conditions that were observed before this process became the leader."""
-        for uid, remarks in self._store.conditions.items():
+        for uid, conditions in self._store.conditions.items():
             binding = self._store.binding(uid)
             if binding is not None:
-                self._on_conditions(binding, remarks)
+                self._on_conditions(binding, conditions)
         for job, binding in self._store.name_collisions:
             self._on_name_collision(job, binding)
 
-    def _on_conditions(self, binding: CachedBinding, remarks: frozenset[BindingCondition]) -> None:
+    def _on_conditions(self, binding: CachedBinding, conditions: frozenset[BindingCondition]) -> None:
         if not self._may_write():
             return
-        for remark in sorted(remarks & BINDING_WARNINGS.keys()):
-            if remark in _LOGGED_CONDITIONS:
-                log.warning("binding condition observed", namespace=binding.namespace, name=binding.name, remark=remark)
-            self._recorder.record_warning(binding, remark, _warning_note(binding, remark))
+        for condition in sorted(conditions & BINDING_WARNINGS.keys()):
+            if condition in _LOGGED_CONDITIONS:
+                log.warning(
+                    "binding condition observed", namespace=binding.namespace, name=binding.name, condition=condition
+                )
+            self._recorder.record_warning(binding, condition, _warning_note(binding, condition))
 
     def _on_name_collision(self, job: CachedTemplate, binding: CachedBinding) -> None:
         if not self._may_write():
@@ -63,8 +65,8 @@ class BindingWarnings:
         self._recorder.record(EventMessage(job.uid, "warned", "Warn", "NameTaken", (about,), lambda: note, "Warning"))
 
 
-def _warning_note(binding: CachedBinding, remark: BindingCondition) -> str:
+def _warning_note(binding: CachedBinding, condition: BindingCondition) -> str:
     """Return the text for a condition, with the clusters in the record and in the binding."""
     before = ", ".join(binding.record.clusters) if binding.record else ""
     after = ", ".join(target.name for target in binding.targets)
-    return BINDING_WARNINGS[remark].replace("{before}", before or "none").replace("{after}", after or "none")
+    return BINDING_WARNINGS[condition].replace("{before}", before or "none").replace("{after}", after or "none")

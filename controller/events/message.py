@@ -119,5 +119,5 @@ def _admission_note(write: Write) -> str:
 
 def _eviction_note(write: Write) -> str:
     why = write.message or EVICTION_MESSAGES[EvictionReason(write.reason)]
-    preemptor = f" for {write.for_whom}" if write.for_whom else ""
+    preemptor = f" for {write.preemptor}" if write.preemptor else ""
     return f"evicted{preemptor}: {why}; pending again in queue '{write.queue}' with its original queueing time"

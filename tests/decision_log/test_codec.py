@@ -151,7 +151,7 @@ def every_field(workload: Workload) -> list[object]:
 
 
 @given(st.lists(entries, max_size=4))
-def test_what_is_written_is_read_again_as_it_was(told):
+def test_encoded_entries_are_decoded_unchanged(told):
     pen, eye = EntryEncoder(), EntryDecoder()
     lines = [line for entry in told for line in pen.encode(entry)]
     read = [entry for entry in map(eye.decode, lines) if entry is not None]
@@ -163,7 +163,7 @@ def test_what_is_written_is_read_again_as_it_was(told):
             assert every_field(entry.workload) == every_field(other.workload)
 
 
-def test_requirements_that_are_too_many_to_be_known_are_written_anew(monkeypatch):
+def test_requirements_beyond_the_limit_are_numbered_again(monkeypatch):
     monkeypatch.setattr(lines_of, "_MAX_REQUIREMENTS", 2)
     pen, eye = EntryEncoder(), EntryDecoder()
     requirements = [SchedulingRequirements({"cpu": each}) for each in range(4)]
@@ -176,7 +176,7 @@ def test_requirements_that_are_too_many_to_be_known_are_written_anew(monkeypatch
     assert len(pen._requirements) <= 2
 
 
-def test_a_shape_that_many_have_is_written_once():
+def test_shared_requirements_are_written_once():
     shape, pen = SchedulingRequirements({"cpu": 1000}), EntryEncoder()
     many = [Workload(WorkloadUid(str(n)), "ml", f"j{n}", "Job", QueueName("q"), shape) for n in range(100)]
     lines = [line for each in many for line in pen.encode(WorkloadChanged(each, 1))]

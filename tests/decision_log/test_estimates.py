@@ -40,7 +40,7 @@ class Taken:
         self.files.append([NewFile(Header(POLICY, self.now, is_whole=False), take_checkpoint(self.state))])
 
 
-def test_answers_are_replayed_from_every_file():
+def test_estimates_are_replayed_from_every_file():
     life = Taken()
     life.hears.queue_changed(Queue(QueueName("q")))
     life.hears.cluster_changed(site("m1", 100), life.now)
@@ -58,5 +58,5 @@ def test_answers_are_replayed_from_every_file():
 
     for number, items in enumerate(life.files):
         result, _ = replay(encode(items))
-        assert not result.remarks, number
-        assert result.is_same, result.differences
+        assert not result.notes, number
+        assert result.is_identical, result.differences

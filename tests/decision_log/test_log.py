@@ -87,33 +87,33 @@ def read(path: Path):
         return replay(lines)[0]
 
 
-def test_what_is_on_the_disk_is_replayed_to_the_same_decisions(folder):
+def test_file_on_disk_is_replayed_to_same_decisions(folder):
     kept = Kept(folder / "decisions.jsonl")
     kept.lives_on()
     kept.journal.stop(10)
     result = read(kept.path)
-    assert (result.plans, result.is_same, result.remarks) == (30, True, [])
+    assert (result.plans, result.is_identical, result.notes) == (30, True, [])
     assert result.decisions > 30
     assert result.begun is not None
     assert result.begun.identity == "tested"
     assert kept.losses == 0
 
 
-def test_a_journal_is_for_nobody_else_to_read(folder):
+def test_file_is_readable_by_owner_only(folder):
     kept = Kept(folder / "decisions.jsonl")
     kept.journal.stop(10)
     assert kept.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_is_full_makes_way_for_another_that_is_replayed_by_itself(folder):
+def test_full_file_is_rotated_and_each_is_replayable(folder):
     kept = Kept(folder / "decisions.jsonl", limit=20_000, keep=3)
     kept.lives_on(150)
     kept.journal.stop(10)
     files = kept.files()
     assert [each.name for each in files] == ["decisions.jsonl", "decisions.jsonl.1", "decisions.jsonl.2"]
     found = [read(each) for each in files]
-    assert all(each.is_same and each.plans for each in found[1:])
-    assert found[0].is_same
+    assert all(each.is_identical and each.plans for each in found[1:])
+    assert found[0].is_identical
     assert not found[0].begun.is_whole
     assert found[2].until <= found[1].begun.at <= found[1].until <= found[0].begun.at
 
@@ -134,7 +134,7 @@ def known(file: Path) -> list[bytes]:
     return lines[: ends[0] + 1] if ends else []
 
 
-def test_another_process_that_starts_keeps_what_the_one_before_has_written(folder):
+def test_new_process_keeps_files_of_previous_one(folder):
     path = folder / "decisions.jsonl"
     first = Kept(path)
     first.lives_on(10)
@@ -144,7 +144,7 @@ def test_another_process_that_starts_keeps_what_the_one_before_has_written(folde
     second.lives_on(10)
     second.journal.stop(10)
     assert (folder / "decisions.jsonl.1").read_bytes() == before
-    assert read(path).is_same
+    assert read(path).is_identical
 
 
 def test_two_processes_do_not_write_one_file(folder):
@@ -158,11 +158,11 @@ def test_two_processes_do_not_write_one_file(folder):
     first.journal.stop(10)
     assert (first.losses, second.losses) == (0, 1)
     assert [each.name for each in folder.iterdir()] == ["decisions.jsonl"]
-    assert (read(path).plans, read(path).is_same) == (10, True)
+    assert (read(path).plans, read(path).is_identical) == (10, True)
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_fails_stops_nothing_and_is_told_and_tried_again(folder, monkeypatch, fault):
+def test_failing_disk_is_reported_and_retried(folder, monkeypatch, fault):
     kept = Kept(folder / "decisions.jsonl")
     kept.lives_on(10)
     write = os.write
@@ -179,11 +179,11 @@ def test_a_disk_that_fails_stops_nothing_and_is_told_and_tried_again(folder, mon
     kept.lives_on(10)
     kept.journal.stop(10)
     assert kept.losses == 1
-    assert [read(each).is_same for each in kept.files()] == [True, True]
+    assert [read(each).is_identical for each in kept.files()] == [True, True]
     assert read(kept.path).plans >= 10
 
 
-def test_a_folder_that_is_not_there_stops_nothing(folder):
+def test_missing_folder_does_not_stop_controller(folder):
     kept = Kept(folder / "missing" / "decisions.jsonl")
     kept.lives_on(10)
     kept.journal.stop(10)
@@ -191,16 +191,16 @@ def test_a_folder_that_is_not_there_stops_nothing(folder):
     assert not list(folder.iterdir())
 
 
-def test_a_disk_that_does_not_follow_is_given_up(folder, monkeypatch):
+def test_slow_disk_interrupts_decision_log(folder, monkeypatch):
     monkeypatch.setattr(journals, "_MAX_BACKLOG", -1)
     kept = Kept(folder / "decisions.jsonl")
     kept.lives_on(5)
     kept.journal.stop(10)
     assert kept.losses
-    assert read(kept.path).is_same
+    assert read(kept.path).is_identical
 
 
-def test_a_write_that_is_taken_in_part_is_finished(tmp_path, monkeypatch):
+def test_partial_write_is_completed(tmp_path, monkeypatch):
     files = RotatedFiles(tmp_path / "f", keep=2)
     files.start_file()
     write = os.write

@@ -59,7 +59,7 @@ def queue(name: str = "q", **more) -> Queue:
     return Queue(QueueName(name), **more)
 
 
-def test_an_admission_says_what_its_queue_holds_with_it_and_may_hold():
+def test_admission_record_has_queue_usage_and_limit():
     found = decided(world_of(queue(capability={"cpu": 5000}), cluster("m", 9, used=1)), workload("a", 2))
     assert found["a"] == {
         "action": "Admit",
@@ -112,7 +112,7 @@ def test_an_admission_says_what_its_queue_holds_with_it_and_may_hold():
         ),
     ],
 )
-def test_a_refusal_says_what_was_taken_and_how_much_there_may_be(things, asked, expected):
+def test_pending_record_has_usage_and_limit(things, asked, expected):
     found = decided(world_of(*things), *(workload(f"j{number}", cpu) for number, cpu in enumerate(asked)))
     refused = found[f"j{len(asked) - 1}"]
     assert refused["action"] == "Wait"
@@ -120,7 +120,7 @@ def test_a_refusal_says_what_was_taken_and_how_much_there_may_be(things, asked, 
     assert told == expected
 
 
-def test_a_refusal_for_others_guarantees_is_about_the_queue_above_them():
+def test_guarantee_refusal_names_parent_queue():
     state = world_of(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
     found = decided(state, workload("a", 5), workload("b", 5, "p"))
     [refused] = [each for each in found.values() if each["action"] == "Wait"]
@@ -129,21 +129,21 @@ def test_a_refusal_for_others_guarantees_is_about_the_queue_above_them():
     assert refused["facts"]["available"] == "1"
 
 
-def test_a_refusal_that_no_amount_decides_names_none_that_did():
+def test_refusal_without_amounts_has_no_utilization():
     missing = decided(world_of(cluster("m", 4)), workload("a", 1))["a"]
     assert (missing["reason"], missing["of"], missing["used"], missing["limit"]) == ("QueueNotFound", None, {}, {})
     closed = decided(world_of(queue(state=QueueState.CLOSED), cluster("m", 4)), workload("a", 1))["a"]
     assert (closed["reason"], closed["rule"], closed["facts"]["queue"]) == ("QueueClosed", "Q5", "q")
 
 
-def test_a_tenant_who_may_not_use_a_queue_is_named():
+def test_queue_not_allowed_names_the_namespace():
     state = world_of(queue(), cluster("m", 4))
     state.policy_changed(type(state.policy)(tenants=(Tenant(("ml",), queues=("x",)),)))
     refused = decided(state, workload("a", 1))["a"]
     assert (refused["rule"], refused["facts"]) == ("Q7", {"queue": "q", "subject": "ml"})
 
 
-def test_every_reason_is_an_application_of_a_rule_that_is_documented():
+def test_every_reason_has_a_documented_rule():
     assert set(RULES) == {*Reason, *EvictionReason}
     section = AUDIT[AUDIT.index("| rule | about |") : AUDIT.index("## The journal")]
     listed = set(re.findall(r"\b[A-Z]\d\b", section))

@@ -36,9 +36,9 @@ def compare(seed: int, *, exchanges: bool = False) -> None:
     plans = decisions = 0
     for number, items in enumerate(run(seed, exchanges=exchanges).files):
         result, recorded = replay(encode(items))
-        assert not result.remarks
+        assert not result.notes
         assert not result.differences, f"seed {seed}, file {number}: {result.differences[0]}"
-        assert result.is_same
+        assert result.is_identical
         plans += result.plans
         decisions += len(recorded)
     assert plans == EVENTS
@@ -53,7 +53,7 @@ def test_every_file_is_replayed_to_the_same_decisions(seed, exchanges):
 
 @pytest.mark.long
 @pytest.mark.parametrize("exchanges", [False, True])
-def test_very_many_files_are_replayed_to_the_same_decisions(exchanges):
+def test_many_files_are_replayed_to_the_same_decisions(exchanges):
     for seed in range(2000, 2200):
         compare(seed, exchanges=exchanges)
 
@@ -94,11 +94,11 @@ def altered(lines: list[bytes], place: int, **members: object) -> list[bytes]:
     ],
     ids=lambda members: next(iter(members)),
 )
-def test_a_decision_that_was_altered_is_named(lines, action, members):
+def test_modified_decision_is_named(lines, action, members):
     place = where(lines, type="decision", action=action)[0]
     before = json.loads(lines[place])
     result, _ = replay(altered(lines, place, **members))
-    assert not result.is_same
+    assert not result.is_identical
     difference = result.differences[0]
     assert difference.line == place + 1
     assert difference.recorded["name"] == before["name"]
@@ -107,7 +107,7 @@ def test_a_decision_that_was_altered_is_named(lines, action, members):
         assert difference.replayed == {name: value for name, value in before.items() if name != "type"}
 
 
-def test_an_admission_that_was_left_out_is_named(lines):
+def test_removed_admission_is_named(lines):
     place = where(lines, type="decision", action="Admit")[0]
     plan = max(each for each in where(lines, type="plan") if each < place)
     fewer = altered(lines, plan, verdicts=json.loads(lines[plan])["verdicts"] - 1)
@@ -117,41 +117,41 @@ def test_an_admission_that_was_left_out_is_named(lines):
     assert any(each.replayed is not None and each.replayed["uid"] == excluded_clusters for each in result.differences)
 
 
-def test_an_input_that_was_altered_is_noticed_though_it_decides_nothing(lines):
+def test_modified_input_is_detected_without_other_decision(lines):
     place = where(lines, type="begin")[0]
     result, _ = replay(altered(lines, place, identity="another process"))
     assert result.different == 0
-    assert not result.is_same
-    assert result.altered_before == where(lines, type="plan")[0] + 1
+    assert not result.is_identical
+    assert result.first_tampered_line == where(lines, type="plan")[0] + 1
 
 
-def test_another_way_to_decide_is_noticed(monkeypatch):
+def test_changed_engine_is_detected(monkeypatch):
     journals = [list(encode(run(seed, file_of=1000).files[0])) for seed in range(3)]
-    assert all(replay(each)[0].is_same for each in journals)
+    assert all(replay(each)[0].is_identical for each in journals)
     monkeypatch.setattr(Quota, "refusal", lambda *_: None)
     found = [replay(each)[0] for each in journals]
     assert any(each.different for each in found)
-    assert all(each.altered_before is None for each in found)
+    assert all(each.first_tampered_line is None for each in found)
 
 
 @pytest.mark.parametrize("cut", [1, 20, 2])
-def test_a_last_line_that_is_cut_off_is_left_out_and_told(lines, cut):
+def test_truncated_last_line_is_skipped_and_noted(lines, cut):
     result, recorded = replay([*lines[:-1], lines[-1][:-cut]])
     whole = cut == 1
-    assert result.is_same
+    assert result.is_identical
     assert len(recorded) == len(replay(lines)[1]) - (0 if whole else passages_of_last(lines))
-    assert bool(result.remarks) == (not whole)
+    assert bool(result.notes) == (not whole)
 
 
 def passages_of_last(lines: list[bytes]) -> int:
     return json.loads(lines[where(lines, type="plan")[-1]])["verdicts"]
 
 
-def test_a_last_plan_without_all_of_its_decisions_is_left_out_and_told(lines):
+def test_truncated_last_plan_is_skipped_and_noted(lines):
     last = max(place for place in where(lines, type="plan") if json.loads(lines[place])["verdicts"])
     result, _ = replay(lines[: last + 1])
-    assert result.is_same
-    assert "truncated" in result.remarks[0]
+    assert result.is_identical
+    assert "truncated" in result.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -171,19 +171,19 @@ def test_a_last_plan_without_all_of_its_decisions_is_left_out_and_told(lines):
         pytest.param(b'{"type":"memory","memory":{},"now":1}\n', "not part of a snapshot", id="stray-memory"),
     ],
 )
-def test_a_line_that_is_none_is_named_by_its_number(lines, line, says):
+def test_invalid_line_is_named_by_its_number(lines, line, says):
     place = where(lines, type="plan")[5]
     with pytest.raises(DecisionLogError, match=f"line {place + 1}: ") as raised:
         replay([*lines[:place], line, *lines[place:]])
     assert says in str(raised.value)
 
 
-def test_a_second_beginning_is_refused(lines):
+def test_second_header_is_rejected(lines):
     with pytest.raises(DecisionLogError, match="has one only"):
         replay([lines[0], *lines])
 
 
-def test_a_plan_that_was_taken_out_is_noticed(lines):
+def test_removed_plan_is_detected(lines):
     plans = where(lines, type="plan")
     place = next(each for each in plans[3:] if not json.loads(lines[each])["verdicts"])
     with pytest.raises(DecisionLogError, match="cannot follow plan"):
@@ -191,12 +191,12 @@ def test_a_plan_that_was_taken_out_is_noticed(lines):
 
 
 @pytest.mark.parametrize("text", [b"", b"{}\n", b"\n", b"no journal"])
-def test_what_does_not_begin_as_a_journal_is_none(text):
+def test_file_without_header_is_rejected(text):
     with pytest.raises(DecisionLogError, match="line 1: "):
         replay([text] if text else [])
 
 
-def test_another_schema_is_not_read(lines):
+def test_other_schema_is_rejected(lines):
     with pytest.raises(DecisionLogError, match="schema 2 is not supported"):
         replay(altered(lines, 0, schema=2))
 
@@ -218,7 +218,7 @@ def files_with_snapshot() -> Iterator[list[Item]]:
         pytest.param({"usability_changed_at": None}, id="cluster-usability"),
     ],
 )
-def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(missing, monkeypatch):
+def test_incomplete_history_in_snapshot_is_detected(missing, monkeypatch):
     """Prove that the replays above need all of the history in the snapshot."""
     rebuild = replaying.restore
 
@@ -226,7 +226,7 @@ def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(missing, monkeyp
         return rebuild(policy, queues, workloads, dataclasses.replace(history, **missing), now)
 
     monkeypatch.setattr(replaying, "restore", incomplete)
-    assert any(not replay(encode(items))[0].is_same for items in files_with_snapshot())
+    assert any(not replay(encode(items))[0].is_identical for items in files_with_snapshot())
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(missing, monkeyp
         "workload_removed",
     ],
 )
-def test_an_event_that_is_not_taken_down_is_noticed(event, monkeypatch):
+def test_unrecorded_event_is_detected(event, monkeypatch):
     monkeypatch.setattr(RecordingHandler, event, lambda self, *arguments: getattr(self._state, event)(*arguments))
     lives = (run(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
-    assert any(not replay(encode(life.files[0]))[0].is_same for life in lives)
+    assert any(not replay(encode(life.files[0]))[0].is_identical for life in lives)

@@ -12,7 +12,7 @@ def written(note: str = "waits", **more: Any) -> list[dict[str, Any]]:
     return [dict(each.manifest) for each in build_events(news, more.get("instance", "me"), 1_700_000_000_123)]
 
 
-def test_both_the_job_and_its_binding_are_told():
+def test_events_regard_job_and_binding():
     first, second = written()
     assert (
         first["regarding"]
@@ -35,20 +35,20 @@ def test_both_the_job_and_its_binding_are_told():
     )
 
 
-def test_the_same_words_make_the_same_event_and_others_another():
+def test_same_content_has_the_same_event_name():
     names = [each["metadata"]["name"] for note in ("one", "one", "two") for each in written(note)]
     assert names[0:2] == names[2:4]
     assert len(set(names)) == 4
 
 
-def test_what_has_no_namespace_is_told_in_the_default_one():
+def test_cluster_scoped_object_has_events_in_default_namespace():
     role = Reference("rbac.authorization.k8s.io/v1", "ClusterRole", "", "x", "u")
     told = build_events(EventMessage("u", "waits", "Wait", "InsufficientCapacity", (role,), lambda: "n"), "me", 0)[0]
     assert (told.namespace, told.folder) == ("default", "/apis/events.k8s.io/v1/namespaces/default/events")
     assert "namespace" not in told.manifest["regarding"]
 
 
-def test_long_words_and_names_are_cut_to_what_the_server_takes():
+def test_long_notes_and_names_are_truncated():
     first = written("ü" * 2000, instance="host" * 100)[0]
     assert len(first["note"].encode()) <= 1024
     assert first["note"].endswith(" ...")
@@ -61,7 +61,7 @@ def test_long_words_and_names_are_cut_to_what_the_server_takes():
     assert ".." not in name
 
 
-def test_a_repetition_counts_on_what_the_server_has():
+def test_repetition_continues_stored_count():
     assert observed_count(b'{"series": {"count": 4}}') == 4
     assert observed_count(b'{"metadata": {}}') == observed_count(b'{"series": null}') == 1
     assert series_patch(5, 0)["series"] == {"count": 5, "lastObservedTime": "1970-01-01T00:00:00.000000Z"}

@@ -13,7 +13,7 @@ def taken(queue: EventQueue) -> list[str]:
     return found
 
 
-def test_of_one_sort_only_the_newest_is_told():
+def test_latest_message_replaces_earlier_ones():
     queue = EventQueue(10)
     for reason in ("InsufficientCapacity", "QueueClosed"):
         queue.put(news("a", reason=reason))
@@ -23,7 +23,7 @@ def test_of_one_sort_only_the_newest_is_told():
     assert last.reason == "QueueClosed"
 
 
-def test_nobody_hears_any_more_why_somebody_waited_who_is_admitted():
+def test_admission_replaces_pending_message():
     queue = EventQueue(10)
     for each in (news("a"), news("b"), news("a", "admitted")):
         assert queue.put(each) is None
@@ -37,14 +37,14 @@ def test_evictions_and_warnings_come_first():
     assert taken(queue)[:2] == ["c evicted", "d warned"]
 
 
-def test_different_warnings_of_one_workload_are_told_each():
+def test_different_warnings_of_one_workload_are_kept():
     queue = EventQueue(10)
     for reason in ("One", "Two"):
         queue.put(news("a", "warned", reason))
     assert len(taken(queue)) == 2
 
 
-def test_too_many_who_wait_are_dropped_and_whoever_is_admitted_takes_the_place_of_the_oldest():
+def test_full_queue_drops_pending_messages_for_admissions():
     queue = EventQueue(2)
     assert [queue.put(news(uid)) for uid in "ab"] == [None, None]
     late = news("c")
@@ -55,7 +55,7 @@ def test_too_many_who_wait_are_dropped_and_whoever_is_admitted_takes_the_place_o
     assert taken(queue) == ["b waits", "d admitted"]
 
 
-def test_a_box_full_of_evictions_takes_no_more():
+def test_queue_full_of_evictions_accepts_no_more():
     queue = EventQueue(1)
     queue.put(news("a", "evicted"))
     late = news("b", "evicted")

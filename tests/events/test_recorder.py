@@ -38,7 +38,7 @@ async def told(server: ScriptedServer, count: int) -> list[str]:
     return [json.loads(body)["note"] for body in server.bodies]
 
 
-async def test_decisions_are_written_first_and_what_they_make_void_is_not_told(tmp_path):
+async def test_events_wait_for_decisions_and_skip_outdated_ones(tmp_path):
     async with telling(tmp_path, patience=3600) as (recorder, server):
         busy = [True]
         recorder.is_busy = lambda: busy[0]
@@ -50,7 +50,7 @@ async def test_decisions_are_written_first_and_what_they_make_void_is_not_told(t
         assert await told(server, 1) == ["to m1"]
 
 
-async def test_who_always_has_decisions_to_write_tells_all_the_same(tmp_path):
+async def test_events_are_written_despite_constant_decisions(tmp_path):
     async with telling(tmp_path, patience=0.2) as (recorder, server):
         recorder.is_busy = lambda: True
         recorder.record(news("waits", "no room"))

@@ -36,7 +36,7 @@ PROVED = {
     ),
     "a decision for one uid was patched onto a re-created binding": (
         "tests/test_patches.py",
-        "test_a_binding_made_anew_under_the_same_name_is_left_alone",
+        "test_patch_fails_on_recreated_binding",
     ),
     "a binding deleted while queued poisoned its name": (
         OBJECTS,
@@ -79,7 +79,7 @@ PROVED = {
     ),
     "no certificate rotation": ("tests/webhook/test_load.py", "test_f20_rotations_under_load_fail_no_call"),
     "no caller authentication": ("tests/webhook/test_callers.py", "test_other_callers_reach_no_handler"),
-    "no metrics": ("tests/test_metrics.py", "test_what_is_there_is_counted_when_somebody_asks"),
+    "no metrics": ("tests/test_metrics.py", "test_state_is_collected_at_scrape"),
 }
 SCENARIOS = {
     "nothing is shared between queues": "ten queues do not each admit a job of the size of the cluster",

@@ -304,14 +304,14 @@ MUTANTS = (
         "controller/leader_election.py",
         "        if not self.leads:\n",
         "        if False:\n",
-        "tests/test_leader_election.py::test_a_lapse_is_told_also_if_no_timer_came_before_the_next_renewal",
+        "tests/test_leader_election.py::test_lapse_is_notified_before_late_renewal",
     ),
     Mutant(
         "an-affinity-that-is-told-voids-what-is-under-way",
         "controller/loop.py",
         "        self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
         "        self._store.roll_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
-        "tests/test_loop.py::test_c1_an_affinity_is_told_without_forgetting_what_is_written_already",
+        "tests/test_loop.py::test_c1_affinity_term_is_written_after_pending_write",
     ),
     Mutant(
         "a-dead-leader-is-never-followed",

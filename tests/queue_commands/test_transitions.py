@@ -36,17 +36,17 @@ def nobody(_: str) -> bool:
         pytest.param("Closed", False, "Closed", id="closed-already"),
     ],
 )
-def test_a_queue_closes_once_nobody_is_in_it(state, busy, expected):
+def test_queue_is_closed_when_it_has_no_workloads(state, busy, expected):
     hierarchy = QueueHierarchy.of([queue("a", state=state)])
     assert told(close_queue(hierarchy, "a", lambda _: busy)) == [("a", expected, None)]
 
 
 @pytest.mark.parametrize("state", ["", "Open", "Closing", "Closed", "Unknown"])
-def test_a_queue_opens_from_any_state(state):
+def test_queue_opens_from_any_state(state):
     assert told(open_queue(QueueHierarchy.of([queue("a", state=state)]), "a")) == [("a", "Open", None)]
 
 
-def test_those_below_close_with_it_and_are_marked():
+def test_descendants_close_with_queue_and_are_annotated():
     hierarchy = QueueHierarchy.of(
         [queue("a"), queue("b", "a"), queue("c", "b"), queue("shut", "a", "Closed"), queue("other")]
     )
@@ -57,7 +57,7 @@ def test_those_below_close_with_it_and_are_marked():
     ]
 
 
-def test_only_those_open_with_it_that_were_closed_with_it():
+def test_only_descendants_closed_with_queue_open_with_it():
     hierarchy = QueueHierarchy.of(
         [
             queue("a", state="Closed"),
@@ -71,17 +71,17 @@ def test_only_those_open_with_it_that_were_closed_with_it():
 
 
 @pytest.mark.parametrize("state", ["Closed", "Closing"])
-def test_nobody_opens_a_queue_below_a_closed_one(state):
+def test_queue_below_closed_parent_cannot_be_opened(state):
     hierarchy = QueueHierarchy.of([queue("a", state=state), queue("b", "a", "Closed")])
     with pytest.raises(CommandError, match="its parent 'a' is closed; open the parent first"):
         open_queue(hierarchy, "b")
 
 
-def test_the_root_cannot_be_closed():
+def test_root_queue_cannot_be_closed():
     with pytest.raises(CommandError, match="close its children"):
         close_queue(QueueHierarchy.of([queue("root"), queue("a")]), "root", nobody)
 
 
-def test_a_tree_that_bites_its_tail_comes_to_an_end():
+def test_cyclic_hierarchy_terminates():
     hierarchy = QueueHierarchy.of([queue("a", "b"), queue("b", "a")])
     assert [each.queue for each in close_queue(hierarchy, "a", nobody)] == ["a", "b"]

@@ -11,7 +11,7 @@ def job(**status: Any) -> dict[str, Any]:
     return {**META, "status": status}
 
 
-def test_a_job_that_is_said_to_run_is_said_to_wait():
+def test_running_status_is_corrected_to_pending():
     patch = job_status_patch(job(state={"phase": "Running"}, running=3, minAvailable=3, retryCount=1), 0)
     assert patch is not None
     assert patch["metadata"] == {"uid": "u", "resourceVersion": "7"}
@@ -28,16 +28,16 @@ def test_a_job_that_is_said_to_run_is_said_to_wait():
 @pytest.mark.parametrize(
     "status", [{}, {"state": {"phase": "Pending"}}, {"state": None}, {"pending": 0}, {"state": []}]
 )
-def test_what_says_nothing_wrong_is_left_alone(status):
+def test_correct_status_is_unchanged(status):
     assert job_status_patch(job(**status), 0) is None
     assert job_status_patch(META, 0) is None
 
 
-def test_a_phase_of_an_odd_form_is_no_phase():
+def test_phase_of_wrong_type_is_ignored():
     assert job_status_patch(job(state={"phase": []}), 0) is not None
 
 
-def test_only_the_scheduled_condition_is_corrected_and_the_others_stay():
+def test_only_scheduled_condition_is_corrected():
     scheduled = {"type": "Scheduled", "status": "True", "reason": "Success", "message": "well"}
     applied = {"type": "FullyApplied", "status": "False", "reason": "FullyAppliedFailed"}
     patch = binding_status_patch({**META, "status": {"conditions": [scheduled, applied]}}, 0)
@@ -58,5 +58,5 @@ def test_only_the_scheduled_condition_is_corrected_and_the_others_stay():
         {"conditions": [{"type": "Scheduled", "status": "False"}]},
     ],
 )
-def test_a_condition_that_is_true_enough_is_left_alone(status):
+def test_unscheduled_condition_is_unchanged(status):
     assert binding_status_patch({**META, "status": status}, 0) is None

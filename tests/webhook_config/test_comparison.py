@@ -27,7 +27,7 @@ def stored(**changes: Any) -> dict[str, Any]:
     return found
 
 
-def test_what_the_server_fills_in_and_the_bundle_are_no_difference():
+def test_defaults_and_ca_bundle_are_no_difference():
     assert diff(MUTATING, stored()) == []
     assert validate(stored()) == []
     renewed = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nanother").decode()
@@ -57,12 +57,12 @@ RULE = MUTATING["webhooks"][0]["rules"][0]
         pytest.param("caBundle", {"clientConfig": {"caBundle": "!"}}, id="no-base64"),
     ],
 )
-def test_each_field_that_is_altered_is_named(field, changes):
+def test_each_changed_field_is_named(field, changes):
     (said,) = diff(MUTATING, stored(**changes))
     assert said.startswith(f"webhook resourcebindings.volcano-global.io: {field} is")
 
 
-def test_what_is_missing_and_what_is_added_is_named():
+def test_missing_and_unexpected_webhooks_are_named():
     assert diff(MUTATING, None) == validate(None) == ["it is not there"]
     found = stored()
     gone = found["webhooks"].pop(0)
@@ -85,5 +85,5 @@ def test_what_is_missing_and_what_is_added_is_named():
         pytest.param({"clientConfig": {"caBundle": ""}}, id="no-bundle"),
     ],
 )
-def test_who_has_nothing_to_compare_sees_what_lets_bindings_pass(changes):
+def test_validation_without_desired_names_gaps(changes):
     assert len(validate(stored(**changes))) == 1

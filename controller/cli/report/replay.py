@@ -33,7 +33,7 @@ class FileReport(msgspec.Struct, rename="camel", frozen=True):
     decisions: int
     different: int
     altered_before: int | None
-    remarks: tuple[str, ...]
+    notes: tuple[str, ...]
     differences: tuple[DifferenceReport, ...]
 
 
@@ -63,7 +63,7 @@ def file_report(
     begun = findings.begun
     report = FileReport(
         file=file,
-        same=findings.is_same,
+        same=findings.is_identical,
         version=begun.version if begun else "",
         identity=begun.identity if begun else "",
         since=format_time(begun.at) if begun else None,
@@ -71,8 +71,8 @@ def file_report(
         plans=findings.plans,
         decisions=findings.decisions,
         different=findings.different,
-        altered_before=findings.altered_before,
-        remarks=tuple(findings.remarks),
+        altered_before=findings.first_tampered_line,
+        notes=tuple(findings.notes),
         differences=tuple(map(_difference, findings.differences)),
     )
     return report, [_recorded_decision_report(file, each) for each in passages]
