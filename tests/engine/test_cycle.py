@@ -67,11 +67,11 @@ def test_guarantees_stay_reserved_for_those_who_are_idle(policy, sites, tree, jo
 def reserved(quota, node, resource):
     """The children's reservations and the direct charges, counted anew."""
     below = sum(reservation(quota, child, resource) for child in node.children)
-    return below + quota.booked_on(node.name, resource)
+    return below + quota.direct_usage(node.name, resource)
 
 
 def reservation(quota, node, resource):
-    held = reserved(quota, node, resource) if node.children else quota.amount(node.name, resource)
+    held = reserved(quota, node, resource) if node.children else quota.usage(node.name, resource)
     return max(held, quota.limits[node.name].guarantee.get(resource, 0))
 
 

@@ -54,10 +54,10 @@ def unit(workload: Workload) -> object:
 def test_gang_fits_after_its_victims_are_evicted(crowd):
     state = build(crowd[0], *crowd[1])
     plan = state.plan(NOW)
-    for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
+    preemptors = {decision.preemptor for decision in evictions(plan)} - admissions(plan)
     holders = dict(state.nominated)
-    assert for_whom <= set(holders)
-    assert {unit(each) for each in holders.values()} == {unit(holders[uid]) for uid in for_whom}
+    assert preemptors <= set(holders)
+    assert {unit(each) for each in holders.values()} == {unit(holders[uid]) for uid in preemptors}
     for group in {each.gang for each in holders.values()} - {None}:
         held = sum(each.gang == group for each in holders.values())
         assert held == state.gangs.missing(group) or state.gangs.missing(group) <= 1
@@ -71,9 +71,9 @@ def test_gang_fits_after_its_victims_are_evicted(crowd):
 def test_no_preemption_is_ever_reverted(crowd):
     state = build(crowd[0], *crowd[1])
     units = {each.uid: unit(each) for each in state.workloads.values()}
-    exchanged = {(units[each.workload.uid], units[each.for_whom]) for each in evictions(state.plan(NOW))}
+    exchanged = {(units[each.workload.uid], units[each.preemptor]) for each in evictions(state.plan(NOW))}
     for plan in play(state, NOW):
-        made = {(units[each.workload.uid], units[each.for_whom]) for each in evictions(plan)}
+        made = {(units[each.workload.uid], units[each.preemptor]) for each in evictions(plan)}
         assert not {(whom, victim) for victim, whom in made} & exchanged
         exchanged |= made
 

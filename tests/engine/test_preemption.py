@@ -139,22 +139,22 @@ def admissions(plan):
 def test_preemptor_fits_after_its_victims_are_evicted(crowd):
     state = build(crowd[0], *crowd[1])
     plan = state.plan(NOW)
-    for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
-    assert {each.uid for each in state.nominated.values()} == for_whom
+    preemptors = {decision.preemptor for decision in evictions(plan)} - admissions(plan)
+    assert {each.uid for each in state.nominated.values()} == preemptors
     plan = next(play(state, NOW))
-    assert for_whom <= admissions(plan)
-    assert not plan.record_updates or not {note.workload.uid for note in plan.record_updates} & for_whom
+    assert preemptors <= admissions(plan)
+    assert not plan.record_updates or not {note.workload.uid for note in plan.record_updates} & preemptors
 
 
 @crowds
 @given(crowded())
 def test_no_preemption_is_ever_reverted(crowd):
     state = build(crowd[0], *crowd[1])
-    exchanged = {(each.workload.uid, each.for_whom) for each in evictions(state.plan(NOW))}
+    exchanged = {(each.workload.uid, each.preemptor) for each in evictions(state.plan(NOW))}
     for plan in play(state, NOW):
-        back = {(each.for_whom, each.workload.uid) for each in evictions(plan)}
+        back = {(each.preemptor, each.workload.uid) for each in evictions(plan)}
         assert not back & exchanged
-        exchanged |= {(each.workload.uid, each.for_whom) for each in evictions(plan)}
+        exchanged |= {(each.workload.uid, each.preemptor) for each in evictions(plan)}
 
 
 @crowds
@@ -255,8 +255,8 @@ def test_reclaim_keeps_victim_queues_at_their_guarantees(crowd):
         losing = {each.workload.queue for each in exchange if each.reason is EvictionReason.RECLAIMED}
         for node in (node for name in losing for node in quota.tree.nodes[name].path() if node.name not in above):
             for resource, guarantee in quota.limits[node.name].guarantee.items():
-                least = min(guarantee, before.amount(node.name, resource))
-                assert after.amount(node.name, resource) >= least
+                least = min(guarantee, before.usage(node.name, resource))
+                assert after.usage(node.name, resource) >= least
     for name, amounts in state.queue_shares.quota.allocated.items():
         assert all(quota.usage(name, resource) == amount for resource, amount in amounts.items())
 
@@ -268,7 +268,7 @@ def test_only_evictable_workloads_are_evicted(crowd):
     state = build(rules, *things)
     by_uid = {each.uid: each for each in things if isinstance(each, Workload)}
     for each in evictions(state.plan(NOW)):
-        victim, winner = each.workload, by_uid[each.for_whom]
+        victim, winner = each.workload, by_uid[each.preemptor]
         assert not victim.preserved
         if each.reason is EvictionReason.PREEMPTED:
             assert rules.preemption.enabled

@@ -128,8 +128,12 @@ class Case:
 def pending(state: State) -> list[WorkloadUid]:
     """Return the workloads that are pending for capacity."""
     refusals = {uid: state.refusal(uid) for uid in state.workloads}
-    room = ABOUT_CAPACITY | {Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLUSTER}
-    return sorted(uid for uid, why in refusals.items() if why is not None and why.reason in room)
+    capacity_reasons = ABOUT_CAPACITY | {
+        Reason.EXCEEDS_QUEUE_LIMIT,
+        Reason.EXCEEDS_TOTAL_CAPACITY,
+        Reason.EXCEEDS_EVERY_CLUSTER,
+    }
+    return sorted(uid for uid, why in refusals.items() if why is not None and why.reason in capacity_reasons)
 
 
 def check(seed: int) -> tuple[int, int, int]:

@@ -72,7 +72,7 @@ def test_evicted_workload_gets_the_whole_grace_period_again(scenario):
     evicted(scenario)
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
-    assert not scenario.state.overrun
+    assert not scenario.state.spent_resize_grace
     assert not scenario.state.not_fitting_since
 
 
