@@ -1,7 +1,6 @@
-"""Mistakes that somebody could make in the controller, and the test that must notice each.
+"""Catalogue of mutations of the controller, each with the test that must fail because of it.
 
-A mistake is a piece of text that stands once in a file, and what is written
-there instead.
+A mutation replaces a text that occurs exactly once in a file.
 """
 
 from dataclasses import dataclass
@@ -17,355 +16,355 @@ _SERVERS = "tests/faults/test_servers.py::"
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One mistake."""
+    """A mutation of one source file."""
 
     name: str
     file: str
     before: str
     after: str
     caught_by: str
-    """The test that fails because of it."""
+    """The test that must fail."""
 
 
 MUTANTS = (
-    # -- what is written --------------------------------------------------
+    # -- patches --------------------------------------------------
     Mutant(
-        "no-record-is-written",
+        "omit-admission-record",
         "controller/patches.py",
         "if clusters else ()),\n        *_set_record(binding, record),\n",
         "if clusters else ()),\n",
         f"{_KILLS}[chain]",
     ),
     Mutant(
-        "all-of-the-suspension-is-replaced",
+        "replace-whole-suspension",
         "controller/patches.py",
         '        _Operation("replace", _SCHEDULING_SUSPENDED, False),\n        *([_Operation("add"',
         '        _Operation("replace", _SUSPENSION, {"scheduling": False}),\n        *([_Operation("add"',
         f"{_OBJECTS}test_somebody_who_stamps_every_write_does_not_disturb_it",
     ),
     Mutant(
-        "annotations-of-others-are-overwritten",
+        "ignore-existing-annotations",
         "controller/patches.py",
         "    if binding.has_annotations:\n        return (_Operation",
         "    if False:\n        return (_Operation",
         f"{_KILLS}[chain]",
     ),
     Mutant(
-        "all-annotations-are-replaced",
+        "replace-all-annotations",
         "controller/patches.py",
         '        return (_Operation("add", _ANNOTATION, record),)\n',
         '        return (_Operation("add", _ANNOTATIONS, {ADMISSION: record}),)\n',
         f"{_KILLS}[chain]",
     ),
     Mutant(
-        "the-uid-is-not-tested",
+        "skip-uid-test",
         "controller/patches.py",
         '    return _test_uid(binding), _Operation("test", _SCHEDULING_SUSPENDED, True)\n',
         '    return (_Operation("test", _SCHEDULING_SUSPENDED, True),)\n',
         "tests/test_patches.py",
     ),
     Mutant(
-        "the-pause-is-not-tested",
+        "skip-suspension-test",
         "controller/patches.py",
         '    return _test_uid(binding), _Operation("test", _SCHEDULING_SUSPENDED, True)\n',
         "    return (_test_uid(binding),)\n",
         "tests/test_patches.py",
     ),
     Mutant(
-        "the-clusters-are-left-to-chance",
+        "omit-clusters",
         "controller/patches.py",
         '        *([_Operation("add", _CLUSTERS, clusters)] if clusters else ()),\n',
         "",
         f"{_KILLS}[chain]",
     ),
     Mutant(
-        "a-leak-is-left-alone",
+        "ignore-placement-without-admission",
         "controller/writes.py",
-        "    if BindingCondition.PLACED_WITHOUT_ADMISSION in remarks:\n",
+        "    if BindingCondition.PLACED_WITHOUT_ADMISSION in conditions:\n",
         "    if False:\n",
         f"{_KILLS}[mended]",
     ),
     Mutant(
-        "what-was-paused-again-is-left-alone",
+        "ignore-resuspended-binding",
         "controller/writes.py",
-        "    if BindingCondition.RESUSPENDED_AFTER_ADMISSION in remarks or ",
-        "    if ",
+        "        BindingCondition.RESUSPENDED_AFTER_ADMISSION in conditions\n        or ",
+        "        ",
         f"{_KILLS}[mended]",
     ),
-    # -- what becomes of a write ------------------------------------------
+    # -- results of writes ------------------------------------------
     Mutant(
-        "a-decision-is-not-charged-while-it-is-written",
+        "do-not-assume-decisions",
         "controller/loop.py",
         "        self._store.assume(step.uid, outcome)\n",
         "        if step.effect != 'admit':\n            self._store.assume(step.uid, outcome)\n",
         f"{_ANSWERS}test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room",
     ),
     Mutant(
-        "what-is-unknown-counts-as-failed",
+        "treat-unknown-write-as-failed",
         "controller/actuator.py",
         "time.monotonic() + self._api.timeouts.write + self._api.timeouts.grace\n",
         "0\n                return self._withdraw(errand.write, str(error))\n",
         f"{_ANSWERS}test_an_admission_whose_fate_is_unknown_keeps_its_room",
     ),
     Mutant(
-        "what-was-refused-is-tried-again-at-once",
+        "retry-rejected-write-at-once",
         "controller/actuator.py",
         "        retry_state.until = self._clock() + round(retry_state.backoff.next_delay() * 1000)\n",
         "        retry_state.until = self._clock()\n",
         f"{_ANSWERS}test_refused_for_ever_it_asks_ever_less_often_and_says_so",
     ),
     Mutant(
-        "asked-to-slow-down-it-gives-its-place-away",
+        "treat-429-as-rejection",
         "controller/actuator.py",
         "            case TooManyRequests() | Unreachable(sent=False):\n",
         "            case Unreachable(sent=False):\n",
         f"{_ANSWERS}test_asked_to_come_back_later_it_does_so_and_lets_nobody_pass",
     ),
     Mutant(
-        "one-error-ends-the-process",
+        "stop-on-any-api-error",
         "controller/actuator.py",
         "        except ApiError as error:\n            self._count(pending.write, error.metric_label, began)\n",
         "        except NotFound as error:\n            self._count(pending.write, error.metric_label, began)\n",
         f"{_ANSWERS}test_every_job_gets_over_an_answer_of_its_own",
     ),
-    # -- what is read -----------------------------------------------------
+    # -- watches and caches -----------------------------------------------------
     Mutant(
-        "the-first-list-is-not-waited-for",
+        "plan-before-caches-are-synced",
         "controller/loop.py",
         "        while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:\n",
         "        while missing := []:\n",
         "tests/faults/test_watches.py::test_no_decision_is_made_before_everything_was_applied",
     ),
     Mutant(
-        "an-expired-watch-is-asked-for-again-and-again",
+        "retry-expired-watch",
         "controller/cache/informer.py",
         "                if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:\n",
         "                if error.status == HTTPStatus.BAD_REQUEST:\n",
         "tests/cache/test_informer.py",
     ),
     Mutant(
-        "a-silent-watch-is-waited-for",
+        "ignore-silent-watch",
         "controller/cache/informer.py",
         "idle_timeout=self._options.silence) as lines:",
         "idle_timeout=3600) as lines:",
         f"{_WATCHES}[silence]",
     ),
     Mutant(
-        "what-is-lost-in-silence-is-never-missed",
+        "skip-cache-audit",
         "controller/cache/informer.py",
         "                    await self._compare()\n",
         "",
         "tests/faults/test_watches.py::test_a_binding_whose_coming_was_lost_in_silence_is_found",
     ),
     Mutant(
-        "versions-are-not-compared",
+        "skip-version-comparison",
         "controller/cache/cache_audit.py",
         "held < int(meta.resource_version):\n",
         "False:\n",
         "tests/faults/test_watches.py::test_what_was_changed_unheard_is_known_by_its_version",
     ),
     Mutant(
-        "a-restored-store-is-not-believed",
+        "ignore-restored-backup",
         "controller/cache/informer.py",
         "        if is_older(version, self.version):\n            # The server",
         "        if False:\n            # The server",
         f"{_SERVERS}test_a_store_from_the_past_is_taken_as_it_is",
     ),
     Mutant(
-        "what-a-list-lacks-is-kept",
+        "keep-objects-missing-from-list",
         "controller/cache/collection.py",
         "        for key in [key for key in self._objects if key not in listed]:\n",
         "        for key in ():\n",
         "tests/cache/test_store.py",
     ),
     Mutant(
-        "an-older-event-overwrites-a-newer",
+        "accept-outdated-event",
         "controller/cache/collection.py",
         "(before is not None and before.resource_version > facts.resource_version)",
         "False",
         "tests/cache/test_store.py",
     ),
     Mutant(
-        "what-is-deleted-comes-back-with-a-late-answer",
+        "accept-response-after-deletion",
         "controller/cache/collection.py",
         "        if facts.uid in self._deleted_uids or ",
         "        if ",
         "tests/cache/test_store.py",
     ),
-    # -- what it amounts to -----------------------------------------------
+    # -- building workloads -----------------------------------------------
     Mutant(
-        "finished-jobs-hold-their-room",
+        "charge-finished-jobs",
         "controller/cache/workload_builder.py",
         "    if _is_finished(binding):\n",
         "    if False:\n",
         f"{_KILLS}[chain]",
     ),
     Mutant(
-        "what-is-being-deleted-is-admitted",
+        "admit-deleting-objects",
         "controller/cache/workload_builder.py",
         "    leaving = binding.deleting or (template is not None and template.deleting)\n",
         "    leaving = False\n",
         f"{_OBJECTS}test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_may_run",
     ),
     Mutant(
-        "a-record-of-another-binding-counts",
+        "accept-record-of-another-binding",
         "controller/api/record.py",
         "    if record.uid != uid:\n",
         "    if False:\n",
         f"{_OBJECTS}test_a_record_that_somebody_tampered_with_is_not_believed",
     ),
     Mutant(
-        "the-importance-of-a-job-is-not-read",
+        "ignore-job-priority",
         "controller/cache/workload_builder.py",
         "        priority=context.priorities.value(priority_class),\n",
         "        priority=0,\n",
         _ORDER,
     ),
     Mutant(
-        "the-importance-of-a-queue-is-not-read",
+        "ignore-queue-priority",
         "controller/cache/translate/queues.py",
         "        priority=spec.priority,\n",
         "",
         _ORDER,
     ),
     Mutant(
-        "the-younger-go-first",
+        "admit-youngest-first",
         "controller/cache/workload_builder.py",
         "    return template.since if template else binding.since\n",
         "    return -template.since if template else binding.since\n",
         _ORDER,
     ),
     Mutant(
-        "the-capability-of-a-queue-is-not-read",
+        "ignore-queue-capability",
         "controller/cache/translate/queues.py",
         '        capability=parse_resources(spec.capability, "spec.capability"),\n',
         "",
         f"{_KILLS}[gangs]",
     ),
     Mutant(
-        "a-closed-queue-is-open",
+        "treat-closed-queue-as-open",
         "controller/cache/translate/queues.py",
         "    return _STATES.get(queue.status.state, QueueState.UNKNOWN)\n",
         "    return QueueState.OPEN\n",
         f"{_KILLS}[ebb]",
     ),
     Mutant(
-        "a-cluster-that-is-not-ready-takes-jobs",
+        "treat-unready-cluster-as-ready",
         "controller/cache/translate/clusters.py",
         '        ready=any(each.type == "Ready" and each.status == "True" for each in cluster.status.conditions),\n',
         "        ready=True,\n",
         f"{_OBJECTS}test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody",
     ),
     Mutant(
-        "only-one-pod-of-a-task-is-counted",
+        "count-one-pod-per-task",
         "controller/cache/translate/jobs.py",
         "        task.replicas,\n",
         "        min(task.replicas, 1),\n",
         f"{_KILLS}[gangs]",
     ),
-    # -- who writes -------------------------------------------------------
+    # -- leader election -------------------------------------------------------
     Mutant(
-        "everybody-leads",
+        "always-lead",
         "controller/leader_election.py",
         "        return self._writes_from <= self._clock() < self._leads_until\n",
         "        return True\n",
         f"{_LEADERS}test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
     ),
     Mutant(
-        "who-led-once-leads-for-ever",
+        "never-lose-leadership",
         "controller/leader_election.py",
         "        self._leads_until = begun + self._timings.renew\n",
         '        self._leads_until = float("inf")\n',
         f"{_LEADERS}test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works",
     ),
     Mutant(
-        "a-lease-is-never-released",
+        "never-release-lease",
         "controller/__main__.py",
         "                await self.election.release()\n",
         "                pass\n",
         f"{_LEADERS}test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
     ),
     Mutant(
-        "good-bye-is-said-once",
+        "release-lease-without-retry",
         "controller/leader_election.py",
         "                while why := await self._try_release():",
         "                if why := await self._try_release():",
         f"{_LEADERS}test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between",
     ),
     Mutant(
-        "a-lease-whose-taking-was-not-answered-is-not-used",
+        "ignore-unconfirmed-lease",
         "controller/leader_election.py",
         "        if math.isinf(self._writes_from):\n",
         "        if not (before.lease and self._candidate.holds(before.lease)):\n",
         f"{_LEADERS}test_a_lease_is_used_also_if_its_taking_was_not_answered",
     ),
     Mutant(
-        "a-lapse-is-not-told",
+        "do-not-report-lost-leadership",
         "controller/leader_election.py",
         "        if not self.leads:\n",
         "        if False:\n",
         "tests/test_leader_election.py::test_lapse_is_notified_before_late_renewal",
     ),
     Mutant(
-        "an-affinity-that-is-told-voids-what-is-under-way",
+        "roll-back-for-observed-affinity",
         "controller/loop.py",
         "        self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
         "        self._store.roll_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
         "tests/test_loop.py::test_c1_affinity_term_is_written_after_pending_write",
     ),
     Mutant(
-        "a-dead-leader-is-never-followed",
+        "never-acquire-expired-lease",
         "controller/lease.py",
         "    return now >= observed.since + max(lease.seconds, timings.lease)\n",
         "    return False\n",
         f"{_LEADERS}test_a_leader_that_dies_is_followed_when_its_lease_has_run_out",
     ),
     Mutant(
-        "a-new-leader-writes-at-once",
+        "write-without-takeover-delay",
         "controller/lease.py",
         "    return timings.write\n",
         "    return 0\n",
         "tests/test_lease.py",
     ),
     Mutant(
-        "the-lease-is-taken-without-comparing",
+        "acquire-lease-without-test",
         "controller/leader_election.py",
         "    return msgspec.json.encode([test, *sets])\n",
         "    return msgspec.json.encode(sets)\n",
         "tests/test_leader_election.py",
     ),
-    # -- what is decided for groups -----------------------------------------
+    # -- gangs -----------------------------------------
     Mutant(
-        "room-is-promised-to-two-parts",
+        "reserve-capacity-twice",
         "controller/engine/reservation_placement.py",
-        "        clearance.assign(rooms)\n",
+        "        placer.assign(charges)\n",
         "        pass\n",
         "tests/engine/test_reservations.py",
     ),
     Mutant(
-        "one-part-is-let-in-where-all-were-to-fit",
+        "admit-nominated-part-alone",
         "controller/engine/nominations.py",
         "group is None or state.gangs.missing(group) <= 1:",
         "True:",
         "tests/engine/test_gang_preemption.py",
     ),
     Mutant(
-        "room-is-held-for-one-part-of-several",
+        "nominate-one-part-only",
         "controller/engine/preemption_pass.py",
-        "for uid, cluster in deal.clusters.items():",
-        "for uid, cluster in [*deal.clusters.items()][:1]:",
+        "for uid, cluster in plan.clusters.items():",
+        "for uid, cluster in [*plan.clusters.items()][:1]:",
         "tests/engine/test_gang_preemption.py",
     ),
-    # -- what it shows ----------------------------------------------------
+    # -- observability ----------------------------------------------------
     Mutant(
-        "waiting-jobs-have-no-reason",
+        "omit-pending-reasons",
         "controller/state_collector.py",
         '"reason", reasons.items())',
         '"reason", ())',
         f"{_KILLS}[gangs]",
     ),
     Mutant(
-        "a-full-disk-ends-the-process",
+        "stop-on-full-disk",
         "controller/observability.py",
         "        with contextlib.suppress(OSError, ValueError):\n",
         "        with contextlib.suppress(ValueError):\n",
