@@ -44,7 +44,7 @@ def up(
     ] = None,
 ) -> None:
     """Hold a control plane up until Ctrl-C."""
-    karmada = Programs.found_in(karmada_bin) if karmada_bin else None
+    karmada = Programs.from_folder(karmada_bin) if karmada_bin else None
     programs = binaries.ensure_binaries()
     with Etcd(programs) as etcd, ControlPlane(etcd, crds=crds) as plane, contextlib.ExitStack() as stack:
         for identity in IDENTITIES:
@@ -77,7 +77,7 @@ def demo(
     """
     from localup.demo.command import DemoOptions, run  # noqa: PLC0415 - the ground alone does not need what stands on it
 
-    karmada = Programs.found_in(karmada_bin) if karmada_bin else None
+    karmada = Programs.from_folder(karmada_bin) if karmada_bin else None
     raise typer.Exit(run(DemoOptions(seconds or (300 if karmada else 120), keep, bare, karmada)))
 
 

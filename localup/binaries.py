@@ -128,7 +128,7 @@ def compile_program(package: str, source: Source, *, go: Go, scratch: Path) -> P
         environment=go_environment(scratch),
         cwd=module,
     )
-    run([go.provide(scratch), "build", "-v", *source.flags, "-o", aside, package], step)
+    run([go.ensure(scratch), "build", "-v", *source.flags, "-o", aside, package], step)
     return aside
 
 

@@ -55,7 +55,7 @@ class ManagedProcess:
         self._command = command
         self._is_ready = is_ready
         self._service = ChildProcess(name, log, _environment(log.parent, environment or {}))
-        self._began_at = 0
+        self._log_offset = 0
 
     @property
     def pid(self) -> int | None:
@@ -68,7 +68,7 @@ class ManagedProcess:
         if not self.log.exists():
             return ""
         with self.log.open("rb") as file:
-            file.seek(self._began_at)
+            file.seek(self._log_offset)
             return file.read().decode(errors="replace")
 
     def start(self) -> None:
@@ -79,10 +79,10 @@ class ManagedProcess:
     def begin(self) -> None:
         """Start it, anew if it runs, without waiting for anything."""
         self.stop()
-        self._began_at = self.log.stat().st_size if self.log.exists() else 0
-        self._service.start(self._line())
+        self._log_offset = self.log.stat().st_size if self.log.exists() else 0
+        self._service.start(self._command_line())
 
-    def _line(self) -> Sequence[str | Path]:
+    def _command_line(self) -> Sequence[str | Path]:
         return [sys.executable, *self._command()]
 
     def wait(self) -> None:
@@ -114,7 +114,7 @@ class ManagedProcess:
         """Let it hang, as a machine out of breath would."""
         self._service.signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         """Let it go on."""
         self._service.signal(signal.SIGCONT)
 
@@ -122,7 +122,7 @@ class ManagedProcess:
 class ManagedProgram(ManagedProcess):
     """Any other program; its command begins with itself."""
 
-    def _line(self) -> Sequence[str | Path]:
+    def _command_line(self) -> Sequence[str | Path]:
         return self._command()
 
 

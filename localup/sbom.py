@@ -29,7 +29,7 @@ class LockedRequirement:
     version: str
     marker: str = ""
     hashes: list[str] = field(default_factory=list)
-    wanted_by: list[str] = field(default_factory=list)
+    required_by: list[str] = field(default_factory=list)
 
     @property
     def reference(self) -> str:
@@ -46,7 +46,7 @@ def parse_requirements(text: str) -> list[LockedRequirement]:
         elif pins:
             pins[-1].hashes += _HASH.findall(line)
             if (via := _VIA.match(line)) and via[1] != "via":
-                pins[-1].wanted_by.append(via[1])
+                pins[-1].required_by.append(via[1])
     return pins
 
 
@@ -71,7 +71,7 @@ def build_sbom(project: Mapping[str, Any], text: str) -> dict[str, Any]:
                 "licenses": [license_id],
             }
         },
-        "components": [_component(each) for each in pins],
+        "components": [_component(pin) for pin in pins],
         "dependencies": list(_dependencies(ours, name, pins)),
     }
 
@@ -80,7 +80,7 @@ def _component(pin: LockedRequirement) -> dict[str, Any]:
     # A lock names the hash of every file that may be taken: one for each platform.
     files = [
         {"type": "distribution", "url": pin.reference}
-        | {"hashes": [{"alg": "SHA-256", "content": each} for each in pin.hashes]}
+        | {"hashes": [{"alg": "SHA-256", "content": hashe} for hashe in pin.hashes]}
     ]
     marker = {"properties": [{"name": "volcano-global:marker", "value": pin.marker}]} if pin.marker else {}
     return {
@@ -97,7 +97,7 @@ def _component(pin: LockedRequirement) -> dict[str, Any]:
 def _dependencies(ours: str, name: str, pins: list[LockedRequirement]) -> Iterator[dict[str, Any]]:
     references = {pin.name: pin.reference for pin in pins} | {name: ours}
     for wanting, reference in references.items():
-        wanted = sorted(pin.reference for pin in pins if wanting in pin.wanted_by)
+        wanted = sorted(pin.reference for pin in pins if wanting in pin.required_by)
         yield {"ref": reference, "dependsOn": wanted}
 
 

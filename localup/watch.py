@@ -98,13 +98,13 @@ class Watch:
     def _list(self, api: Api) -> str:
         """Tell what differs from what was told before; return the version from which to watch on."""
         answer = api.get(self._path)
-        present = {_key(each): each for each in answer["items"]}
+        present = {_key(item): item for item in answer["items"]}
         for key in self._known.keys() - present.keys():
-            self._tell("DELETED", self._known[key])
+            self._emit("DELETED", self._known[key])
         for key, found in present.items():
             before = self._known.get(key)
             if before is None or _version(before) != _version(found):
-                self._tell("MODIFIED" if before else "ADDED", found)
+                self._emit("MODIFIED" if before else "ADDED", found)
         self._listed.set()
         return str(answer["metadata"]["resourceVersion"])
 
@@ -115,7 +115,7 @@ class Watch:
                 self._version = ""
                 return
             if event["type"] != "BOOKMARK":
-                self._tell(event["type"], event["object"])
+                self._emit(event["type"], event["object"])
             self._version = _version(event["object"])
 
     def _lines(self) -> Iterator[Any]:
@@ -127,7 +127,7 @@ class Watch:
             for line in response:
                 yield json.loads(line)
 
-    def _tell(self, change: Change, found: Any) -> None:
+    def _emit(self, change: Change, found: Any) -> None:
         if change == "DELETED":
             self._known.pop(_key(found), None)
         else:

@@ -34,8 +34,8 @@ class BindingStatus:
     version: int
     job: str
     binding: str
-    paused: bool
-    recorded: bool
+    suspended: bool
+    has_record: bool
     clusters: tuple[str, ...]
     phase: str
     pods: int
@@ -44,7 +44,7 @@ class BindingStatus:
     @property
     def is_admitted(self) -> bool:
         """Say whether it may run, or has run."""
-        return not self.paused and bool(self.clusters)
+        return not self.suspended and bool(self.clusters)
 
     @property
     def is_over(self) -> bool:
@@ -65,10 +65,10 @@ def parse_binding(binding: Any) -> BindingStatus:
         version=int(metadata["resourceVersion"]),
         job=f"{metadata['namespace']}/{spec['resource']['name']}",
         binding=f"{metadata['namespace']}/{metadata['name']}",
-        paused=bool(spec.get("suspension", {}).get("scheduling")),
-        recorded=bool(record.get("charge")),
+        suspended=bool(spec.get("suspension", {}).get("scheduling")),
+        has_record=bool(record.get("charge")),
         plan=record.get("plan", ""),
-        clusters=tuple(each["name"] for each in spec.get("clusters") or ()),
+        clusters=tuple(cluster["name"] for cluster in spec.get("clusters") or ()),
         phase=status.get("state", {}).get("phase", ""),
         pods=sum(status.get(part, 0) for part in ("running", "succeeded", "failed")),
     )

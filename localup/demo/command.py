@@ -54,41 +54,45 @@ class DemoOptions:
     karmada: Karmada | None
 
 
-def run(wishes: DemoOptions) -> int:
+def run(demo_options: DemoOptions) -> int:
     """Run the demo and return its exit code; its programs are built first where they are missing."""
-    narrator = DemoConsole()
-    narrator.say(_REAL_KARMADA_NOTICE.format(version=wishes.karmada.version) if wishes.karmada else _STAND_IN_NOTICE)
+    console = DemoConsole()
+    console.print(
+        _REAL_KARMADA_NOTICE.format(version=demo_options.karmada.version) if demo_options.karmada else _STAND_IN_NOTICE
+    )
     try:
         programs = binaries.ensure_binaries()
         began = time.monotonic()
         with (
-            _environment(programs, narrator, wishes.karmada) as stack,
-            DemoRunner(stack, [] if wishes.bare else scenario_steps(), narrator, seconds=wishes.seconds) as director,
+            _environment(programs, console, demo_options.karmada) as stack,
+            DemoRunner(
+                stack, [] if demo_options.bare else scenario_steps(), console, seconds=demo_options.seconds
+            ) as runner,
         ):
-            verdict = director.perform()
-            if not wishes.bare:
-                print_summary(narrator, director.view, verdict, stack)
-            if wishes.keep or wishes.bare:
+            result = runner.run()
+            if not demo_options.bare:
+                print_summary(console, runner.view, result, stack)
+            if demo_options.keep or demo_options.bare:
                 with suppress(KeyboardInterrupt):
-                    _print_instructions(stack, narrator)
-                    director.attend()
-                narrator.say()
+                    _print_instructions(stack, console)
+                    runner.follow()
+                console.print()
     except KeyboardInterrupt:
-        narrator.say("\ninterrupted; nothing is left behind")
+        console.print("\ninterrupted; nothing is left behind")
         return _INTERRUPTED
     except (ApiError, WaitTimeoutError, OSError) as error:
         raise ProcessError(f"the demo cannot go on: {error}") from error
-    narrator.say(f"ended after {time.monotonic() - began:.1f} s; nothing is left behind")
-    return 1 if verdict.troubles else 0
+    console.print(f"ended after {time.monotonic() - began:.1f} s; nothing is left behind")
+    return 1 if result.problems else 0
 
 
 @contextmanager
-def _environment(programs: Binaries, narrator: DemoConsole, karmada: Karmada | None) -> Iterator[Stack]:
+def _environment(programs: Binaries, console: DemoConsole, karmada: Karmada | None) -> Iterator[Stack]:
     """Put up everything but the jobs."""
     began = time.monotonic()
 
     def tell(text: str) -> None:
-        narrator.step(time.monotonic() - began, text)
+        console.print_step(time.monotonic() - began, text)
 
     with Etcd(programs) as etcd, ControlPlane(etcd) as plane:
         tell("etcd and kube-apiserver are ready, with definitions and roles")
@@ -105,12 +109,12 @@ def _environment(programs: Binaries, narrator: DemoConsole, karmada: Karmada | N
             yield stack
 
 
-def _print_instructions(stack: Stack, narrator: DemoConsole) -> None:
+def _print_instructions(stack: Stack, console: DemoConsole) -> None:
     """Say how to reach it all."""
-    narrator.say("\nit is all still up; Ctrl-C ends it. In another shell:", style="bold")
-    narrator.say(f"  export KUBECONFIG={stack.plane.kubeconfig('admin')}")
-    narrator.say("  kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings")
-    narrator.say("  kubectl apply -f my-job.yaml    # in namespace ml, team-a, team-b or ops")
-    narrator.say(f"  {Path(sys.executable).parent / 'volcano-global'} explain job NAME -n NAMESPACE")
-    narrator.say(f"the controller's numbers: {stack.metrics_url}; its log: {stack.log('controller')}")
-    narrator.say("what happens to your jobs is told here:")
+    console.print("\nit is all still up; Ctrl-C ends it. In another shell:", style="bold")
+    console.print(f"  export KUBECONFIG={stack.plane.kubeconfig('admin')}")
+    console.print("  kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings")
+    console.print("  kubectl apply -f my-job.yaml    # in namespace ml, team-a, team-b or ops")
+    console.print(f"  {Path(sys.executable).parent / 'volcano-global'} explain job NAME -n NAMESPACE")
+    console.print(f"the controller's numbers: {stack.metrics_url}; its log: {stack.log('controller')}")
+    console.print("what happens to your jobs is told here:")

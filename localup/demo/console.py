@@ -12,8 +12,8 @@ from rich.text import Text
 from localup.demo.timeline import JobStage, TimelineEntry
 
 _STYLES: Final[Mapping[JobStage, str]] = {
-    JobStage.PAUSED: "dim",
-    JobStage.WAITING: "yellow",
+    JobStage.SUSPENDED: "dim",
+    JobStage.PENDING: "yellow",
     JobStage.EVICTED: "magenta",
     JobStage.ADMITTED: "cyan",
     JobStage.RUNNING: "blue",
@@ -31,23 +31,23 @@ class DemoConsole:
             self._console.width = _PLAIN_COLUMNS
         self._live: Live | None = None
 
-    def say(self, text: str = "", *, style: str = "") -> None:
+    def print(self, text: str = "", *, style: str = "") -> None:
         """Print a sentence, wrapped for a terminal only."""
         self._console.print(Text(text, style), soft_wrap=not self._console.is_terminal)
 
-    def step(self, at: float, text: str, *, style: str = "") -> None:
+    def print_step(self, at: float, text: str, *, style: str = "") -> None:
         """Print what was done by then."""
         self._print(Text(self._wrapped(f"{at:6.1f}  {text}", indent=8), style))
 
-    def tell(self, lines: Iterable[TimelineEntry]) -> None:
+    def print_entries(self, lines: Iterable[TimelineEntry]) -> None:
         """Print steps of jobs, one line each."""
         for line in lines:
             head = f"{line.at:6.1f}  {line.job:<17} "
-            text = Text(self._wrapped(f"{head}{line.stage:<9} {line.words}", indent=len(head) + 10))
+            text = Text(self._wrapped(f"{head}{line.stage:<9} {line.text}", indent=len(head) + 10))
             text.stylize(_STYLES.get(line.stage, ""), len(head), len(head) + len(line.stage))
             self._print(text)
 
-    def show(self, *tables: RenderableType) -> None:
+    def print_tables(self, *tables: RenderableType) -> None:
         """Print tables with space around them."""
         for table in tables:
             self._console.print()
@@ -55,7 +55,7 @@ class DemoConsole:
         self._console.print()
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
+    def live_table(self) -> Iterator[None]:
         """Keep a board at the foot of a terminal meanwhile, redrawn in place; elsewhere there is none."""
         if not self._console.is_terminal:
             yield
@@ -68,11 +68,11 @@ class DemoConsole:
                 self._live = None
 
     @property
-    def lines(self) -> int | None:
+    def table_height(self) -> int | None:
         """How many lines the board may have, ``None`` while there is none."""
         return self._console.height - 1 if self._live else None
 
-    def draw(self, board: RenderableType) -> None:
+    def update_table(self, board: RenderableType) -> None:
         """Redraw the board."""
         if self._live:
             self._live.update(board, refresh=True)

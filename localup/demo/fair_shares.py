@@ -41,7 +41,7 @@ def compute_fair_shares(objects: Objects) -> FairShares:
 
 
 def _fill(sink: Collection[Any], objects: Iterable[Any]) -> None:
-    sink.replace([sink.decode(json.dumps(each).encode()) for each in objects])
+    sink.replace([sink.decode(json.dumps(item).encode()) for item in objects])
 
 
 def _without_external_usage(cluster: Any) -> Any:

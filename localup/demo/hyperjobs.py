@@ -17,7 +17,7 @@ class HyperJobProgress:
     """One HyperJob as it is seen."""
 
     name: str
-    role: DemoHyperJob | None = None
+    spec: DemoHyperJob | None = None
     """Nothing is expected of one that somebody at the keyboard has submitted."""
     stage: JobStage = JobStage.SUBMITTED
     times: dict[JobStage, float] = field(default_factory=dict)
@@ -31,15 +31,15 @@ class HyperJobProgress:
     """By part, the plan in which it was first admitted."""
 
     @property
-    def has_waited(self) -> bool:
+    def has_been_pending(self) -> bool:
         """Say whether it was seen to wait as it was to wait at first."""
-        return self.role is None or self.role.first is None or self.role.first in self.reasons
+        return self.spec is None or self.spec.expected_reason is None or self.spec.expected_reason in self.reasons
 
     @property
     def is_settled(self) -> bool:
         """Say whether all was seen of it that was to be seen."""
         whole = len(self.plans) == len(self.split) > 1 and len({*self.plans.values()}) == 1
-        return self.role is None or (self.outcome == "Completed" and self.has_waited and whole)
+        return self.spec is None or (self.outcome == "Completed" and self.has_been_pending and whole)
 
     @property
     def waited(self) -> float | None:
@@ -60,67 +60,67 @@ class HyperJobTracker:
 
     def __init__(self, roles: Mapping[str, DemoHyperJob]) -> None:
         self.all: dict[str, HyperJobProgress] = {}
-        self._roles = roles
+        self._jobs = roles
 
-    def take(self, hyperjob: Any, at: float) -> list[TimelineEntry]:
+    def on_hyperjob(self, hyperjob: Any, at: float) -> list[TimelineEntry]:
         """Take a HyperJob as it is now, and tell the steps that it shows."""
         metadata, status = hyperjob["metadata"], hyperjob.get("status", {})
         name = f"{metadata['namespace']}/{metadata['name']}"
-        family = self.all.setdefault(
-            name, HyperJobProgress(name, self._roles.get(name), times={JobStage.SUBMITTED: at})
+        progress = self.all.setdefault(
+            name, HyperJobProgress(name, self._jobs.get(name), times={JobStage.SUBMITTED: at})
         )
-        return [TimelineEntry(at, name, stage, words) for stage, words in _new_entries(family, status, at)]
+        return [TimelineEntry(at, name, stage, words) for stage, words in _new_entries(progress, status, at)]
 
     def forget(self, name: str) -> None:
         """Take a HyperJob as gone."""
         self.all.pop(name, None)
 
-    def saw(self, role: DemoJob, sighting: BindingStatus) -> None:
+    def on_binding(self, demo_job: DemoJob, binding: BindingStatus) -> None:
         """Take what is seen of the binding of a part."""
-        family = self.all.get(role.family)
-        if family is not None and sighting.is_admitted:
-            family.plans.setdefault(sighting.job, sighting.plan)
+        progress = self.all.get(demo_job.hyperjob)
+        if progress is not None and binding.is_admitted:
+            progress.plans.setdefault(binding.job, binding.plan)
 
     @property
-    def have_waited(self) -> bool:
+    def have_been_pending(self) -> bool:
         """Say whether everyone who is to wait at first was seen to."""
-        return all(family.has_waited for family in self.all.values())
+        return all(progress.has_been_pending for progress in self.all.values())
 
     @property
-    def broken(self) -> Iterable[str]:
+    def violations(self) -> Iterable[str]:
         """What was seen of parts that should never be seen."""
         return [
-            f"the parts of {family.name} were admitted in {len({*family.plans.values()})} plans instead of one"
-            for family in self.all.values()
-            if family.role is not None and len({*family.plans.values()}) > 1
+            f"the parts of {progress.name} were admitted in {len({*progress.plans.values()})} plans instead of one"
+            for progress in self.all.values()
+            if progress.spec is not None and len({*progress.plans.values()}) > 1
         ]
 
 
-def _new_entries(family: HyperJobProgress, status: Any, at: float) -> Iterator[tuple[JobStage, str]]:
+def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator[tuple[JobStage, str]]:
     """Yield what is new in *status*, each as a stage and words, and keep it in *family*."""
     phase = status.get("phase", "")
     split = tuple(_part_text(part) for part in status.get("split", {}).get("parts", ()))
-    if split and split != family.split:
-        family.split = split
-        yield _reach(family, JobStage.SPLIT, at), f"in {len(split)} parts: {', '.join(split)}"
-    family.message = status.get("message", "")
+    if split and split != progress.split:
+        progress.split = split
+        yield _reach(progress, JobStage.SPLIT, at), f"in {len(split)} parts: {', '.join(split)}"
+    progress.message = status.get("message", "")
     reason = _reason(status)
-    if phase == "Pending" and reason and reason not in family.reasons[-1:]:
-        family.reasons.append(reason)
-        yield _reach(family, JobStage.WAITING, at), f"{reason}: {family.message}"
-    if phase in (*_IN_CLUSTERS, *_FINAL) and JobStage.ADMITTED not in family.times:
-        waited = at - family.times[JobStage.SUBMITTED]
-        yield _reach(family, JobStage.ADMITTED, at), f"all {len(split)} parts after {waited:.1f} s"
-    if phase == "Running" and family.stage is not JobStage.RUNNING:
-        yield _reach(family, JobStage.RUNNING, at), f"{family.message}, on {status.get('clusters', '')}"
-    if phase in _FINAL and family.stage is not JobStage.FINISHED:
-        family.outcome = phase
-        yield _reach(family, JobStage.FINISHED, at), f"{phase}: {family.message}"
+    if phase == "Pending" and reason and reason not in progress.reasons[-1:]:
+        progress.reasons.append(reason)
+        yield _reach(progress, JobStage.PENDING, at), f"{reason}: {progress.message}"
+    if phase in (*_IN_CLUSTERS, *_FINAL) and JobStage.ADMITTED not in progress.times:
+        waited = at - progress.times[JobStage.SUBMITTED]
+        yield _reach(progress, JobStage.ADMITTED, at), f"all {len(split)} parts after {waited:.1f} s"
+    if phase == "Running" and progress.stage is not JobStage.RUNNING:
+        yield _reach(progress, JobStage.RUNNING, at), f"{progress.message}, on {status.get('clusters', '')}"
+    if phase in _FINAL and progress.stage is not JobStage.FINISHED:
+        progress.outcome = phase
+        yield _reach(progress, JobStage.FINISHED, at), f"{phase}: {progress.message}"
 
 
-def _reach(family: HyperJobProgress, stage: JobStage, at: float) -> JobStage:
-    family.stage = stage
-    family.times.setdefault(stage, at)
+def _reach(progress: HyperJobProgress, stage: JobStage, at: float) -> JobStage:
+    progress.stage = stage
+    progress.times.setdefault(stage, at)
     return stage
 
 
@@ -130,6 +130,10 @@ def _part_text(part: Any) -> str:
 
 def _reason(status: Any) -> str:
     """Return why it waits, empty where the phase says it all."""
-    told = (each for each in status.get("conditions", ()) if each["type"] == "Pending" and each["status"] == "True")
-    reason = next((str(each["reason"]) for each in told), "")
+    told = (
+        condition
+        for condition in status.get("conditions", ())
+        if condition["type"] == "Pending" and condition["status"] == "True"
+    )
+    reason = next((str(item["reason"]) for item in told), "")
     return "" if reason == "Pending" else reason

@@ -25,34 +25,34 @@ class Limits:
 class InvariantChecker:
     """The last sighting of every binding, and what was broken at any of them."""
 
-    roles: Mapping[str, DemoJob]
+    jobs: Mapping[str, DemoJob]
     limits: Limits
-    broken: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     last: dict[str, BindingStatus] = field(default_factory=dict)
     """By job."""
-    seen: int = 0
+    versions_observed: int = 0
     """How many sightings there were."""
     _admitted: dict[str, int] = field(default_factory=dict)
     """The version at which each binding was first seen admitted."""
     _works: dict[str, int] = field(default_factory=dict)
     """The version at which each binding's first Work was made."""
 
-    def see(self, sighting: BindingStatus) -> None:
+    def observe(self, status: BindingStatus) -> None:
         """Take what is seen of a binding now, in the order of versions."""
-        self.seen += 1
-        before = self.last.get(sighting.job)
-        self.last[sighting.job] = sighting
-        role = self.roles.get(sighting.job)
-        if role is None or role.is_guest:  # whoever tries a job of his own may let it grow, or copy it
+        self.versions_observed += 1
+        before = self.last.get(status.job)
+        self.last[status.job] = status
+        demo_job = self.jobs.get(status.job)
+        if demo_job is None or demo_job.is_user_submitted:  # whoever tries a job of his own may let it grow, or copy it
             return
-        was_admitted = sighting.binding in self._admitted
-        self.broken.extend(_binding_violations(role, sighting, is_new=before is None, was_admitted=was_admitted))
-        if sighting.is_admitted:
-            self._admitted.setdefault(sighting.binding, sighting.version)
-        if before is None or _is_charged(before) != _is_charged(sighting):
-            self.broken.extend(self._overbooked(role.queue, sighting.clusters))
+        was_admitted = status.binding in self._admitted
+        self.violations.extend(_binding_violations(demo_job, status, is_new=before is None, was_admitted=was_admitted))
+        if status.is_admitted:
+            self._admitted.setdefault(status.binding, status.version)
+        if before is None or _is_charged(before) != _is_charged(status):
+            self.violations.extend(self._usage_violations(demo_job.queue, status.clusters))
 
-    def see_work(self, binding: str, version: int) -> None:
+    def observe_work(self, binding: str, version: int) -> None:
         """Take a Work that was made for *binding*."""
         self._works.setdefault(binding, version)
 
@@ -70,41 +70,40 @@ class InvariantChecker:
 
     def used(self, queue: str) -> Resources:
         """Return what the admitted, unfinished jobs of *queue* ask for together."""
-        return total(role.demand for role, _ in self._holders() if role.queue == queue)
+        return total(demo_job.requests for demo_job, _ in self._admitted_jobs() if demo_job.queue == queue)
 
     def count(self, queue: str) -> tuple[int, int]:
         """Return how many jobs of *queue* hold something, and how many wait."""
-        mine = [each for job, each in self.last.items() if job in self.roles and self.roles[job].queue == queue]
-        return sum(_is_charged(each) for each in mine), sum(each.paused for each in mine)
+        mine = [each for job, each in self.last.items() if job in self.jobs and self.jobs[job].queue == queue]
+        return sum(_is_charged(item) for item in mine), sum(item.suspended for item in mine)
 
-    def _holders(self) -> Iterable[tuple[DemoJob, BindingStatus]]:
-        return [(self.roles[job], each) for job, each in self.last.items() if job in self.roles and _is_charged(each)]
+    def _admitted_jobs(self) -> Iterable[tuple[DemoJob, BindingStatus]]:
+        return [(self.jobs[job], each) for job, each in self.last.items() if job in self.jobs and _is_charged(each)]
 
-    def _overbooked(self, queue: str, clusters: Iterable[str]) -> list[str]:
+    def _usage_violations(self, queue: str, clusters: Iterable[str]) -> list[str]:
         found = [*_limit_violations(f"queue {queue}", self.used(queue), self.limits.queues.get(queue, {}))]
         for cluster in clusters:
-            here = total(role.demand for role, each in self._holders() if cluster in each.clusters)
+            here = total(demo_job.requests for demo_job, each in self._admitted_jobs() if cluster in each.clusters)
             found += _limit_violations(f"cluster {cluster}", here, self.limits.clusters.get(cluster, {}))
         return found
 
 
-def _is_charged(sighting: BindingStatus) -> bool:
-    return sighting.is_admitted and not sighting.is_over
+def _is_charged(status: BindingStatus) -> bool:
+    return status.is_admitted and not status.is_over
 
 
-def _binding_violations(role: DemoJob, sighting: BindingStatus, *, is_new: bool, was_admitted: bool) -> list[str]:
+def _binding_violations(demo_job: DemoJob, status: BindingStatus, *, is_new: bool, was_admitted: bool) -> list[str]:
     """Return what is wrong with one sighting alone; of one that had to go, what was last said of it stands on."""
-    name = role.name
+    name = demo_job.name
     wrongs = {
-        f"{name} was stored unpaused": is_new and not sighting.paused,
-        f"{name} was resumed without a record of its admission": not sighting.paused and not sighting.recorded,
-        f"{name} has clusters although it is paused": sighting.paused and bool(sighting.clusters),
-        f"{name} runs although it was not admitted": sighting.has_started
-        and not (sighting.is_admitted or was_admitted),
-        f"{name} was given {len(sighting.clusters)} clusters": len(sighting.clusters) > 1,
-        f"{name} started {sighting.pods} of the {role.gang} pods of its gang": sighting.has_started
-        and sighting.pods < role.gang,
-        f"{name} was admitted although it can never run": role.forever is not None and sighting.is_admitted,
+        f"{name} was stored unpaused": is_new and not status.suspended,
+        f"{name} was resumed without a record of its admission": not status.suspended and not status.has_record,
+        f"{name} has clusters although it is paused": status.suspended and bool(status.clusters),
+        f"{name} runs although it was not admitted": status.has_started and not (status.is_admitted or was_admitted),
+        f"{name} was given {len(status.clusters)} clusters": len(status.clusters) > 1,
+        f"{name} started {status.pods} of the {demo_job.gang} pods of its gang": status.has_started
+        and status.pods < demo_job.gang,
+        f"{name} was admitted although it can never run": demo_job.expected_reason is not None and status.is_admitted,
     }
     return [text for text, is_so in wrongs.items() if is_so]
 

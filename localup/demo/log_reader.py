@@ -16,7 +16,7 @@ class PendingReasonReader:
         self._log = log
         self._read = 0
 
-    def news(self) -> Iterator[PendingReason]:
+    def read_new(self) -> Iterator[PendingReason]:
         """Yield what was written since, whole lines only."""
         if not self._log.exists():
             return
@@ -26,9 +26,9 @@ class PendingReasonReader:
                 if not line.endswith(b"\n"):
                     return
                 self._read += len(line)
-                complaint = parse_pending_reason(line)
-                if complaint is not None:
-                    yield complaint
+                pending_reason = parse_pending_reason(line)
+                if pending_reason is not None:
+                    yield pending_reason
 
 
 def parse_pending_reason(line: bytes) -> PendingReason | None:

@@ -35,56 +35,56 @@ class DemoRunner:
         seconds: When to give up.
     """
 
-    def __init__(self, stack: Stack, play: Sequence[ScenarioStep], narrator: DemoConsole, *, seconds: float) -> None:
-        self.view = View((jobs_by_name(play), hyperjobs_by_name(play)), setup.limits(), setup.queues())
+    def __init__(self, stack: Stack, scenario: Sequence[ScenarioStep], console: DemoConsole, *, seconds: float) -> None:
+        self.view = View((jobs_by_name(scenario), hyperjobs_by_name(scenario)), setup.limits(), setup.queues())
         self._stack = stack
-        self._coming = list(play)
+        self._remaining_steps = list(scenario)
         self._joined: list[str] = []
-        self._before: list[str] = []
-        self._open = ExitStack()
+        self._previous_jobs: list[str] = []
+        self._contexts = ExitStack()
         self._tenant: Api
-        self._narrator = narrator
+        self._console = console
         self._seconds = seconds
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self._gossip = PendingReasonReader(stack.log("controller"))
+        self._pending_reasons = PendingReasonReader(stack.log("controller"))
         self._began = time.monotonic()
-        self._stirred_at = 0.0
-        self._reckoned_at = self._shown_at = self._asked_at = 0.0
-        self._is_news = False
+        self._last_event_at = 0.0
+        self._usage_updated_at = self._shown_at = self._health_checked_at = 0.0
+        self._has_changes = False
 
     def __enter__(self) -> Self:
         """Open the watches; they see everything from before the first job on."""
         try:
             for path in PATHS:
-                self._open.enter_context(Watch(self._stack.plane, path, self._events))
-            self._tenant = self._open.enter_context(self._stack.plane.client("tenant"))
+                self._contexts.enter_context(Watch(self._stack.plane, path, self._events))
+            self._tenant = self._contexts.enter_context(self._stack.plane.client("tenant"))
         except BaseException:
-            self._open.close()
+            self._contexts.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._contexts.close()
 
-    def perform(self) -> DemoResult:
+    def run(self) -> DemoResult:
         """Play all acts and return how it went; raise when a process dies."""
         self._began = time.monotonic()
-        with self._narrator.drawing():
+        with self._console.live_table():
             while not self._is_over():
-                self._cue()
-                self._go_on()
-            self._reckon()
-        return evaluate(self.view.story.ways.values(), self.view.families.all.values(), self.view.broken)
+                self._start_next_step()
+                self._poll()
+            self._update_usage()
+        return evaluate(self.view.timeline.jobs.values(), self.view.hyperjobs.all.values(), self.view.violations)
 
-    def attend(self) -> NoReturn:
+    def follow(self) -> NoReturn:
         """Go on telling what happens to jobs of whoever is at the keyboard; it ends when he interrupts it."""
-        with self._narrator.drawing():
+        with self._console.live_table():
             while True:
-                self._go_on()
+                self._poll()
 
-    def _go_on(self) -> None:
-        self._look()
-        self._reckon()
+    def _poll(self) -> None:
+        self._drain_events()
+        self._update_usage()
         self._check()
 
     @property
@@ -92,84 +92,84 @@ class DemoRunner:
         return time.monotonic() - self._began
 
     def _is_over(self) -> bool:
-        if not self._coming and self.view.is_over and self._events.empty():
+        if not self._remaining_steps and self.view.is_over and self._events.empty():
             return True
         if self._now > self._seconds:
-            self._narrator.say(f"giving up after {self._seconds:.0f} s", style="red")
+            self._console.print(f"giving up after {self._seconds:.0f} s", style="red")
             return True
-        if self._now - self._stirred_at > _STALLED_SECONDS:
-            self._narrator.say(f"giving up: nothing has happened for {_STALLED_SECONDS:.0f} s", style="red")
+        if self._now - self._last_event_at > _STALLED_SECONDS:
+            self._console.print(f"giving up: nothing has happened for {_STALLED_SECONDS:.0f} s", style="red")
             return True
         return False
 
-    def _cue(self) -> None:
+    def _start_next_step(self) -> None:
         """Let the next act begin when its time has come."""
-        if not self._coming or not self._is_time(self._coming[0]):
+        if not self._remaining_steps or not self._may_start(self._remaining_steps[0]):
             return
-        act = self._coming.pop(0)
-        self._narrator.say()
-        self._narrator.step(self._now, act.title, style="bold")
-        if act.reclaim:
+        step = self._remaining_steps.pop(0)
+        self._console.print()
+        self._console.print_step(self._now, step.title, style="bold")
+        if step.enable_reclaim:
             setup.write_configuration(self._stack.plane.folder, reclaim=True)
             self._stack.start_controller()
-        for role in act.roles:
-            self.view.story.submitted(role, self._now)
-        setup.submit_jobs(self._tenant, act.roles)
-        setup.submit_hyperjobs(self._tenant, act.hyperjobs)
-        setup.join_clusters(self._stack.plane.admin, act.clusters)
-        self._joined += act.clusters
-        self._before = [role.name for role in act.roles]
+        for demo_job in step.jobs:
+            self.view.timeline.on_submitted(demo_job, self._now)
+        setup.submit_jobs(self._tenant, step.jobs)
+        setup.submit_hyperjobs(self._tenant, step.hyperjobs)
+        setup.join_clusters(self._stack.plane.admin, step.clusters)
+        self._joined += step.clusters
+        self._previous_jobs = [demo_job.name for demo_job in step.jobs]
 
-    def _is_time(self, act: ScenarioStep) -> bool:
+    def _may_start(self, step: ScenarioStep) -> bool:
         """Say whether *act* may begin: those before it must have come to where they were to come."""
-        if act.begins > self._now or not self.view.have_told(self._joined):
+        if step.starts_at > self._now or not self.view.have_summaries(self._joined):
             return False
-        match act.cue:
+        match step.start_when:
             case StartCondition.RUNNING:
-                return self.view.story.is_running(self._before)
-            case StartCondition.QUIET:
-                return self.view.is_quiet
+                return self.view.timeline.is_running(self._previous_jobs)
+            case StartCondition.ALL_SETTLED:
+                return self.view.are_jobs_settled
             case StartCondition.TIME:
                 return True
 
-    def _look(self) -> None:
+    def _drain_events(self) -> None:
         """Take what has happened, waiting a moment for it."""
         try:
             event = self._events.get(timeout=_TICK_SECONDS)
             while True:
-                self._narrator.tell(self.view.take(event, self._now))
-                self._is_news = True
-                self._stirred_at = self._now
+                self._console.print_entries(self.view.on_event(event, self._now))
+                self._has_changes = True
+                self._last_event_at = self._now
                 event = self._events.get_nowait()
         except Empty:
             pass
-        for complaint in self._gossip.news():
-            self._narrator.tell(self.view.story.heard(complaint, self._now))
+        for pending_reason in self._pending_reasons.read_new():
+            self._console.print_entries(self.view.timeline.on_pending_reason(pending_reason, self._now))
 
     def _check(self) -> None:
         """Raise when somebody has died."""
         self._stack.check()
-        if self._now - self._asked_at < _HEALTH_CHECK_SECONDS:
+        if self._now - self._health_checked_at < _HEALTH_CHECK_SECONDS:
             return
-        self._asked_at = self._now
+        self._health_checked_at = self._now
         try:
             self._stack.plane.admin.get("/readyz")
         except (ApiError, OSError) as error:
             log = tail(self._stack.plane.folder / "kube-apiserver.log")
             raise ProcessError(f"the API server is not ready: {error}; its last lines:\n{log}") from error
 
-    def _reckon(self) -> None:
+    def _update_usage(self) -> None:
         """Reckon how the queues stand after news, and show it now and then."""
-        if not self._is_news or self._now - self._reckoned_at < _USAGE_SECONDS:
+        if not self._has_changes or self._now - self._usage_updated_at < _USAGE_SECONDS:
             return
-        self._is_news = False
-        self._reckoned_at = self._now
-        standings = self.view.reckon(self._now)
-        lines = self._narrator.lines
+        self._has_changes = False
+        self._usage_updated_at = self._now
+        standings = self.view.update_usage(self._now)
+        lines = self._console.table_height
         if lines is not None:
             queues = table.queue_table(self._now, standings)
-            story, families = self.view.story.ways.values(), self.view.families.all.values()
-            self._narrator.draw(table.live_view(queues, story, families, lines=lines))
+            timeline, hyperjobs = self.view.timeline.jobs.values(), self.view.hyperjobs.all.values()
+            self._console.update_table(table.live_view(queues, timeline, hyperjobs, lines=lines))
         elif self._now - self._shown_at >= _TABLE_SECONDS:
             self._shown_at = self._now
-            self._narrator.show(table.queue_table(self._now, standings))
+            self._console.print_tables(table.queue_table(self._now, standings))

@@ -31,10 +31,10 @@ class DemoJob:
     """
 
     manifest: Manifest
-    forever: Reason | None = None
-    family: str = ""
+    expected_reason: Reason | None = None
+    hyperjob: str = ""
     reclaims: bool = False
-    is_guest: bool = False
+    is_user_submitted: bool = False
 
     @property
     def namespace(self) -> str:
@@ -52,14 +52,14 @@ class DemoJob:
         return str(self.manifest["spec"]["queue"])
 
     @property
-    def demand(self) -> Resources:
+    def requests(self) -> Resources:
         """What all its pods ask for."""
         return total(scale(task.pod, task.count) for task in parse_workload(self.manifest, run_time=0).tasks)
 
     @property
     def gang(self) -> int:
         """How many of its pods must start together."""
-        return sum(task.together for task in parse_workload(self.manifest, run_time=0).tasks)
+        return sum(task.gang_minimum for task in parse_workload(self.manifest, run_time=0).tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class DemoHyperJob:
     """
 
     manifest: Manifest
-    first: Reason | None = None
+    expected_reason: Reason | None = None
 
     @property
     def namespace(self) -> str:
@@ -91,7 +91,7 @@ class StartCondition(Enum):
     TIME = auto()
     RUNNING = auto()
     """All jobs of the act before run."""
-    QUIET = auto()
+    ALL_SETTLED = auto()
     """All jobs are where they are to end, and HyperJobs have waited as they were to."""
 
 
@@ -105,13 +105,13 @@ class ScenarioStep:
         reclaim: Whether the operator turns reclaim on before.
     """
 
-    begins: float
+    starts_at: float
     title: str
-    roles: Sequence[DemoJob] = ()
+    jobs: Sequence[DemoJob] = ()
     hyperjobs: Sequence[DemoHyperJob] = ()
     clusters: Sequence[str] = ()
-    cue: StartCondition = StartCondition.TIME
-    reclaim: bool = False
+    start_when: StartCondition = StartCondition.TIME
+    enable_reclaim: bool = False
 
 
 def scenario_steps() -> list[ScenarioStep]:
@@ -155,14 +155,14 @@ def _reclaim_steps() -> list[ScenarioStep]:
             9,
             "the operator turns reclaim on, and the controller begins anew; then team-a borrows all CPUs",
             _borrowing_jobs(),
-            cue=StartCondition.QUIET,
-            reclaim=True,
+            start_when=StartCondition.ALL_SETTLED,
+            enable_reclaim=True,
         ),
         ScenarioStep(
             9,
             "team-b wants what it is entitled to: as many jobs of team-a must go, and come back when there is room",
             _reclaiming_jobs(),
-            cue=StartCondition.RUNNING,
+            start_when=StartCondition.RUNNING,
         ),
     ]
 
@@ -176,7 +176,7 @@ def _scale_out_steps() -> list[ScenarioStep]:
             [_gpu_job("ml/evaluate-1gpu", gpus=1)],
             [_hyperjob("hyperjob-by-cluster.yaml")],
             ["onprem-1", "onprem-2"],
-            cue=StartCondition.QUIET,
+            start_when=StartCondition.ALL_SETTLED,
         ),
         ScenarioStep(
             10, "two more join: now there is room for all parts of each HyperJob", clusters=["cluster-a", "cluster-b"]
@@ -184,14 +184,14 @@ def _scale_out_steps() -> list[ScenarioStep]:
     ]
 
 
-def hyperjobs_by_name(play: Iterable[ScenarioStep]) -> dict[str, DemoHyperJob]:
+def hyperjobs_by_name(scenario: Iterable[ScenarioStep]) -> dict[str, DemoHyperJob]:
     """Return all HyperJobs by their names."""
-    return {role.name: role for act in play for role in act.hyperjobs}
+    return {demo_job.name: demo_job for step in scenario for demo_job in step.hyperjobs}
 
 
-def jobs_by_name(play: Iterable[ScenarioStep]) -> dict[str, DemoJob]:
+def jobs_by_name(scenario: Iterable[ScenarioStep]) -> dict[str, DemoJob]:
     """Return all jobs by their names."""
-    return {role.name: role for act in play for role in act.roles}
+    return {demo_job.name: demo_job for step in scenario for demo_job in step.jobs}
 
 
 def volcano_job(name: str, queue: str, *, pods: int, runtime: str, **more: Any) -> Manifest:

@@ -57,10 +57,10 @@ def limits() -> Limits:
     )
 
 
-def submit_jobs(tenant: Api, roles: Iterable[DemoJob]) -> None:
+def submit_jobs(tenant: Api, demo_jobs: Iterable[DemoJob]) -> None:
     """Submit jobs as their tenant."""
-    for role in roles:
-        tenant.create(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{role.namespace}/jobs", role.manifest)
+    for demo_job in demo_jobs:
+        tenant.create(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{demo_job.namespace}/jobs", demo_job.manifest)
 
 
 def write_configuration(folder: Path, *, reclaim: bool) -> Path:
@@ -72,11 +72,11 @@ def write_configuration(folder: Path, *, reclaim: bool) -> Path:
     return path
 
 
-def submit_hyperjobs(tenant: Api, roles: Iterable[DemoHyperJob]) -> None:
+def submit_hyperjobs(tenant: Api, demo_jobs: Iterable[DemoHyperJob]) -> None:
     """Submit HyperJobs as their tenant."""
-    for role in roles:
-        path = f"/apis/{role.manifest['apiVersion']}/namespaces/{role.namespace}/hyperjobs"
-        tenant.create(path, role.manifest)
+    for demo_job in demo_jobs:
+        path = f"/apis/{demo_job.manifest['apiVersion']}/namespaces/{demo_job.namespace}/hyperjobs"
+        tenant.create(path, demo_job.manifest)
 
 
 def join_clusters(admin: Api, clusters: Iterable[str]) -> None:

@@ -15,24 +15,26 @@ _TENANTS: Final = ("team-a", "team-b")
 _URGENT: Final = "urgent"
 
 
-def print_summary(narrator: DemoConsole, view: View, verdict: DemoResult, stack: Stack) -> None:
+def print_summary(console: DemoConsole, view: View, result: DemoResult, stack: Stack) -> None:
     """Print the final tables, what was to be seen, and the verdict with the logs that it points to."""
-    jobs = [way for way in view.story.ways.values() if not way.role.family]
-    families = view.families.all.values()
-    narrator.show(table.peak_table(view.usage, setup.queues()), table.job_table(jobs), table.hyperjob_table(families))
+    jobs = [progress for progress in view.timeline.jobs.values() if not progress.spec.hyperjob]
+    hyperjobs = view.hyperjobs.all.values()
+    console.print_tables(
+        table.peak_table(view.usage, setup.queues()), table.job_table(jobs), table.hyperjob_table(hyperjobs)
+    )
     for text in (_weights_sentence(view), _priority_sentence(view), _reclaim_sentence(view)):
         if text:
-            narrator.say(text)
-    if verdict.troubles:
-        _print_failure(narrator, verdict, stack)
+            console.print(text)
+    if result.problems:
+        _print_failure(console, result, stack)
     else:
-        _print_success(narrator, view, verdict)
+        _print_success(console, view, result)
 
 
 def _weights_sentence(view: View) -> str:
-    ways = view.story.ways.values()
-    reclaimed_at = min((way.times[JobStage.SUBMITTED] for way in ways if way.role.reclaims), default=inf)
-    found = view.usage.contended(*_TENANTS, table.CPU, before=reclaimed_at)
+    jobs = view.timeline.jobs.values()
+    reclaimed_at = min((progress.times[JobStage.SUBMITTED] for progress in jobs if progress.spec.reclaims), default=inf)
+    found = view.usage.contention(*_TENANTS, table.CPU, before=reclaimed_at)
     if found is None:
         return ""
     lasted, *held = found
@@ -44,47 +46,48 @@ def _weights_sentence(view: View) -> str:
 
 
 def _priority_sentence(view: View) -> str:
-    ways = view.story.ways.values()
-    waits = [way.waited for way in ways if way.role.queue == _URGENT and way.waited is not None]
-    others = [way.waited for way in ways if way.role.queue in _TENANTS and way.waited is not None]
+    jobs = view.timeline.jobs.values()
+    waits = [progress.waited for progress in jobs if progress.spec.queue == _URGENT and progress.waited is not None]
+    others = [progress.waited for progress in jobs if progress.spec.queue in _TENANTS and progress.waited is not None]
     if not waits or not others:
         return ""
-    longest = [f"{max(each):.1f} s" for each in (waits, others)]
+    longest = [f"{max(item):.1f} s" for item in (waits, others)]
     return f"priority: the jobs of queue urgent waited {longest[0]} at most, those of the tenants {longest[1]}"
 
 
 def _reclaim_sentence(view: View) -> str:
-    ways = view.story.ways.values()
-    gone = sum(way.evictions for way in ways)
-    served = sum(way.role.reclaims and way.stage is JobStage.FINISHED for way in ways)
+    jobs = view.timeline.jobs.values()
+    gone = sum(progress.evictions for progress in jobs)
+    served = sum(progress.spec.reclaims and progress.stage is JobStage.FINISHED for progress in jobs)
     return f"reclaim: {gone} jobs had to go for {served} of a queue that was entitled to their room" if gone else ""
 
 
-def _print_success(narrator: DemoConsole, view: View, verdict: DemoResult) -> None:
-    narrator.say(
-        f"\n{verdict.ran} jobs have run; {len(verdict.forever)} wait for ever, as they should:", style="bold green"
+def _print_success(console: DemoConsole, view: View, result: DemoResult) -> None:
+    console.print(
+        f"\n{result.ran} jobs have run; {len(result.inadmissible)} wait for ever, as they should:",
+        style="bold green",
     )
-    for way in verdict.forever:
-        narrator.say(f"  {_pending_text(way)}")
-    for family in verdict.hyperjobs:
-        waited = f", and none of them while it waited as {family.reasons[0]}" if family.reasons else ""
-        narrator.say(f"HyperJob {family.name}: {len(family.split)} parts were admitted in one plan{waited}")
-    narrator.say(
-        f"seen in the demo's own watch, at each of {view.books.seen} versions of the bindings: no queue above its "
-        "capability, no cluster above what it has, no gang started in part, nothing started that was not admitted"
+    for progress in result.inadmissible:
+        console.print(f"  {_pending_text(progress)}")
+    for hyperjob in result.hyperjobs:
+        waited = f", and none of them while it waited as {hyperjob.reasons[0]}" if hyperjob.reasons else ""
+        console.print(f"HyperJob {hyperjob.name}: {len(hyperjob.split)} parts were admitted in one plan{waited}")
+    console.print(
+        f"invariants: verified at each of {view.invariants.versions_observed} observed versions of the bindings. No "
+        "queue exceeded its capability, no cluster its capacity; no gang started partially and nothing ran unadmitted"
     )
 
 
-def _pending_text(way: JobProgress) -> str:
-    if way.stage is not JobStage.WAITING or way.complaint is None:
-        return way.role.name
-    return f"{way.role.name} {way.complaint.reason}: {way.complaint.message}"
+def _pending_text(progress: JobProgress) -> str:
+    if progress.stage is not JobStage.PENDING or progress.pending_reason is None:
+        return progress.spec.name
+    return f"{progress.spec.name} {progress.pending_reason.reason}: {progress.pending_reason.message}"
 
 
-def _print_failure(narrator: DemoConsole, verdict: DemoResult, stack: Stack) -> None:
-    narrator.say(f"\nthe demo has failed, with {len(verdict.troubles)} troubles:", style="bold red")
-    for trouble in verdict.troubles:
-        narrator.say(f"  {trouble.text}")
-    for suspect in verdict.suspects:
-        narrator.say(f"the last lines of the log of {suspect}:")
-        narrator.say(tail(stack.log(suspect)))
+def _print_failure(console: DemoConsole, result: DemoResult, stack: Stack) -> None:
+    console.print(f"\nthe demo has failed, with {len(result.problems)} troubles:", style="bold red")
+    for problem in result.problems:
+        console.print(f"  {problem.text}")
+    for suspect in result.logs_to_check:
+        console.print(f"the last lines of the log of {suspect}:")
+        console.print(tail(stack.log(suspect)))

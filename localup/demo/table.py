@@ -19,7 +19,7 @@ GPU: Final = "nvidia.com/gpu"
 #: The lines that the board needs besides those of queues and jobs.
 _OTHER_LINES: Final = 8
 #: Where a job stands on the board: those that wait for ever last but those that are over.
-_ROW_ORDER: Final[Mapping[JobStage, int]] = {JobStage.WAITING: 1, JobStage.FINISHED: 2}
+_ROW_ORDER: Final[Mapping[JobStage, int]] = {JobStage.PENDING: 1, JobStage.FINISHED: 2}
 _SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", GPU: "GPUs"}
 
 
@@ -32,13 +32,15 @@ def queue_table(at: float, rows: Iterable[QueueUsage]) -> Table:
     table.add_column("\nadmitted", justify="right")
     table.add_column("\nwaiting", justify="right")
     for row in rows:
-        kinds = (row.used, row.entitled, row.limit)
-        amounts = [format_amount(each.get(resource)) for resource in _SHOWN for each in kinds]
-        table.add_row(row.queue, *amounts, _format_count(row.admitted), _format_count(row.waiting))
+        kinds = (row.used, row.fair_share, row.limit)
+        amounts = [format_amount(kind.get(resource)) for resource in _SHOWN for kind in kinds]
+        table.add_row(row.queue, *amounts, _format_count(row.admitted), _format_count(row.pending))
     return table
 
 
-def live_view(queues: Table, ways: Iterable[JobProgress], families: Iterable[HyperJobProgress], *, lines: int) -> Group:
+def live_view(
+    queues: Table, jobs: Iterable[JobProgress], hyperjobs: Iterable[HyperJobProgress], *, lines: int
+) -> Group:
     """Return *queues* and below it how far jobs and HyperJobs are, those that are over last, in so many *lines*."""
     table = _table("")
     table.columns[0].header = "job"
@@ -46,7 +48,7 @@ def live_view(queues: Table, ways: Iterable[JobProgress], families: Iterable[Hyp
         table.add_column(header, no_wrap=True)
     table.expand = True  # what is left of the line is the last column's
     table.add_column("where, or why not", no_wrap=True, overflow="ellipsis", ratio=1)
-    rows = [*map(_hyperjob_row, families), *map(_job_row, ways)]
+    rows = [*map(_hyperjob_row, hyperjobs), *map(_job_row, jobs)]
     rows.sort(key=lambda row: row[0])
     shown = rows[: max(lines - queues.row_count - _OTHER_LINES, 1)]
     for _, *cells in shown:
@@ -54,15 +56,25 @@ def live_view(queues: Table, ways: Iterable[JobProgress], families: Iterable[Hyp
     return Group(queues, table, f"and {len(rows) - len(shown)} more" if len(rows) > len(shown) else "")
 
 
-def _job_row(way: JobProgress) -> tuple[int, str, str, str, str]:
-    why = f"{way.complaint.reason}: {way.complaint.message}" if way.complaint else ""
-    where = why if way.stage in {JobStage.PAUSED, JobStage.WAITING} else way.cluster
-    return _ROW_ORDER.get(way.stage, 0), way.role.name, way.role.queue, outcome(way).partition(":")[0], where
+def _job_row(progress: JobProgress) -> tuple[int, str, str, str, str]:
+    why = f"{progress.pending_reason.reason}: {progress.pending_reason.message}" if progress.pending_reason else ""
+    where = why if progress.stage in {JobStage.SUSPENDED, JobStage.PENDING} else progress.cluster
+    return (
+        _ROW_ORDER.get(progress.stage, 0),
+        progress.spec.name,
+        progress.spec.queue,
+        outcome(progress).partition(":")[0],
+        where,
+    )
 
 
-def _hyperjob_row(family: HyperJobProgress) -> tuple[int, str, str, str, str]:
-    where = f"{family.reasons[-1]}: {family.message}" if family.stage is JobStage.WAITING else ", ".join(family.split)
-    return _ROW_ORDER.get(family.stage, 0), family.name, "", str(family.outcome or family.stage), where
+def _hyperjob_row(hyperjob: HyperJobProgress) -> tuple[int, str, str, str, str]:
+    where = (
+        f"{hyperjob.reasons[-1]}: {hyperjob.message}"
+        if hyperjob.stage is JobStage.PENDING
+        else ", ".join(hyperjob.split)
+    )
+    return _ROW_ORDER.get(hyperjob.stage, 0), hyperjob.name, "", str(hyperjob.outcome or hyperjob.stage), where
 
 
 def peak_table(usage: UsageHistory, queues: Sequence[str]) -> Table:
@@ -73,12 +85,12 @@ def peak_table(usage: UsageHistory, queues: Sequence[str]) -> Table:
         table.add_column("entitled then", justify="right")
     for queue in queues:
         found = [(resource, usage.peak(queue, resource)) for resource in _SHOWN]
-        amounts = [format_amount(held) for _, peak in found for held in (peak.used, peak.entitled)]
+        amounts = [format_amount(held) for _, peak in found for held in (peak.used, peak.fair_share)]
         table.add_row(queue, *amounts)
     return table
 
 
-def job_table(ways: Iterable[JobProgress]) -> Table:
+def job_table(jobs: Iterable[JobProgress]) -> Table:
     """Return what became of each job."""
     table = _table("jobs")
     table.columns[0].header = "job"
@@ -87,13 +99,13 @@ def job_table(ways: Iterable[JobProgress]) -> Table:
     table.add_column("ran", justify="right")
     table.add_column("cluster")
     table.add_column("outcome")
-    for way in ways:
-        times = ["-" if time is None else f"{time:.1f} s" for time in (way.waited, way.ran)]
-        table.add_row(way.role.name, way.role.queue, *times, way.cluster or "-", outcome(way))
+    for progress in jobs:
+        times = ["-" if time is None else f"{time:.1f} s" for time in (progress.waited, progress.ran)]
+        table.add_row(progress.spec.name, progress.spec.queue, *times, progress.cluster or "-", outcome(progress))
     return table
 
 
-def hyperjob_table(families: Iterable[HyperJobProgress]) -> Table:
+def hyperjob_table(hyperjobs: Iterable[HyperJobProgress]) -> Table:
     """Return what became of each HyperJob."""
     table = _table("HyperJobs")
     table.columns[0].header = "HyperJob"
@@ -101,19 +113,19 @@ def hyperjob_table(families: Iterable[HyperJobProgress]) -> Table:
     table.add_column("ran", justify="right")
     table.add_column("parts, by pods")
     table.add_column("outcome")
-    for family in families:
-        times = ["-" if time is None else f"{time:.1f} s" for time in (family.waited, family.ran)]
-        table.add_row(family.name, *times, ", ".join(family.split) or "-", family.outcome or str(family.stage))
+    for hyperjob in hyperjobs:
+        times = ["-" if time is None else f"{time:.1f} s" for time in (hyperjob.waited, hyperjob.ran)]
+        table.add_row(hyperjob.name, *times, ", ".join(hyperjob.split) or "-", hyperjob.outcome or str(hyperjob.stage))
     return table
 
 
-def outcome(way: JobProgress) -> str:
+def outcome(progress: JobProgress) -> str:
     """Return how far a job has come, in a word or two."""
-    if way.stage is JobStage.FINISHED:
-        return way.outcome
-    if way.stage is JobStage.WAITING and way.complaint:
-        return f"waits: {way.complaint.reason}"
-    return str(way.stage)
+    if progress.stage is JobStage.FINISHED:
+        return progress.outcome
+    if progress.stage is JobStage.PENDING and progress.pending_reason:
+        return f"waits: {progress.pending_reason.reason}"
+    return str(progress.stage)
 
 
 def format_amount(held: int | Fraction | None) -> str:

@@ -16,8 +16,8 @@ class JobStage(StrEnum):
 
     SUBMITTED = "submitted"
     SPLIT = "split"
-    PAUSED = "paused"
-    WAITING = "waiting"
+    SUSPENDED = "suspended"
+    PENDING = "pending"
     EVICTED = "evicted"
     ADMITTED = "admitted"
     RUNNING = "running"
@@ -25,7 +25,7 @@ class JobStage(StrEnum):
 
 
 _ORDER = {stage: place for place, stage in enumerate(JobStage)}
-_IN_QUEUE = frozenset({JobStage.PAUSED, JobStage.EVICTED})
+_IN_QUEUE = frozenset({JobStage.SUSPENDED, JobStage.EVICTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TimelineEntry:
     at: float
     job: str
     stage: JobStage
-    words: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class PendingReason:
 class JobProgress:
     """How far one job has come, and when it took each step first."""
 
-    role: DemoJob
+    spec: DemoJob
     stage: JobStage = JobStage.SUBMITTED
     times: dict[JobStage, float] = field(default_factory=dict)
-    complaint: PendingReason | None = None
+    pending_reason: PendingReason | None = None
     reasons: set[str] = field(default_factory=set)
     """All that it ever waited for."""
     evictions: int = 0
@@ -64,7 +64,7 @@ class JobProgress:
     @property
     def waited(self) -> float | None:
         """How long it was paused, ``None`` while it still is."""
-        return self._between(JobStage.PAUSED, JobStage.ADMITTED)
+        return self._between(JobStage.SUSPENDED, JobStage.ADMITTED)
 
     @property
     def ran(self) -> float | None:
@@ -74,14 +74,16 @@ class JobProgress:
     @property
     def is_settled(self) -> bool:
         """Say whether it has come where it is to end: to its end, or to the wait that is expected of it."""
-        if self.role.is_guest:
+        if self.spec.is_user_submitted:
             return True
-        if self.role.forever is None:
+        if self.spec.expected_reason is None:
             return self.stage is JobStage.FINISHED and (
-                Reason.PREEMPTION_IN_PROGRESS in self.reasons or not self.role.reclaims
+                Reason.PREEMPTION_IN_PROGRESS in self.reasons or not self.spec.reclaims
             )
         return (
-            self.stage is JobStage.WAITING and self.complaint is not None and self.complaint.reason == self.role.forever
+            self.stage is JobStage.PENDING
+            and self.pending_reason is not None
+            and self.pending_reason.reason == self.spec.expected_reason
         )
 
     def _between(self, first: JobStage, last: JobStage) -> float | None:
@@ -94,106 +96,115 @@ class Timeline:
     """The ways of all jobs; what is told returns the lines that are new."""
 
     def __init__(self) -> None:
-        self.ways: dict[str, JobProgress] = {}
+        self.jobs: dict[str, JobProgress] = {}
 
-    def submitted(self, role: DemoJob, at: float) -> None:
+    def on_submitted(self, demo_job: DemoJob, at: float) -> None:
         """Take a job as submitted; nothing is said of it before the webhook has paused it."""
-        self.ways[role.name] = JobProgress(role, times={JobStage.SUBMITTED: at})
+        self.jobs[demo_job.name] = JobProgress(demo_job, times={JobStage.SUBMITTED: at})
 
-    def withdrawn(self, job: str) -> None:
+    def remove(self, job: str) -> None:
         """Forget a job that is gone before its end, or of which nothing is expected."""
-        way = self.ways.get(job)
-        if way is not None and (way.role.is_guest or way.stage is not JobStage.FINISHED):
-            del self.ways[job]
+        progress = self.jobs.get(job)
+        if progress is not None and (progress.spec.is_user_submitted or progress.stage is not JobStage.FINISHED):
+            del self.jobs[job]
 
-    def saw(self, sighting: BindingStatus, at: float) -> list[TimelineEntry]:
+    def on_binding(self, status: BindingStatus, at: float) -> list[TimelineEntry]:
         """Take a sighting, and tell the steps that it shows, skipped ones included."""
-        way = self.ways.get(sighting.job)
-        if way is None:
+        progress = self.jobs.get(status.job)
+        if progress is None:
             return []
-        way.cluster = ", ".join(sighting.clusters)
-        way.outcome = sighting.phase if sighting.is_over else ""
-        if sighting.paused and not sighting.is_over and _ORDER[way.stage] >= _ORDER[JobStage.ADMITTED]:
-            return self._evicted(way, at)
-        reached = _stage_of(sighting)
-        words = _messages(way, sighting, at)
+        progress.cluster = ", ".join(status.clusters)
+        progress.outcome = status.phase if status.is_over else ""
+        if status.suspended and not status.is_over and _ORDER[progress.stage] >= _ORDER[JobStage.ADMITTED]:
+            return self._evicted(progress, at)
+        reached = _stage_of(status)
+        text = _messages(progress, status, at)
         lines = [
-            self._step(way, at, stage, words=words[stage])
-            for stage in words
-            if _ORDER[way.stage] < _ORDER[stage] <= _ORDER[reached]
+            self._reach(progress, at, stage, text=text[stage])
+            for stage in text
+            if _ORDER[progress.stage] < _ORDER[stage] <= _ORDER[reached]
         ]
-        return lines if way.stage not in _IN_QUEUE else [*lines, *self._waits(way, at)]
+        return lines if progress.stage not in _IN_QUEUE else [*lines, *self._pending_entry(progress, at)]
 
-    def heard(self, complaint: PendingReason, at: float) -> list[TimelineEntry]:
+    def on_pending_reason(self, pending_reason: PendingReason, at: float) -> list[TimelineEntry]:
         """Take the controller's word, and tell it when it is about somebody who waits."""
-        way = self.ways.get(complaint.job)
-        if way is None:
+        progress = self.jobs.get(pending_reason.job)
+        if progress is None:
             return []
-        way.reasons.add(complaint.reason)
-        is_known = way.complaint == complaint and way.stage is JobStage.WAITING
-        if is_known or _ORDER[way.stage] >= _ORDER[JobStage.ADMITTED]:
+        progress.reasons.add(pending_reason.reason)
+        is_known = progress.pending_reason == pending_reason and progress.stage is JobStage.PENDING
+        if is_known or _ORDER[progress.stage] >= _ORDER[JobStage.ADMITTED]:
             return []
-        way.complaint = complaint
+        progress.pending_reason = pending_reason
         # The log may be faster than the watch: then it is told with the pause.
-        return [] if way.stage is JobStage.SUBMITTED else self._waits(way, at)
+        return [] if progress.stage is JobStage.SUBMITTED else self._pending_entry(progress, at)
 
     @property
     def is_over(self) -> bool:
         """Say whether every job has come where it is to end."""
-        return all(way.is_settled for way in self.ways.values())
+        return all(progress.is_settled for progress in self.jobs.values())
 
     def is_running(self, jobs: Iterable[str]) -> bool:
         """Say whether all of these run."""
-        return all(self.ways[job].stage is JobStage.RUNNING for job in jobs)
+        return all(self.jobs[job].stage is JobStage.RUNNING for job in jobs)
 
     @property
-    def is_quiet(self) -> bool:
+    def are_jobs_settled(self) -> bool:
         """Say the same of all but the parts of HyperJobs."""
-        return all(way.is_settled for way in self.ways.values() if not way.role.family)
+        return all(progress.is_settled for progress in self.jobs.values() if not progress.spec.hyperjob)
 
-    def _evicted(self, way: JobProgress, at: float) -> list[TimelineEntry]:
+    def _evicted(self, progress: JobProgress, at: float) -> list[TimelineEntry]:
         """Begin anew with one that had to go; how long it waits and runs counts from then on."""
-        way.evictions += 1
-        way.complaint = None
+        progress.evictions += 1
+        progress.pending_reason = None
         for stage in (JobStage.ADMITTED, JobStage.RUNNING):
-            way.times.pop(stage, None)
-        return [self._step(way, at, JobStage.EVICTED, words="it has to go, and waits again with the age that it had")]
+            progress.times.pop(stage, None)
+        return [
+            self._reach(progress, at, JobStage.EVICTED, text="it has to go, and waits again with the age that it had")
+        ]
 
-    def _waits(self, way: JobProgress, at: float) -> list[TimelineEntry]:
-        if way.complaint is None:
+    def _pending_entry(self, progress: JobProgress, at: float) -> list[TimelineEntry]:
+        if progress.pending_reason is None:
             return []
-        return [self._step(way, at, JobStage.WAITING, words=f"{way.complaint.reason}: {way.complaint.message}")]
+        return [
+            self._reach(
+                progress,
+                at,
+                JobStage.PENDING,
+                text=f"{progress.pending_reason.reason}: {progress.pending_reason.message}",
+            )
+        ]
 
-    def _step(self, way: JobProgress, at: float, stage: JobStage, *, words: str) -> TimelineEntry:
-        way.stage = stage
-        way.times.setdefault(stage, at)
-        return TimelineEntry(at, way.role.name, stage, words)
+    def _reach(self, progress: JobProgress, at: float, stage: JobStage, *, text: str) -> TimelineEntry:
+        progress.stage = stage
+        progress.times.setdefault(stage, at)
+        return TimelineEntry(at, progress.spec.name, stage, text)
 
 
-def _stage_of(sighting: BindingStatus) -> JobStage:
-    if sighting.is_over:
+def _stage_of(status: BindingStatus) -> JobStage:
+    if status.is_over:
         return JobStage.FINISHED
-    if sighting.paused:  # what is said of one that had to go is old
-        return JobStage.PAUSED
-    if sighting.has_started:
+    if status.suspended:  # what is said of one that had to go is old
+        return JobStage.SUSPENDED
+    if status.has_started:
         return JobStage.RUNNING
-    return JobStage.ADMITTED if sighting.is_admitted else JobStage.PAUSED
+    return JobStage.ADMITTED if status.is_admitted else JobStage.SUSPENDED
 
 
-def _messages(way: JobProgress, sighting: BindingStatus, at: float) -> Mapping[JobStage, str]:
+def _messages(progress: JobProgress, status: BindingStatus, at: float) -> Mapping[JobStage, str]:
     """Return what is said at each step, in their order."""
-    waited = at - way.times.get(JobStage.PAUSED, at)
-    ran = at - way.times.get(JobStage.RUNNING, at)
+    waited = at - progress.times.get(JobStage.SUSPENDED, at)
+    ran = at - progress.times.get(JobStage.RUNNING, at)
     return {
-        JobStage.PAUSED: f"queue {way.role.queue}: {describe_requests(way.role)}",
-        JobStage.ADMITTED: f"to {way.cluster} after {waited:.1f} s",
-        JobStage.RUNNING: f"on {way.cluster}, {sighting.pods} pods",
-        JobStage.FINISHED: f"{sighting.phase} after {ran:.1f} s",
+        JobStage.SUSPENDED: f"queue {progress.spec.queue}: {describe_requests(progress.spec)}",
+        JobStage.ADMITTED: f"to {progress.cluster} after {waited:.1f} s",
+        JobStage.RUNNING: f"on {progress.cluster}, {status.pods} pods",
+        JobStage.FINISHED: f"{status.phase} after {ran:.1f} s",
     }
 
 
-def describe_requests(role: DemoJob) -> str:
+def describe_requests(demo_job: DemoJob) -> str:
     """Return what a job asks for, in words; its pods only where that is all."""
-    amounts = quantities(role.demand)
+    amounts = quantities(demo_job.requests)
     telling = {resource: amount for resource, amount in amounts.items() if resource != PODS} or amounts
     return ", ".join(f"{amount} {resource}" for resource, amount in telling.items())

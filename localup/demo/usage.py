@@ -16,8 +16,8 @@ Amounts = Mapping[str, Fraction | int]
 class FairShares:
     """What each queue is entitled to, and the most that it may ever hold."""
 
-    entitled: Mapping[str, Amounts] = field(default_factory=dict)
-    ceilings: Mapping[str, Amounts] = field(default_factory=dict)
+    fair_share: Mapping[str, Amounts] = field(default_factory=dict)
+    limits: Mapping[str, Amounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class QueueUsage:
 
     queue: str
     used: Resources = EMPTY
-    entitled: Amounts = field(default_factory=dict)
+    fair_share: Amounts = field(default_factory=dict)
     limit: Amounts = field(default_factory=dict)
     admitted: int = 0
-    waiting: int = 0
+    pending: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Peak:
     """The most that a queue held of a resource, and what it was entitled to at that moment."""
 
     used: int = 0
-    entitled: Fraction | int = 0
+    fair_share: Fraction | int = 0
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class UsageHistory:
 
     moments: list[tuple[float, Sequence[QueueUsage]]] = field(default_factory=list)
 
-    def note(self, at: float, standings: Sequence[QueueUsage]) -> None:
+    def record(self, at: float, standings: Sequence[QueueUsage]) -> None:
         """Take how all queues stand from now on."""
         self.moments.append((at, standings))
 
@@ -54,12 +54,12 @@ class UsageHistory:
         """Return the first moment at which *queue* held most of *resource*."""
         best = Peak()
         for _, standings in self.moments:
-            for each in standings:
-                if each.queue == queue and each.used.get(resource, 0) > best.used:
-                    best = Peak(each.used[resource], each.entitled.get(resource, 0))
+            for standing in standings:
+                if standing.queue == queue and standing.used.get(resource, 0) > best.used:
+                    best = Peak(standing.used[resource], standing.fair_share.get(resource, 0))
         return best
 
-    def contended(
+    def contention(
         self, first: str, second: str, resource: str, *, before: float = inf
     ) -> tuple[float, Fraction, Fraction] | None:
         """Return for how long jobs of both queues waited while they held something, and what they held on average.
@@ -67,11 +67,11 @@ class UsageHistory:
         ``None`` when that was never so until *before*.
         """
         lasted, held = 0.0, [0.0, 0.0]
-        moments = [each for each in self.moments if each[0] < before]
+        moments = [moment for moment in self.moments if moment[0] < before]
         for (at, standings), (until, _) in pairwise(moments):
-            pair = [each for name in (first, second) for each in standings if each.queue == name]
-            amounts = [each.used.get(resource, 0) for each in pair]
-            if len(pair) == len(held) and all(each.waiting for each in pair) and any(amounts):
+            pair = [standing for name in (first, second) for standing in standings if standing.queue == name]
+            amounts = [item.used.get(resource, 0) for item in pair]
+            if len(pair) == len(held) and all(item.pending for item in pair) and any(amounts):
                 lasted += until - at
                 held = [sum_ + amount * (until - at) for sum_, amount in zip(held, amounts, strict=True)]
         if not lasted:

@@ -32,19 +32,19 @@ class View:
     """
 
     def __init__(
-        self, play: tuple[Mapping[str, DemoJob], Mapping[str, DemoHyperJob]], limits: Limits, queues: Sequence[str]
+        self, scenario: tuple[Mapping[str, DemoJob], Mapping[str, DemoHyperJob]], limits: Limits, queues: Sequence[str]
     ) -> None:
-        self._play, self._roles = play[0], dict(play[0])
-        self.story = Timeline()
-        self.families = HyperJobTracker(play[1])
+        self._scenario, self._jobs = scenario[0], dict(scenario[0])
+        self.timeline = Timeline()
+        self.hyperjobs = HyperJobTracker(scenario[1])
         self.usage = UsageHistory()
-        self.books = InvariantChecker(self._roles, limits)
+        self.invariants = InvariantChecker(self._jobs, limits)
         self._queues = queues
         self._objects: dict[str, dict[tuple[str, str], Any]] = {path: {} for path in PATHS}
-        self._strangers: dict[str, list[BindingStatus]] = {}
+        self._early_bindings: dict[str, list[BindingStatus]] = {}
         """What was seen of bindings before their jobs, which come by another watch."""
 
-    def take(self, event: Event, at: float) -> list[TimelineEntry]:
+    def on_event(self, event: Event, at: float) -> list[TimelineEntry]:
         """Take an event and return what it tells about jobs."""
         is_gone = event.change == "DELETED"
         if is_gone:
@@ -52,83 +52,83 @@ class View:
         else:
             self._objects[event.path][event.key] = event.object
         if event.path == RESOURCE_BINDINGS.path:
-            return self._bound(parse_binding(event.object), at, is_gone=is_gone)
+            return self._on_binding(parse_binding(event.object), at, is_gone=is_gone)
         if event.path == JOBS.path:
-            return self._submitted(event.object, at, is_gone=is_gone)
+            return self._on_job(event.object, at, is_gone=is_gone)
         if event.path in _HYPERJOBS and not is_gone:
-            return self.families.take(event.object, at)
+            return self.hyperjobs.on_hyperjob(event.object, at)
         if event.path in _HYPERJOBS:
-            self.families.forget("/".join(event.key))
+            self.hyperjobs.forget("/".join(event.key))
         elif event.path == WORKS and event.change == "ADDED" and (binding := binding_of_work(event.object)):
-            self.books.see_work(binding, int(event.object["metadata"]["resourceVersion"]))
+            self.invariants.observe_work(binding, int(event.object["metadata"]["resourceVersion"]))
         return []
 
     @property
     def is_over(self) -> bool:
         """Say whether everyone is where he is to end."""
-        return self.story.is_over and all(family.is_settled for family in self.families.all.values())
+        return self.timeline.is_over and all(hyperjob.is_settled for hyperjob in self.hyperjobs.all.values())
 
     @property
-    def is_quiet(self) -> bool:
+    def are_jobs_settled(self) -> bool:
         """Say whether only HyperJobs are still on their way."""
-        return self.story.is_quiet and self.families.have_waited
+        return self.timeline.are_jobs_settled and self.hyperjobs.have_been_pending
 
-    def have_told(self, clusters: Iterable[str]) -> bool:
+    def have_summaries(self, clusters: Iterable[str]) -> bool:
         """Say whether these member clusters are there and have told what they have."""
         here = self._objects[CLUSTERS.path]
         return all(("", name) in here and has_summary(here["", name]) for name in clusters)
 
     @property
-    def broken(self) -> list[str]:
+    def violations(self) -> list[str]:
         """What was seen that should never be so; to be asked when everything was seen."""
-        return [*self.books.broken, *self.books.unadmitted_works(), *self.families.broken]
+        return [*self.invariants.violations, *self.invariants.unadmitted_works(), *self.hyperjobs.violations]
 
-    def _bound(self, sighting: BindingStatus, at: float, *, is_gone: bool) -> list[TimelineEntry]:
+    def _on_binding(self, status: BindingStatus, at: float, *, is_gone: bool) -> list[TimelineEntry]:
         if is_gone:
-            self.books.forget(sighting.job)
-            self._strangers.pop(sighting.job, None)
+            self.invariants.forget(status.job)
+            self._early_bindings.pop(status.job, None)
             return []
-        role = self._roles.get(sighting.job)
-        if role is None:
-            self._strangers.setdefault(sighting.job, []).append(sighting)
+        demo_job = self._jobs.get(status.job)
+        if demo_job is None:
+            self._early_bindings.setdefault(status.job, []).append(status)
             return []
-        self.books.see(sighting)
-        self.families.saw(role, sighting)
-        return self.story.saw(sighting, at)
+        self.invariants.observe(status)
+        self.hyperjobs.on_binding(demo_job, status)
+        return self.timeline.on_binding(status, at)
 
-    def _submitted(self, job: Any, at: float, *, is_gone: bool) -> list[TimelineEntry]:
+    def _on_job(self, job: Any, at: float, *, is_gone: bool) -> list[TimelineEntry]:
         """Take a job that is not in the play."""
         name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
-        if name in self._play:
+        if name in self._scenario:
             return []
         if is_gone:
-            self._roles.pop(name, None)
-            self.story.withdrawn(name)
+            self._jobs.pop(name, None)
+            self.timeline.remove(name)
             return []
-        is_new = name not in self._roles
-        self._roles[name] = role = self._role(job)
+        is_new = name not in self._jobs
+        self._jobs[name] = demo_job = self._role(job)
         if not is_new:
             return []
-        self.story.submitted(role, at)
-        before = self._strangers.pop(name, [])
-        return [line for sighting in before for line in self._bound(sighting, at, is_gone=False)]
+        self.timeline.on_submitted(demo_job, at)
+        before = self._early_bindings.pop(name, [])
+        return [line for status in before for line in self._on_binding(status, at, is_gone=False)]
 
     def _role(self, job: Any) -> DemoJob:
         owners = job["metadata"].get("ownerReferences", ())
-        owner = next((each["name"] for each in owners if each["kind"] == HYPERJOB_KIND), "")
-        family = f"{job['metadata']['namespace']}/{owner}" if owner else ""
-        known = self.families.all.get(family)
-        is_guest = not owner or (known is not None and known.role is None)
-        return DemoJob(job, family=family, is_guest=is_guest)
+        owner = next((item["name"] for item in owners if item["kind"] == HYPERJOB_KIND), "")
+        hyperjob = f"{job['metadata']['namespace']}/{owner}" if owner else ""
+        known = self.hyperjobs.all.get(hyperjob)
+        is_guest = not owner or (known is not None and known.spec is None)
+        return DemoJob(job, hyperjob=hyperjob, is_user_submitted=is_guest)
 
-    def reckon(self, at: float) -> Sequence[QueueUsage]:
+    def update_usage(self, at: float) -> Sequence[QueueUsage]:
         """Return, and note, how the queues stand at this moment."""
         objects: Objects = {path: list(found.values()) for path, found in self._objects.items()}
         due = compute_fair_shares(objects)
         standings = []
         for queue in self._queues:
-            admitted, waiting = self.books.count(queue)
-            amounts = self.books.used(queue), due.entitled.get(queue, {}), due.ceilings.get(queue, {})
-            standings.append(QueueUsage(queue, *amounts, admitted=admitted, waiting=waiting))
-        self.usage.note(at, standings)
+            admitted, waiting = self.invariants.count(queue)
+            amounts = self.invariants.used(queue), due.fair_share.get(queue, {}), due.limits.get(queue, {})
+            standings.append(QueueUsage(queue, *amounts, admitted=admitted, pending=waiting))
+        self.usage.record(at, standings)
         return standings

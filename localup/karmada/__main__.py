@@ -56,7 +56,7 @@ def karmada(  # noqa: PLR0913 -- each is an option of the command line
         bool, typer.Option(help="The gate MultiplePodTemplatesScheduling: components on Volcano Jobs' bindings.")
     ] = False,
     template: Annotated[list[Template] | None, typer.Option(help="A kind to propagate; may be repeated.")] = None,
-    behaviour: Annotated[
+    quirks: Annotated[
         list[str] | None,
         typer.Option("--set", help="A behaviour as name=value, such as leak=off or summary-late=10s; may be repeated."),
     ] = None,
@@ -66,11 +66,11 @@ def karmada(  # noqa: PLR0913 -- each is an option of the command line
     try:
         settings = Settings(
             kubeconfig,
-            templates=[TEMPLATES[each] for each in chosen],
+            templates=[TEMPLATES[item] for item in chosen],
             run_time_seconds=seconds_in(run_time),
             status_period_seconds=seconds_in(status_period),
             multi_template=gate_multi_template,
-            behaviour=Quirks.told(behaviour or ()),
+            quirks=Quirks.parse(quirks or ()),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -38,7 +38,7 @@ def aggregate_status(binding: Object, works: Iterable[Object], *, now: float) ->
 def template_status(template: Object, binding: Object, *, now: float, stale: bool = True) -> Object:
     """Return *template* with the status that follows from its binding's; from nothing, with the *stale* one or none."""
     kind = kind_of(template)
-    items = [each for each in status_of(binding).get("aggregatedStatus") or () if each.get("status")]
+    items = [item for item in status_of(binding).get("aggregatedStatus") or () if item.get("status")]
     if not items and not stale:
         return {name: value for name, value in template.items() if name != "status"}
     if not items or kind is None or kind not in _AGGREGATORS:
@@ -57,18 +57,18 @@ def _item(work: Object) -> dict[str, Any]:
         message = {"appliedMessage": said["message"]} if said and said["message"] else {}
         return {"applied": False, **message, "clusterName": cluster, "health": "Unknown"}
     status = reported_status(work)
-    told = {"status": status} if status else {}
-    return {"applied": True, "clusterName": cluster, "health": reported_health(work), **told}
+    reported = {"status": status} if status else {}
+    return {"applied": True, "clusterName": cluster, "health": reported_health(work), **reported}
 
 
 def _fully_applied(items: Sequence[Object], targets: Sequence[str]) -> bool:
-    return bool(targets) and {each["clusterName"] for each in items if each["applied"]} == set(targets)
+    return bool(targets) and {item["clusterName"] for item in items if item["applied"]} == set(targets)
 
 
 def _volcano_job(_: Object, items: Sequence[Object], now: float) -> Status:
     """Sum up copies in several clusters: a phase comes out only when one has failed or all have completed."""
     counts = ("minAvailable", "pending", "running", "succeeded", "failed", "terminating", "unknown", "retryCount")
-    phases = {str(each["clusterName"]): (each["status"].get("state") or {}).get("phase") for each in items}
+    phases = {str(item["clusterName"]): (item["status"].get("state") or {}).get("phase") for item in items}
     failed = [name for name, phase in phases.items() if phase in {"Failed", "Aborted"}]
     status: Status = {**_sum_counts(items, counts), "state": {}}
     if failed:
@@ -91,18 +91,18 @@ def _replicated(template: Object, items: Sequence[Object], _: float) -> Status:
 
 def _batch_job(_: Object, items: Sequence[Object], now: float) -> Status:
     status: Status = _sum_counts(items, ("active", "failed", "ready", "succeeded"))
-    status["startTime"] = min(each["status"]["startTime"] for each in items if each["status"].get("startTime"))
-    said = [each["status"].get("conditions") or () for each in items]
-    if all(is_true(each, "Complete") for each in said):
-        status["completionTime"] = max(each["status"]["completionTime"] for each in items)
+    status["startTime"] = min(item["status"]["startTime"] for item in items if item["status"].get("startTime"))
+    said = [item["status"].get("conditions") or () for item in items]
+    if all(is_true(item, "Complete") for item in said):
+        status["completionTime"] = max(item["status"]["completionTime"] for item in items)
         return status | {"conditions": true_conditions(("SuccessCriteriaMet", "Complete"), "Completed", now=now)}
-    if any(is_true(each, "Failed") for each in said):
+    if any(is_true(item, "Failed") for item in said):
         return status | {"conditions": true_conditions(("FailureTarget", "Failed"), "JobFailed", now=now)}
     return status
 
 
 def _sum_counts(items: Sequence[Object], counts: Sequence[str]) -> dict[str, int]:
-    return {name: sum(int(each["status"].get(name, 0)) for each in items) for name in counts}
+    return {name: sum(int(item["status"].get(name, 0)) for item in items) for name in counts}
 
 
 def _state(phase: str, reason: str, message: str, now: float) -> Object:

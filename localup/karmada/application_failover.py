@@ -23,12 +23,12 @@ _TOLERATION_SECONDS: Final = 300
 class ApplicationFailoverController:
     """Takes bindings out of clusters in which they have been unhealthy for too long."""
 
-    def __init__(self, bindings: Store, writer: Client) -> None:
+    def __init__(self, bindings: Store, client: Client) -> None:
         self.queue = WorkQueue[Key]("application failover", self._reconcile)
         self._bindings = bindings
-        self._writer = writer
+        self._client = client
         self._unhealthy_since: dict[tuple[Key, str], float] = {}
-        bindings.listen(self._binding_changed)
+        bindings.add_event_handler(self._binding_changed)
 
     def _binding_changed(self, _: Object | None, new: Object | None) -> None:
         if new is not None and toleration_of(new) is not None:
@@ -39,14 +39,14 @@ class ApplicationFailoverController:
         tolerated = None if binding is None or is_terminating(binding) else toleration_of(binding)
         if binding is None or tolerated is None:
             return
-        now, ill = time.time(), unhealthy_in(binding)
-        kept = {name: self._unhealthy_since.pop((key, name), now) for name in ill}
-        for known in [each for each in self._unhealthy_since if each[0] == key]:
+        now, unhealthy = time.time(), unhealthy_in(binding)
+        remaining = {name: self._unhealthy_since.pop((key, name), now) for name in unhealthy}
+        for known in [item for item in self._unhealthy_since if item[0] == key]:
             del self._unhealthy_since[known]
-        for name, since in kept.items():
+        for name, since in remaining.items():
             if now - since >= tolerated:
                 gone = evicted(binding, name, producer="RBApplicationFailoverController", reason="ApplicationFailure")
-                binding = await self._writer.update(self._bindings, binding, gone)
+                binding = await self._client.update(self._bindings, binding, gone)
                 log.info("taken out by its failure", binding=str(key), cluster=name)
             else:
                 self._unhealthy_since[key, name] = since
@@ -64,9 +64,9 @@ def toleration_of(binding: Object) -> float | None:
 
 def unhealthy_in(binding: Object) -> list[str]:
     """Return the clusters of a binding in which it is unhealthy."""
-    told = status_of(binding).get("aggregatedStatus") or ()
+    reported = status_of(binding).get("aggregatedStatus") or ()
     return [
-        each["clusterName"]
-        for each in told
-        if each.get("health") == "Unhealthy" and each["clusterName"] in target_names(binding)
+        item["clusterName"]
+        for item in reported
+        if item.get("health") == "Unhealthy" and item["clusterName"] in target_names(binding)
     ]

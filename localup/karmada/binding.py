@@ -91,13 +91,13 @@ def updated_binding(existing: Object, desired: Object) -> Object:
 def owner_of(binding: Object) -> str:
     """Return the uid of the template that a binding belongs to: another one may have wanted its name (facts, §1)."""
     owners: Iterable[Object] = binding["metadata"].get("ownerReferences") or ()
-    return next((str(each["uid"]) for each in owners if each.get("controller")), "")
+    return next((str(item["uid"]) for item in owners if item.get("controller")), "")
 
 
 def _suspension(existing: Object | None, wanted: Object | None) -> Object | None:
     """Return `scheduling` as it is and the rest as the policy has it; nothing where neither says anything."""
-    kept = {name: value for name, value in (existing or {}).items() if name not in _DISPATCHING}
-    return {**kept, **(wanted or {})} or None
+    remaining = {name: value for name, value in (existing or {}).items() if name not in _DISPATCHING}
+    return {**remaining, **(wanted or {})} or None
 
 
 def _permanent_id(binding: Object) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _placement(placement: Object) -> dict[str, Any]:
     strategy = placement.get("replicaScheduling")
     filled = dict(placement)
     if constraints:
-        filled["spreadConstraints"] = [_constraint(each) for each in constraints]
+        filled["spreadConstraints"] = [_constraint(constraint) for constraint in constraints]
     if strategy:
         filled["replicaScheduling"] = _strategy(strategy)
     return filled
@@ -159,7 +159,7 @@ def _size_fields(template: Object, *, multi_template: bool) -> dict[str, Any]:
     spec = spec_of(template)
     if is_a(template, VOLCANO_JOB):
         return (
-            {"components": [_component(each) for each in enumerate(spec.get("tasks") or ())]} if multi_template else {}
+            {"components": [_component(item) for item in enumerate(spec.get("tasks") or ())]} if multi_template else {}
         )
     replicas = _replicas(template, spec)
     if replicas is None:

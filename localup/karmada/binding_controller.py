@@ -33,12 +33,12 @@ log = structlog.get_logger()
 class BindingController:
     """Makes, updates and removes works."""
 
-    def __init__(self, mirror: Informers, bindings: Store, writer: Client) -> None:
-        self._mirror = mirror
+    def __init__(self, informers: Informers, bindings: Store, client: Client) -> None:
+        self._informers = informers
         self._bindings = bindings
-        self._writer = writer
+        self._client = client
         self.queue = WorkQueue[Key]("dispatcher", self._reconcile)
-        bindings.listen(self._binding_changed)
+        bindings.add_event_handler(self._binding_changed)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None and (old is None or generation_of(old) != generation_of(new)):
@@ -48,53 +48,57 @@ class BindingController:
         binding = self._bindings.get(key)
         if binding is None:
             return
-        kept = set() if is_terminating(binding) else retained_clusters(binding)
-        for work in self._mirror.works_of(binding):
-            if cluster_of(key_of(work).namespace) not in kept:
-                await self._writer.delete(self._mirror.works, work)
+        remaining = set() if is_terminating(binding) else retained_clusters(binding)
+        for work in self._informers.works_of(binding):
+            if cluster_of(key_of(work).namespace) not in remaining:
+                await self._client.delete(self._informers.works, work)
                 log.info("work removed", work=str(key_of(work)))
         if is_terminating(binding):
-            await self._let_go(binding)
+            await self._remove_finalizer(binding)
             return
-        self._wait_for_purged(binding)
-        template = self._mirror.template_of(binding)
+        self._wait_for_purge(binding)
+        template = self._informers.template_of(binding)
         if template is not None:
             for target in targets_of(binding):
-                await self._send(binding, template, target)
+                await self._ensure_work(binding, template, target)
 
-    def _wait_for_purged(self, binding: Object) -> None:
+    def _wait_for_purge(self, binding: Object) -> None:
         """Do nothing more while the work of a task that purges directly is still there."""
         for task in tasks_of(binding):
-            work = self._mirror.works.get(work_key(spec_of(binding)["resource"], task["fromCluster"]))
+            work = self._informers.works.get(work_key(spec_of(binding)["resource"], task["fromCluster"]))
             if task.get("purgeMode") == DIRECTLY and work is not None:
                 raise RetryError(f"work {key_of(work)} is being purged")
 
-    async def _send(self, binding: Object, template: Object, target: Object) -> None:
-        works = self._mirror.works
+    async def _ensure_work(self, binding: Object, template: Object, target: Object) -> None:
+        works = self._informers.works
         existing = works.get(work_key(template, target["name"]))
         if existing is None:
-            made = await self._writer.create(works, work_for(binding, template, target, permanent_id=str(uuid.uuid4())))
+            made = await self._client.create(works, work_for(binding, template, target, permanent_id=str(uuid.uuid4())))
             log.info("work created", work=str(key_of(made)), cluster=target["name"])
             return
         if is_terminating(existing):
             raise RetryError(f"work {key_of(existing)} is being deleted")
         desired = work_for(binding, template, target, permanent_id=labels_of(existing)[WORK_ID])
-        await self._writer.update(works, existing, updated_work(existing, desired))
+        await self._client.update(works, existing, updated_work(existing, desired))
 
-    async def _let_go(self, binding: Object) -> None:
-        kept = [each for each in finalizers_of(binding) if each != BINDING_FINALIZER]
-        if kept != finalizers_of(binding):
-            await self._writer.update(self._bindings, binding, with_metadata(binding, finalizers=kept))
+    async def _remove_finalizer(self, binding: Object) -> None:
+        remaining = [finalizer for finalizer in finalizers_of(binding) if finalizer != BINDING_FINALIZER]
+        if remaining != finalizers_of(binding):
+            await self._client.update(self._bindings, binding, with_metadata(binding, finalizers=remaining))
 
 
 def targets_of(binding: Object) -> list[Object]:
     """Return where a binding goes: its own targets, and those of the bindings that need it."""
-    targets = {each["name"]: each for needed in spec_of(binding).get("requiredBy") or () for each in needed["clusters"]}
+    targets = {
+        cluster["name"]: cluster
+        for needed in spec_of(binding).get("requiredBy") or ()
+        for cluster in needed["clusters"]
+    }
     targets = {name: {"name": name} for name in targets}
-    return list((targets | {each["name"]: each for each in spec_of(binding).get("clusters") or ()}).values())
+    return list((targets | {cluster["name"]: cluster for cluster in spec_of(binding).get("clusters") or ()}).values())
 
 
 def retained_clusters(binding: Object) -> set[str]:
     """Return the clusters whose works stay: the targets, and those that an eviction task sees out in good order."""
     leaving = {str(task["fromCluster"]) for task in tasks_of(binding) if task.get("purgeMode") != DIRECTLY}
-    return {str(each["name"]) for each in targets_of(binding)} | leaving
+    return {str(target["name"]) for target in targets_of(binding)} | leaving

@@ -26,19 +26,19 @@ _RETRY_SECONDS: Final = 0.05
 class BindingStatusController:
     """Carries status upwards."""
 
-    def __init__(self, mirror: Informers, bindings: Store, writer: Client, *, stale: bool) -> None:
+    def __init__(self, informers: Informers, bindings: Store, client: Client, *, stale: bool) -> None:
         self.queue = WorkQueue[Key]("collector", self._reconcile)
-        self._mirror = mirror
+        self._informers = informers
         self._bindings = bindings
         self._stale = stale
-        self._writer = writer
-        mirror.works.listen(self._work_changed)
-        bindings.listen(self._binding_changed)
+        self._client = client
+        informers.works.add_event_handler(self._work_changed)
+        bindings.add_event_handler(self._binding_changed)
 
     def _work_changed(self, old: Object | None, new: Object | None) -> None:
         if old is None or new is None or status_of(old) != status_of(new):
             key = binding_key(new or old or {})
-            if bool(key.namespace) == (self._bindings is self._mirror.bindings):
+            if bool(key.namespace) == (self._bindings is self._informers.bindings):
                 self.queue.add(key)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
@@ -61,17 +61,17 @@ class BindingStatusController:
         binding = self._bindings.get(key)
         if binding is None or is_terminating(binding):
             return
-        told = aggregate_status(binding, self._mirror.works_of(binding), now=time.time())
-        news = await self._writer.update(self._bindings, binding, told, part=STATUS)
+        updated = aggregate_status(binding, self._informers.works_of(binding), now=time.time())
+        news = await self._client.update(self._bindings, binding, updated, part=STATUS)
         # Karmada forgets what it has just written; only the next look finds nothing, and clears the template.
         stale = self._stale and news is not binding
         binding = news
-        store = self._mirror.store_of(binding["spec"]["resource"])
-        template = self._mirror.template_of(binding)
+        store = self._informers.store_of(binding["spec"]["resource"])
+        template = self._informers.template_of(binding)
         if store is None or template is None or is_terminating(template) or owner_of(binding) != uid_of(template):
             return
         said = template_status(template, binding, now=time.time(), stale=stale)
-        await self._writer.update(store, template, said, part=STATUS)
+        await self._client.update(store, template, said, part=STATUS)
 
 
 def _template_version(binding: Object) -> str:

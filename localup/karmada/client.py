@@ -34,7 +34,7 @@ class Client:
 
     def __init__(self, api: Api, *, in_flight: int) -> None:
         self._api = api
-        self._turn = asyncio.Semaphore(in_flight)
+        self._semaphore = asyncio.Semaphore(in_flight)
 
     async def create(self, store: Store, item: Object) -> Object:
         """Create *item* and return it as stored.
@@ -43,7 +43,7 @@ class Client:
             ApiError: It was refused; a Conflict says that there is one of that name.
         """
         path = store.kind.collection(key_of(item).namespace)
-        async with self._turn:
+        async with self._semaphore:
             answer = decode_object(await self._api.create(path, msgspec.json.encode(item)))
         store.observe(answer)
         return answer
@@ -61,12 +61,12 @@ class Client:
         guard = {"resourceVersion": known["resourceVersion"], "uid": known["uid"]}
         patch["metadata"] = {**patch.get("metadata", {}), **guard}
         path = store.kind.path_of(key_of(old)) + part
-        async with self._turn:
+        async with self._semaphore:
             answer = decode_object(await self._api.patch(path, msgspec.json.encode(patch), kind="merge"))
         store.observe(answer)
         return answer
 
-    async def tell(self, about: Object, said: EventMessage) -> None:
+    async def record_event(self, about: Object, message: EventMessage) -> None:
         """Write a core/v1 event about an object, as Karmada's recorders do; one that is refused is lost."""
         key, now = key_of(about), time.time()
         namespace = key.namespace or "default"
@@ -77,16 +77,16 @@ class Client:
             "kind": "Event",
             "metadata": {"name": f"{key.name}.{round(now * 1e9):x}", "namespace": namespace},
             "involvedObject": {**regarding, **({"namespace": key.namespace} if key.namespace else {})},
-            "reason": said.reason,
-            "message": said.message,
-            "type": said.kind,
+            "reason": message.reason,
+            "message": message.message,
+            "type": message.kind,
             "count": 1,
-            "source": {"component": said.component},
-            "reportingComponent": said.component,
+            "source": {"component": message.component},
+            "reportingComponent": message.component,
             "firstTimestamp": stamp,
             "lastTimestamp": stamp,
         }
-        async with self._turn:
+        async with self._semaphore:
             with suppress(ApiError):
                 await self._api.create(f"/api/v1/namespaces/{namespace}/events", msgspec.json.encode(event))
 
@@ -99,6 +99,6 @@ class Client:
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         uid = {"preconditions": {"uid": uid_of(item)}}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", **uid, **grace}
-        async with self._turn:
+        async with self._semaphore:
             with suppress(NotFound):
                 await self._api.delete(store.kind.path_of(key_of(item)), msgspec.json.encode(options))

@@ -26,21 +26,21 @@ class ClusterStatusController:
     """Keeps Clusters up to date."""
 
     def __init__(
-        self, mirror: Informers, writer: Client, fleet: MemberRegistry, *, period: float, late: float = 0
+        self, informers: Informers, client: Client, registry: MemberRegistry, *, period: float, late: float = 0
     ) -> None:
         self.queue = WorkQueue[str]("clusters", self._reconcile)
         self._late = late
-        self._clusters = mirror.clusters
-        self._writer = writer
-        self._fleet = fleet
+        self._clusters = informers.clusters
+        self._client = client
+        self._registry = registry
         self._period = period
         self._namespaces = Store(NAMESPACE)
         self._has_namespace: set[str] = set()
         self._due: dict[str, float] = {}
-        mirror.clusters.listen(self._cluster_changed)
-        fleet.listen(self.queue.add)
+        informers.clusters.add_event_handler(self._cluster_changed)
+        registry.add_event_handler(self.queue.add)
 
-    def something_happened(self, name: str) -> None:
+    def on_member_changed(self, name: str) -> None:
         """Have the summary of a site looked at, soon or as late as summaries are."""
         if self._late:
             self.queue.add_after(name, self._late)
@@ -56,15 +56,15 @@ class ClusterStatusController:
         if cluster is None or is_terminating(cluster):
             return
         await self._ensure_namespace(name)
-        site = self._fleet.sites.get(name)
-        if site is None:
+        registered = self._registry.members.get(name)
+        if registered is None:
             return
         early = self._due.get(name, 0) - time.monotonic()
         if early > 0:
             self.queue.add_after(name, early)
             return
-        told = with_summary(cluster, site.description, site.member, now=time.time())
-        if await self._writer.update(self._clusters, cluster, told, part=STATUS) is not cluster:
+        updated = with_summary(cluster, registered.description, registered.member, now=time.time())
+        if await self._client.update(self._clusters, cluster, updated, part=STATUS) is not cluster:
             self._due[name] = time.monotonic() + self._period
             log.debug("cluster status written", cluster=name)
 
@@ -72,7 +72,7 @@ class ClusterStatusController:
         if name not in self._has_namespace:
             metadata = {"name": execution_namespace(name)}
             with suppress(Conflict):
-                await self._writer.create(
+                await self._client.create(
                     self._namespaces,
                     {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": metadata},
                 )

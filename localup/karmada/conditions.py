@@ -17,36 +17,36 @@ class Condition:
     message: str = ""
 
 
-def with_condition(conditions: Sequence[Object], said: Condition, *, now: float) -> list[Object]:
+def with_condition(conditions: Sequence[Object], new: Condition, *, now: float) -> list[Object]:
     """Return *conditions* with the one of that type replaced, in its place; a new one comes last.
 
     Its time changes with its status only, so that saying the same again changes nothing.
     """
-    before = condition(conditions, said.type)
-    since = before["lastTransitionTime"] if before and before["status"] == said.status else timestamp(now)
+    before = condition(conditions, new.type)
+    since = before["lastTransitionTime"] if before and before["status"] == new.status else timestamp(now)
     fresh = {
         "lastTransitionTime": since,
-        "message": said.message,
-        "reason": said.reason,
-        "status": said.status,
-        "type": said.type,
+        "message": new.message,
+        "reason": new.reason,
+        "status": new.status,
+        "type": new.type,
     }
     if before is None:
         return [*conditions, fresh]
-    return [fresh if each["type"] == said.type else each for each in conditions]
+    return [fresh if item["type"] == new.type else item for item in conditions]
 
 
 def true_conditions(types: Sequence[str], reason: str, *, now: float) -> list[Object]:
     """Return conditions that all hold since now, for the same reason."""
     conditions: list[Object] = []
-    for each in types:
-        conditions = with_condition(conditions, Condition(each, "True", reason), now=now)
+    for item in types:
+        conditions = with_condition(conditions, Condition(item, "True", reason), now=now)
     return conditions
 
 
 def condition(conditions: Sequence[Object], type_: str) -> Object | None:
     """Return the condition of a type."""
-    return next((each for each in conditions if each["type"] == type_), None)
+    return next((item for item in conditions if item["type"] == type_), None)
 
 
 def is_true(conditions: Sequence[Object], type_: str) -> bool:

@@ -40,70 +40,70 @@ _SUPPORTED_KINDS: Final = (DEPLOYMENT, STATEFUL_SET, BATCH_JOB)
 class DependenciesDistributor:
     """Makes, updates and empties the bindings of what others need."""
 
-    def __init__(self, mirror: Informers, writer: Client) -> None:
+    def __init__(self, informers: Informers, client: Client) -> None:
         self.queue = WorkQueue[Key]("dependents", self._reconcile)
-        self._mirror = mirror
-        self._writer = writer
-        mirror.bindings.listen(self._binding_changed)
-        mirror.config_maps.listen(self._needed_changed)
+        self._informers = informers
+        self._client = client
+        informers.bindings.add_event_handler(self._binding_changed)
+        informers.config_maps.add_event_handler(self._needed_changed)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None and (old is None or generation_of(old) != generation_of(new) or is_terminating(new)):
-            says = any(spec_of(each).get("propagateDeps") for each in (old, new) if each)
+            says = any(spec_of(item).get("propagateDeps") for item in (old, new) if item)
             if says and (old is not None or spec_of(new).get("clusters")):
                 self.queue.add(key_of(new))
 
     def _needed_changed(self, _: Object | None, new: Object | None) -> None:
-        for binding in self._mirror.bindings:
+        for binding in self._informers.bindings:
             if new is not None and key_of(binding).namespace == key_of(new).namespace:
                 self._binding_changed(None, binding)
 
     async def _reconcile(self, key: Key) -> None:
-        binding = self._mirror.bindings.get(key)
+        binding = self._informers.bindings.get(key)
         if binding is None:
             return
         if is_terminating(binding) or not spec_of(binding).get("propagateDeps"):
-            await self._keep(binding, frozenset())
-            kept = [each for each in finalizers_of(binding) if each != names.DEPENDENTS_FINALIZER]
-            await self._writer.update(self._mirror.bindings, binding, with_metadata(binding, finalizers=kept))
+            await self._detach_others(binding, frozenset())
+            remaining = [finalizer for finalizer in finalizers_of(binding) if finalizer != names.DEPENDENTS_FINALIZER]
+            await self._client.update(self._informers.bindings, binding, with_metadata(binding, finalizers=remaining))
             return
-        template = self._mirror.template_of(binding)
+        template = self._informers.template_of(binding)
         if template is None or not any(is_a(template, kind) for kind in _SUPPORTED_KINDS):
             return
         wanted = sorted(dependencies_of(template))
-        binding = await self._writer.update(self._mirror.bindings, binding, _with_dependencies(binding, wanted))
-        await self._keep(binding, frozenset(wanted))
+        binding = await self._client.update(self._informers.bindings, binding, _with_dependencies(binding, wanted))
+        await self._detach_others(binding, frozenset(wanted))
         for name in wanted:
-            needed = self._mirror.config_maps.get(Key(key.namespace, name))
+            needed = self._informers.config_maps.get(Key(key.namespace, name))
             if needed is not None:
                 await self._attach(binding, needed)
 
     async def _attach(self, binding: Object, needed: Object) -> None:
-        bindings, key = self._mirror.bindings, key_of(needed)
+        bindings, key = self._informers.bindings, key_of(needed)
         desired = dependency_binding(binding, needed)
         existing = bindings.get(Key(key.namespace, names.binding_name(CONFIG_MAP.name, key.name)))
         if existing is None:
-            await self._writer.create(bindings, desired)
+            await self._client.create(bindings, desired)
             log.info("binding of what is needed created", binding=str(key_of(desired)), needed_by=str(key_of(binding)))
         elif not is_terminating(existing):
             merged = with_metadata(existing, labels={**labels_of(existing), **labels_of(desired), **_own_id(existing)})
             required = [*_other_dependents(existing, key_of(binding)), *spec_of(desired)["requiredBy"]]
             fresh = {"requiredBy": required, "resource": spec_of(desired)["resource"]}
-            await self._writer.update(bindings, existing, with_spec(merged, **fresh))
+            await self._client.update(bindings, existing, with_spec(merged, **fresh))
 
-    async def _keep(self, binding: Object, wanted: frozenset[str]) -> None:
+    async def _detach_others(self, binding: Object, wanted: frozenset[str]) -> None:
         """Have nothing attached to *binding* but what is wanted."""
         key = key_of(binding)
         label = names.depended_by(key.namespace, key.name)
-        for each in self._mirror.bindings:
+        for item in self._informers.bindings:
             if (
-                label in labels_of(each)
-                and spec_of(each)["resource"]["name"] not in wanted
-                and not is_terminating(each)
+                label in labels_of(item)
+                and spec_of(item)["resource"]["name"] not in wanted
+                and not is_terminating(item)
             ):
-                labels = {name: value for name, value in labels_of(each).items() if name != label}
-                free = with_spec(with_metadata(each, labels=labels), requiredBy=_other_dependents(each, key) or None)
-                await self._writer.update(self._mirror.bindings, each, free)
+                labels = {name: value for name, value in labels_of(item).items() if name != label}
+                free = with_spec(with_metadata(item, labels=labels), requiredBy=_other_dependents(item, key) or None)
+                await self._client.update(self._informers.bindings, item, free)
 
 
 def dependencies_of(template: Object) -> set[str]:
@@ -140,8 +140,10 @@ def dependency_binding(binding: Object, needed: Object) -> dict[str, Any]:
 def _with_dependencies(binding: Object, wanted: list[str]) -> Object:
     """Return *binding* with the note of what its template needs, and the finalizer that lets that go first."""
     key = key_of(binding)
-    told = [{"apiVersion": "v1", "kind": "ConfigMap", "namespace": key.namespace, "name": name} for name in wanted]
-    annotations = {**(binding["metadata"].get("annotations") or {}), names.DEPENDENCIES: json.dumps(told)}
+    dependencies = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "namespace": key.namespace, "name": name} for name in wanted
+    ]
+    annotations = {**(binding["metadata"].get("annotations") or {}), names.DEPENDENCIES: json.dumps(dependencies)}
     finalizers = list(dict.fromkeys([*finalizers_of(binding), names.DEPENDENTS_FINALIZER]))
     return with_metadata(binding, annotations=annotations, finalizers=finalizers)
 
@@ -153,7 +155,7 @@ def _own_id(binding: Object) -> dict[str, str]:
 def _other_dependents(needed: Object, binding: Key) -> list[Object]:
     """Return who else needs it."""
     required = spec_of(needed).get("requiredBy") or ()
-    return [each for each in required if (each["namespace"], each["name"]) != tuple(binding)]
+    return [item for item in required if (item["namespace"], item["name"]) != tuple(binding)]
 
 
 def _names(pod: Mapping[str, Any]) -> Iterator[str]:

@@ -57,17 +57,17 @@ class Template:
 class Detector:
     """Makes and updates bindings."""
 
-    def __init__(self, mirror: Informers, writer: Client, *, multi_template: bool, behaviour: Quirks) -> None:
-        self._mirror = mirror
-        self._writer = writer
+    def __init__(self, informers: Informers, client: Client, *, multi_template: bool, quirks: Quirks) -> None:
+        self._informers = informers
+        self._client = client
         self._multi_template = multi_template
-        self._releases = behaviour.release
-        self._tells = behaviour.events
+        self._releases = quirks.release
+        self._records_events = quirks.events
         self.queue = WorkQueue[Template]("detector", self._reconcile)
-        for store in mirror.templates.values():
-            store.listen(partial(self._template_changed, store.kind))
-        mirror.policies.listen(self._policy_changed)
-        mirror.cluster_policies.listen(self._policy_changed)
+        for store in informers.templates.values():
+            store.add_event_handler(partial(self._template_changed, store.kind))
+        informers.policies.add_event_handler(self._policy_changed)
+        informers.cluster_policies.add_event_handler(self._policy_changed)
 
     def _template_changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
         if new is None or is_reserved(key_of(new).namespace):
@@ -79,44 +79,44 @@ class Detector:
         if old is not None and new is not None and same_specification(old, new):
             return
         policy = new or old or {}
-        for store in self._mirror.templates.values():
-            for each in store:
-                if selects_or_claims(policy, each) and not is_reserved(key_of(each).namespace):
-                    self.queue.add(Template(store.kind, key_of(each)))
+        for store in self._informers.templates.values():
+            for item in store:
+                if selects_or_claims(policy, item) and not is_reserved(key_of(item).namespace):
+                    self.queue.add(Template(store.kind, key_of(item)))
 
     async def _reconcile(self, which: Template) -> None:
-        store = self._mirror.templates[which.kind]
+        store = self._informers.templates[which.kind]
         template = store.get(which.key)
         if template is None or is_terminating(template):
             return
-        policy = policy_of(template, self._mirror.all_policies())
+        policy = policy_of(template, self._informers.all_policies())
         if policy is None:
             await self._release(store, template)
             return
-        policy = await self._identified(policy)
-        template = await self._writer.update(store, template, with_claim(template, Claim.of(policy)))
+        policy = await self._with_permanent_id(policy)
+        template = await self._client.update(store, template, with_claim(template, Claim.of(policy)))
         await self._apply(template, policy)
 
     async def _apply(self, template: Object, policy: Object) -> None:
         namespace = key_of(template).namespace
-        bindings = self._mirror.bindings_for(namespace)
+        bindings = self._informers.bindings_for(namespace)
         existing = self._binding_of(template)
         permanent_id = labels_of(existing).get(permanent_id_label_of(namespace)) if existing else None
         desired = binding_for(
             template, policy, permanent_id=permanent_id or str(uuid.uuid4()), multi_template=self._multi_template
         )
         if existing is None:
-            await self._writer.create(bindings, desired)
+            await self._client.create(bindings, desired)
             log.info("binding created", binding=str(key_of(desired)), policy=str(key_of(policy)))
-            if self._tells:
-                said = EventMessage(
+            if self._records_events:
+                event = EventMessage(
                     "resource-detector", "ApplyPolicySucceed", f"Apply policy({key_of(policy)}) succeed"
                 )
-                await self._writer.tell(template, said)
+                await self._client.record_event(template, event)
         elif owner_of(existing) != uid_of(template):
             raise RetryError(f"binding {key_of(existing)} belongs to another template of that name")
         elif not is_terminating(existing):
-            await self._writer.update(bindings, existing, updated_binding(existing, desired))
+            await self._client.update(bindings, existing, updated_binding(existing, desired))
 
     async def _release(self, store: Store, template: Object) -> None:
         """Take the claim off a template that no policy selects any more, and off its binding, which stays."""
@@ -124,22 +124,22 @@ class Detector:
             return
         binding = self._binding_of(template)
         if binding is not None and owner_of(binding) == uid_of(template):
-            bindings = self._mirror.bindings_for(key_of(template).namespace)
-            await self._writer.update(bindings, binding, without_claim(binding))
-        await self._writer.update(store, template, without_claim(template))
+            bindings = self._informers.bindings_for(key_of(template).namespace)
+            await self._client.update(bindings, binding, without_claim(binding))
+        await self._client.update(store, template, without_claim(template))
         log.info("template released", template=str(key_of(template)))
 
-    async def _identified(self, policy: Object) -> Object:
+    async def _with_permanent_id(self, policy: Object) -> Object:
         """Return *policy* with the permanent id that Karmada's webhook would have given it."""
         label = permanent_id_label(policy)
         if labels_of(policy).get(label):
             return policy
         named = with_metadata(policy, labels={**labels_of(policy), label: str(uuid.uuid4())})
-        is_namespaced = is_a(policy, self._mirror.policies.kind)
-        store = self._mirror.policies if is_namespaced else self._mirror.cluster_policies
-        return await self._writer.update(store, policy, named)
+        is_namespaced = is_a(policy, self._informers.policies.kind)
+        store = self._informers.policies if is_namespaced else self._informers.cluster_policies
+        return await self._client.update(store, policy, named)
 
     def _binding_of(self, template: Object) -> Object | None:
         key = key_of(template)
-        bindings = self._mirror.bindings_for(key.namespace)
+        bindings = self._informers.bindings_for(key.namespace)
         return bindings.get(Key(key.namespace, binding_name(template["kind"], key.name)))

@@ -23,17 +23,21 @@ def divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
     """Return the replicas by cluster, without those that get none; *clusters* are the chosen ones, the best first."""
     replicas = int(spec.get("replicas", 0))
     strategy = spec["placement"].get("replicaScheduling") or {}
-    chosen = [str(each["metadata"]["name"]) for each in clusters]
+    chosen = [str(cluster["metadata"]["name"]) for cluster in clusters]
     if strategy.get("replicaSchedulingType", "Duplicated") == "Duplicated":
         return dict.fromkeys(chosen, replicas)
     if is_static(strategy):
         return _by_weight(replicas, _static_weights(strategy, clusters))
     placed = {
-        each["name"]: int(each.get("replicas", 0)) for each in spec.get("clusters") or () if each["name"] in chosen
+        cluster["name"]: int(cluster.get("replicas", 0))
+        for cluster in spec.get("clusters") or ()
+        if cluster["name"] in chosen
     }
     if placed and sum(placed.values()) == replicas:
         return placed
-    room = {str(each["metadata"]["name"]): available(each, spec.get("replicaRequirements")) for each in clusters}
+    room = {
+        str(cluster["metadata"]["name"]): available(cluster, spec.get("replicaRequirements")) for cluster in clusters
+    }
     room = {name: count + placed.get(name, 0) for name, count in room.items()}
     if sum(room.values()) < replicas:
         raise InsufficientReplicasError(f"Clusters available replicas {sum(room.values())} are not enough to schedule.")

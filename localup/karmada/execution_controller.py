@@ -34,24 +34,24 @@ class ExecutionController:
     """Runs what works hold, and says on them what becomes of it."""
 
     def __init__(
-        self, mirror: Informers, writer: Client, fleet: MemberRegistry, *, run_time: float, preserves: bool = True
+        self, informers: Informers, client: Client, registry: MemberRegistry, *, run_time: float, preserves: bool = True
     ) -> None:
         self.queue = WorkQueue[Key]("execution", self._reconcile)
         self.reports = WorkQueue[Key]("reports", self._report)
-        self._works = mirror.works
-        self._writer = writer
-        self._fleet = fleet
+        self._works = informers.works
+        self._client = client
+        self._registry = registry
         self._run_time = run_time
         self._preserves = preserves
-        self._listeners: list[Callable[[str], None]] = []
+        self._event_handlers: list[Callable[[str], None]] = []
         self._submitted: set[Key] = set()
         self._wake = asyncio.Event()
-        mirror.works.listen(self._work_changed)
-        fleet.listen(self._site_changed)
+        informers.works.add_event_handler(self._work_changed)
+        registry.add_event_handler(self._site_changed)
 
-    def listen(self, listener: Callable[[str], None]) -> None:
+    def add_event_handler(self, handler: Callable[[str], None]) -> None:
         """Call *listener* with the name of a site in which something may have happened."""
-        self._listeners.append(listener)
+        self._event_handlers.append(handler)
 
     async def run(self) -> None:
         """Let time pass in the members until cancelled."""
@@ -62,16 +62,20 @@ class ExecutionController:
 
     def _advance(self, now: float) -> None:
         changed, self._submitted = self._submitted, set()
-        for name, site in self._fleet.sites.items():
-            changed |= site.member.advance(now)
-            for listener in self._listeners:
-                listener(name)
+        for name, registered in self._registry.members.items():
+            changed |= registered.member.advance(now)
+            for handler in self._event_handlers:
+                handler(name)
         for key in changed:
             self.reports.add(key)
 
     async def _pause(self) -> None:
         """Wait until somebody wakes us or a job ends."""
-        ends = [end for site in self._fleet.sites.values() if (end := site.member.next_change()) is not None]
+        ends = [
+            end
+            for registered in self._registry.members.values()
+            if (end := registered.member.next_change()) is not None
+        ]
         try:
             async with asyncio.timeout(max(0, min(ends) - time.time()) if ends else None):
                 await self._wake.wait()
@@ -92,46 +96,46 @@ class ExecutionController:
 
     async def _reconcile(self, key: Key) -> None:
         work = self._works.get(key)
-        site = self._fleet.sites.get(cluster_of(key.namespace))
-        if work is None or site is None or not site.is_reachable:
+        registered = self._registry.members.get(cluster_of(key.namespace))
+        if work is None or registered is None or not registered.is_reachable:
             return
         if is_terminating(work):
             self._remove(work)
-            kept = [each for each in finalizers_of(work) if each != WORK_FINALIZER]
-            await self._writer.update(self._works, work, with_metadata(work, finalizers=kept))
+            remaining = [finalizer for finalizer in finalizers_of(work) if finalizer != WORK_FINALIZER]
+            await self._client.update(self._works, work, with_metadata(work, finalizers=remaining))
         elif is_suspended(work):
-            await self._writer.update(self._works, work, with_suspended_condition(work, now=time.time()), part=STATUS)
+            await self._client.update(self._works, work, with_suspended_condition(work, now=time.time()), part=STATUS)
         else:
-            self._submit(work, site.member)
+            self._submit(work, registered.member)
 
     def _submit(self, work: Object, member: Member[Key]) -> None:
         key, manifest = key_of(work), manifest_of(work)
         try:
-            load = parse_workload(manifest, run_time=self._run_time)
+            workload = parse_workload(manifest, run_time=self._run_time)
         except ValueError as error:
             log.error("manifest not understood", work=str(key), error=str(error))  # noqa: TRY400 -- it says all there is
             return
-        run = None if key in member.runs else run_from_status(manifest, reported_status(work) or {}, load)
+        run = None if key in member.runs else run_from_status(manifest, reported_status(work) or {}, workload)
         if run is not None:
             member.adopt(key, run)
         else:
-            member.submit(key, load, time.time())
+            member.submit(key, workload, time.time())
         self._submitted.add(key)
         self._wake.set()
 
     def _remove(self, work: Object) -> None:
-        site = self._fleet.sites.get(cluster_of(key_of(work).namespace))
-        if site is not None and not (self._preserves and work["spec"].get("preserveResourcesOnDeletion")):
-            site.member.remove(key_of(work))
+        registered = self._registry.members.get(cluster_of(key_of(work).namespace))
+        if registered is not None and not (self._preserves and work["spec"].get("preserveResourcesOnDeletion")):
+            registered.member.remove(key_of(work))
             self._wake.set()
 
     async def _report(self, key: Key) -> None:
         work = self._works.get(key)
-        site = self._fleet.sites.get(cluster_of(key.namespace))
-        run = site.member.runs.get(key) if site else None
+        registered = self._registry.members.get(cluster_of(key.namespace))
+        run = registered.member.runs.get(key) if registered else None
         if work is None or run is None or is_terminating(work):
             return
         manifest = manifest_of(work)
-        told = with_applied_status(work, status_in_member(manifest, run), health(manifest, run), now=time.time())
-        if await self._writer.update(self._works, work, told, part=STATUS) is not work:
+        updated = with_applied_status(work, status_in_member(manifest, run), health(manifest, run), now=time.time())
+        if await self._client.update(self._works, work, updated, part=STATUS) is not work:
             log.info("job reported", work=str(key), phase=str(run.phase), running=run.running)

@@ -18,13 +18,17 @@ _SPREAD: Final = {"provider": "provider", "region": "region", "zone": "zones"}
 def candidates(binding: Object, affinity: Object | None, clusters: Iterable[Object]) -> list[Object]:
     """Return the feasible ones of *clusters*."""
     return [
-        each for each in clusters if not is_terminating(each) and infeasibility_reason(binding, affinity, each) is None
+        cluster
+        for cluster in clusters
+        if not is_terminating(cluster) and infeasibility_reason(binding, affinity, cluster) is None
     ]
 
 
 def fit_error(binding: Object, affinity: Object | None, clusters: Sequence[Object]) -> str:
     """Say why none of *clusters* is feasible, in the words of Karmada's scheduler."""
-    refusals = Counter(infeasibility_reason(binding, affinity, each) for each in clusters if not is_terminating(each))
+    refusals = Counter(
+        infeasibility_reason(binding, affinity, cluster) for cluster in clusters if not is_terminating(cluster)
+    )
     reasons = sorted(f"{count} {reason}" for reason, count in refusals.items())
     return f"0/{len(clusters)} clusters are available: {', '.join(reasons) or 'no cluster exists'}."
 
@@ -41,7 +45,7 @@ def infeasibility_reason(binding: Object, affinity: Object | None, cluster: Obje
         return "cluster(s) did not have the API resource"
     if not cluster_matches(affinity, cluster):
         return "cluster(s) did not match the placement cluster affinity constraint"
-    if any(each["fromCluster"] == name for each in spec.get("gracefulEvictionTasks") or ()):
+    if any(task["fromCluster"] == name for task in spec.get("gracefulEvictionTasks") or ()):
         return "cluster(s) is in the process of eviction"
     for constraint in spec["placement"].get("spreadConstraints") or ():
         field = _SPREAD.get(constraint.get("spreadByField", ""))
@@ -53,14 +57,14 @@ def infeasibility_reason(binding: Object, affinity: Object | None, cluster: Obje
 
 def target_names(binding: Object) -> list[str]:
     """Return the names in `spec.clusters`."""
-    return [str(each["name"]) for each in spec_of(binding).get("clusters") or ()]
+    return [str(cluster["name"]) for cluster in spec_of(binding).get("clusters") or ()]
 
 
 def serves(cluster: Object, resource: Object) -> bool:
     """Say whether a cluster is known to have the kind of *resource*."""
     return any(
         enabled.get("groupVersion") == resource["apiVersion"]
-        and any(each.get("kind") == resource["kind"] for each in enabled.get("resources") or ())
+        and any(item.get("kind") == resource["kind"] for item in enabled.get("resources") or ())
         for enabled in status_of(cluster).get("apiEnablements") or ()
     )
 
@@ -72,8 +76,10 @@ def is_ready(cluster: Object) -> bool:
 
 def _untolerated(cluster: Object, placement: Object) -> Object | None:
     tolerations = placement.get("clusterTolerations") or ()
-    taints = (each for each in spec_of(cluster).get("taints") or () if each.get("effect") in _REPELLING)
-    return next((each for each in taints if not any(tolerates(toleration, each) for toleration in tolerations)), None)
+    taints = (taint for taint in spec_of(cluster).get("taints") or () if taint.get("effect") in _REPELLING)
+    return next(
+        (taint for taint in taints if not any(tolerates(toleration, taint) for toleration in tolerations)), None
+    )
 
 
 def tolerates(toleration: Object, taint: Object) -> bool:

@@ -22,12 +22,12 @@ DIRECTLY = "Directly"
 class GracefulEvictionController:
     """Sees eviction tasks through."""
 
-    def __init__(self, bindings: Store, writer: Client, *, timeout: float) -> None:
+    def __init__(self, bindings: Store, client: Client, *, timeout: float) -> None:
         self.queue = WorkQueue[Key]("graceful eviction", self._reconcile)
         self._bindings = bindings
-        self._writer = writer
+        self._client = client
         self._timeout = timeout
-        bindings.listen(self._binding_changed)
+        bindings.add_event_handler(self._binding_changed)
 
     def _binding_changed(self, _: Object | None, new: Object | None) -> None:
         if new is not None and tasks_of(new):
@@ -38,13 +38,13 @@ class GracefulEvictionController:
         if binding is None or is_terminating(binding):
             return
         now = time.time()
-        kept = unfinished_tasks(binding, timeout=self._timeout, now=now)
-        if kept != tasks_of(binding):
-            await self._writer.update(
-                self._bindings, binding, with_spec(binding, gracefulEvictionTasks=list(kept) or None)
+        remaining = unfinished_tasks(binding, timeout=self._timeout, now=now)
+        if remaining != tasks_of(binding):
+            await self._client.update(
+                self._bindings, binding, with_spec(binding, gracefulEvictionTasks=list(remaining) or None)
             )
-            log.info("eviction tasks assessed", binding=str(key), kept=[each["fromCluster"] for each in kept])
-        ends = [_deadline(task, self._timeout) for task in kept if task.get("suppressDeletion") is None]
+            log.info("eviction tasks assessed", binding=str(key), remaining=[item["fromCluster"] for item in remaining])
+        ends = [_deadline(task, self._timeout) for task in remaining if task.get("suppressDeletion") is None]
         if ends:
             self.queue.add_after(key, max(0.05, min(ends) - now))
 
@@ -56,13 +56,13 @@ def tasks_of(binding: Object) -> list[Object]:
 
 def unfinished_tasks(binding: Object, *, timeout: float, now: float) -> list[Object]:
     """Return the tasks that are not done; a new one is dated."""
-    kept: list[Object] = []
+    remaining: list[Object] = []
     for task in tasks_of(binding):
         if "creationTimestamp" not in task:
-            kept.append({**task, "creationTimestamp": timestamp(now)})
+            remaining.append({**task, "creationTimestamp": timestamp(now)})
         elif not _is_done(task, binding, timeout=timeout, now=now):
-            kept.append(task)
-    return kept
+            remaining.append(task)
+    return remaining
 
 
 def _is_done(task: Object, binding: Object, *, timeout: float, now: float) -> bool:
@@ -84,5 +84,5 @@ def _is_observed(binding: Object) -> bool:
 def _is_healthy(binding: Object) -> bool:
     """Say whether all targets are healthy; without any there is nothing that is not."""
     items = status_of(binding).get("aggregatedStatus") or ()
-    health = {each["clusterName"]: each.get("health") for each in items}
-    return all(health.get(each["name"]) == "Healthy" for each in spec_of(binding).get("clusters") or ())
+    health = {item["clusterName"]: item.get("health") for item in items}
+    return all(health.get(cluster["name"]) == "Healthy" for cluster in spec_of(binding).get("clusters") or ())

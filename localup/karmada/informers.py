@@ -37,7 +37,7 @@ class Informers:
         self.works = Store(WORK)
         self.clusters = Store(CLUSTER)
         self._works_of: dict[Key, set[Key]] = {}
-        self.works.listen(self._work_changed)
+        self.works.add_event_handler(self._work_changed)
 
     @property
     def stores(self) -> tuple[Store, ...]:
@@ -69,7 +69,7 @@ class Informers:
     def works_of(self, binding: Object) -> list[Object]:
         """Return the works of a binding that are not being deleted, also those for clusters that are gone."""
         found = (self.works.get(key) for key in sorted(self._works_of.get(key_of(binding), ())))
-        return [each for each in found if each and not is_terminating(each)]
+        return [item for item in found if item and not is_terminating(item)]
 
     def _work_changed(self, old: Object | None, new: Object | None) -> None:
         for work, note in ((old, set.discard), (new, set.add)):
@@ -78,7 +78,7 @@ class Informers:
                 if not self._works_of[binding_key(work)]:
                     del self._works_of[binding_key(work)]
 
-    async def follow(self, api: Api, *, synced: asyncio.Event) -> None:
+    async def run(self, api: Api, *, synced: asyncio.Event) -> None:
         """Keep all stores in step until cancelled; *synced* is set once all have been filled."""
         informers = [Informer(api, store.kind.path, decode=decoder(store.kind), sink=store) for store in self.stores]
         async with asyncio.TaskGroup() as tasks:

@@ -37,7 +37,7 @@ class Phase(StrEnum):
 class Run:
     """What has become of a load so far."""
 
-    load: Workload
+    workload: Workload
     phase: Phase
     since: float
     pods: tuple[int, ...]
@@ -51,12 +51,16 @@ class Run:
     @property
     def waiting(self) -> int:
         """How many pods exist that have found no room."""
-        return sum(task.count for task in self.load.tasks) - self.running if self.phase is Phase.RUNNING else 0
+        return sum(task.count for task in self.workload.tasks) - self.running if self.phase is Phase.RUNNING else 0
 
     @property
     def ends(self) -> float | None:
         """When it will be over, as far as that is known."""
-        return None if self.phase is not Phase.RUNNING or self.load.lasts is None else self.since + self.load.lasts
+        return (
+            None
+            if self.phase is not Phase.RUNNING or self.workload.run_seconds is None
+            else self.since + self.workload.run_seconds
+        )
 
     @property
     def used(self) -> Resources:
@@ -64,14 +68,14 @@ class Run:
         return EMPTY if self.phase.is_final else total(scale(each.pod, count) for each, count in self._counted())
 
     @property
-    def asked(self) -> Resources:
+    def pending_requests(self) -> Resources:
         """What its pods that have found no room ask for."""
         if self.phase is not Phase.RUNNING:
             return EMPTY
         return total(scale(each.pod, each.count - count) for each, count in self._counted())
 
     def _counted(self) -> Iterator[tuple[Task, int]]:
-        return zip(self.load.tasks, self.pods, strict=True)
+        return zip(self.workload.tasks, self.pods, strict=True)
 
 
 @dataclass(slots=True)
@@ -79,7 +83,7 @@ class Member(Generic[K]):
     """One cluster's jobs by key, in the order in which they came; those that are over hold nothing."""
 
     allocatable: Resources = EMPTY
-    foreign: Resources = EMPTY
+    external_usage: Resources = EMPTY
     """What pods that we did not cause hold."""
     pods_late: float = 0
     """For how many seconds a job that fits has no pods yet."""
@@ -87,20 +91,20 @@ class Member(Generic[K]):
     """What each node has; without any there is one node with all that is allocatable."""
     runs: dict[K, Run] = field(default_factory=dict)
     _active: dict[K, None] = field(default_factory=dict)
-    _places: dict[K, PodPlacement] = field(default_factory=dict)
+    _placements: dict[K, PodPlacement] = field(default_factory=dict)
     """Where the pods of active jobs were when time last passed."""
-    _seen: float = 0
+    _advanced_at: float = 0
     """The time of the last look."""
 
-    def submit(self, key: K, load: Workload, now: float) -> None:
+    def submit(self, key: K, workload: Workload, now: float) -> None:
         """Take a job, or the new size of one that is here."""
         run = self.runs.get(key)
         if run is None:
-            self.adopt(key, Run(load, Phase.PENDING, now, (0,) * len(load.tasks)))
-        elif run.load != load and not run.phase.is_final:
-            kept = [*run.pods, *([0] * len(load.tasks))]
-            pods = tuple(min(count, task.count) for count, task in zip(kept, load.tasks, strict=False))
-            self.runs[key] = replace(run, load=load, pods=pods)
+            self.adopt(key, Run(workload, Phase.PENDING, now, (0,) * len(workload.tasks)))
+        elif run.workload != workload and not run.phase.is_final:
+            remaining = [*run.pods, *([0] * len(workload.tasks))]
+            pods = tuple(min(count, task.count) for count, task in zip(remaining, workload.tasks, strict=False))
+            self.runs[key] = replace(run, workload=workload, pods=pods)
 
     def adopt(self, key: K, run: Run) -> None:
         """Take a job as it was when somebody last looked, whether it fits or not."""
@@ -112,19 +116,19 @@ class Member(Generic[K]):
         """Forget a job; its pods are gone at once."""
         self.runs.pop(key, None)
         self._active.pop(key, None)
-        self._places.pop(key, None)
+        self._placements.pop(key, None)
 
     def advance(self, now: float) -> set[K]:
         """Let everything happen that is due; return the jobs that it happened to."""
-        self._seen = now
+        self._advanced_at = now
         before = {key: self.runs[key] for key in self._active}
         for key in before:
             self._finish(key, now)
-        packing, self._places = self._packed()
+        packing, self._placements = self._packed()
         for key in self._active:
             if self._is_early(key, now):
                 continue
-            self.runs[key], self._places[key] = _start_pods(self.runs[key], self._places[key], packing, now)
+            self.runs[key], self._placements[key] = _start_pods(self.runs[key], self._placements[key], packing, now)
         return {key for key, run in before.items() if self.runs[key] != run}
 
     def next_change(self) -> float | None:
@@ -139,12 +143,12 @@ class Member(Generic[K]):
     @property
     def allocated(self) -> Resources:
         """What all pods with a node hold."""
-        return positive(add(self.used, self.foreign))
+        return positive(add(self.used, self.external_usage))
 
     @property
     def allocating(self) -> Resources:
         """What the pods without a node ask for."""
-        return positive(total(self.runs[key].asked for key in self._active))
+        return positive(total(self.runs[key].pending_requests for key in self._active))
 
     @property
     def nodes(self) -> list[Node]:
@@ -163,11 +167,16 @@ class Member(Generic[K]):
 
     def _packed(self) -> tuple[Packing, dict[K, PodPlacement]]:
         """Return what is free on each node, and where pods run: they stay where they are, while that node is there."""
-        foreign = spread(self.foreign, self._sizes)
-        packing = Packing([subtract(*each) for each in zip(self._sizes, foreign, strict=True)])
+        foreign = spread(self.external_usage, self._sizes)
+        packing = Packing([subtract(*item) for item in zip(self._sizes, foreign, strict=True)])
         runs = {key: self.runs[key] for key in self._active}
-        kept = {key: packing.keep(run.load.tasks, run.pods, self._places.get(key, ())) for key, run in runs.items()}
-        return packing, {key: packing.restore(run.load.tasks, run.pods, kept[key]) for key, run in runs.items()}
+        remaining = {
+            key: packing.place_running(run.workload.tasks, run.pods, self._placements.get(key, ()))
+            for key, run in runs.items()
+        }
+        return packing, {
+            key: packing.restore(run.workload.tasks, run.pods, remaining[key]) for key, run in runs.items()
+        }
 
     def _is_early(self, key: K, now: float) -> bool:
         """Say whether a job waits and has not waited for as long as its pods are late."""
@@ -180,12 +189,12 @@ class Member(Generic[K]):
         if run.phase is not Phase.PENDING:
             return run.ends
         due = run.since + self.pods_late
-        return due if due > self._seen else None
+        return due if due > self._advanced_at else None
 
     def _finish(self, key: K, now: float) -> None:
         run = self.runs[key]
         if run.ends is not None and run.ends <= now:
-            phase = Phase.FAILED if run.load.fails else Phase.COMPLETED
+            phase = Phase.FAILED if run.workload.fails else Phase.COMPLETED
             self.runs[key] = replace(run, phase=phase, since=run.ends)
             del self._active[key]
 
@@ -193,11 +202,11 @@ class Member(Generic[K]):
 def _start_pods(run: Run, places: PodPlacement, packing: Packing, now: float) -> tuple[Run, PodPlacement]:
     """Return *run* with its gang, if that waits and fits, and with as many more of its pods as fit."""
     if run.phase is Phase.PENDING:
-        gang = packing.gang(run.load.tasks)
+        gang = packing.place_gang(run.workload.tasks)
         if gang is None:
             return run, places
         run, places = replace(run, phase=Phase.RUNNING, since=now), gang
     if run.phase is Phase.RUNNING:
-        places = packing.more(run.load.tasks, places)
+        places = packing.place_remaining(run.workload.tasks, places)
     pods = tuple(map(sum, places))
     return (run if pods == run.pods else replace(run, pods=pods)), places

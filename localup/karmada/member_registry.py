@@ -31,13 +31,13 @@ class MemberRegistry:
 
     def __init__(self, clusters: Store, *, pods_late: float = 0) -> None:
         self._pods_late = pods_late
-        self.sites: dict[str, RegisteredMember] = {}
-        self._listeners: list[Callable[[str], None]] = []
-        clusters.listen(self._cluster_changed)
+        self.members: dict[str, RegisteredMember] = {}
+        self._event_handlers: list[Callable[[str], None]] = []
+        clusters.add_event_handler(self._cluster_changed)
 
-    def listen(self, listener: Callable[[str], None]) -> None:
+    def add_event_handler(self, handler: Callable[[str], None]) -> None:
         """Call *listener* with the name of a site whose description changes."""
-        self._listeners.append(listener)
+        self._event_handlers.append(handler)
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
         name = (new or old or {})["metadata"]["name"]
@@ -46,16 +46,19 @@ class MemberRegistry:
         except DescriptionError as error:
             log.error("cluster not understood", cluster=name, error=str(error))  # noqa: TRY400 -- it says all there is
             return
-        before = self.sites.get(name)
+        before = self.members.get(name)
         if description is None:
-            self.sites.pop(name, None)
+            self.members.pop(name, None)
         elif before is None or before.description != description:
             self._describe(name, description)
 
     def _describe(self, name: str, description: MemberDescription) -> None:
-        site = self.sites.setdefault(name, RegisteredMember(description, Member(pods_late=self._pods_late)))
-        site.description = description
-        site.member.allocatable, site.member.foreign = description.allocatable, description.foreign
-        site.member.node_sizes = description.nodes
-        for listener in self._listeners:
-            listener(name)
+        registered = self.members.setdefault(name, RegisteredMember(description, Member(pods_late=self._pods_late)))
+        registered.description = description
+        registered.member.allocatable, registered.member.external_usage = (
+            description.allocatable,
+            description.external_usage,
+        )
+        registered.member.node_sizes = description.nodes
+        for handler in self._event_handlers:
+            handler(name)

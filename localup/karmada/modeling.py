@@ -59,9 +59,9 @@ def allocatable_modelings(models: Sequence[Object], nodes: Iterable[Node]) -> li
 
 
 def _graded(models: Sequence[Object]) -> list[str]:
-    return [each["name"] for each in models[0]["ranges"]] if models else []
+    return [item["name"] for item in models[0]["ranges"]] if models else []
 
 
 def _range(model: Object, name: str) -> Object:
-    found: Object = next(each for each in model["ranges"] if each["name"] == name)
+    found: Object = next(item for item in model["ranges"] if item["name"] == name)
     return found

@@ -20,21 +20,21 @@ class Packing:
     def __init__(self, nodes: Sequence[Resources]) -> None:
         self.free = list(nodes)
 
-    def gang(self, tasks: Sequence[Task]) -> PodPlacement | None:
+    def place_gang(self, tasks: Sequence[Task]) -> PodPlacement | None:
         """Place the gang of *tasks* whole, or not at all."""
         before = list(self.free)
-        places = tuple(self._place(task.pod, task.together) for task in tasks)
-        if all(sum(row) == task.together for row, task in zip(places, tasks, strict=True)):
+        places = tuple(self._place(task.pod, task.gang_minimum) for task in tasks)
+        if all(sum(row) == task.gang_minimum for row, task in zip(places, tasks, strict=True)):
             return places
         self.free = before
         return None
 
-    def more(self, tasks: Sequence[Task], places: PodPlacement) -> PodPlacement:
+    def place_remaining(self, tasks: Sequence[Task], places: PodPlacement) -> PodPlacement:
         """Add as many of the missing pods as there is room for, in task order."""
         added = (self._place(task.pod, task.count - sum(row)) for task, row in zip(tasks, places, strict=True))
         return tuple(tuple(map(sum, zip(row, more, strict=True))) for row, more in zip(places, added, strict=True))
 
-    def keep(self, tasks: Sequence[Task], counts: Counts, before: PodPlacement) -> PodPlacement:
+    def place_running(self, tasks: Sequence[Task], counts: Counts, before: PodPlacement) -> PodPlacement:
         """Leave pods that run where they were *before*, as far as their task and node are still there."""
         rows = []
         for number, count in enumerate(counts):
@@ -43,10 +43,10 @@ class Packing:
         self._occupy(tasks, tuple(rows))
         return tuple(rows)
 
-    def restore(self, tasks: Sequence[Task], counts: Counts, kept: PodPlacement) -> PodPlacement:
+    def restore(self, tasks: Sequence[Task], counts: Counts, remaining: PodPlacement) -> PodPlacement:
         """Place the rest of the pods that run: first fit, else on the last node whether they fit there or not."""
         rows = []
-        for task, count, row in zip(tasks, counts, kept, strict=True):
+        for task, count, row in zip(tasks, counts, remaining, strict=True):
             added = self._place(task.pod, count - sum(row))
             forced = (0,) * (len(row) - 1) + (count - sum(row) - sum(added),)
             self._occupy((task,), (forced,))
@@ -87,6 +87,6 @@ def _at_most(row: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _taken(row: Sequence[int], count: int) -> Iterator[int]:
-    for each in row:
-        yield min(each, count)
-        count -= min(each, count)
+    for item in row:
+        yield min(item, count)
+        count -= min(item, count)

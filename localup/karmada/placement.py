@@ -59,12 +59,14 @@ class SchedulerOptions:
 _DEFAULT_OPTIONS: Final = SchedulerOptions()
 
 
-def place(binding: Object, clusters: Sequence[Object], habits: SchedulerOptions = _DEFAULT_OPTIONS) -> SchedulingResult:
+def place(
+    binding: Object, clusters: Sequence[Object], options: SchedulerOptions = _DEFAULT_OPTIONS
+) -> SchedulingResult:
     """Try the affinity terms in order, from the one observed last; the complaint is that of the first."""
     first: SchedulingResult | None = None
     terms = _affinity_terms(binding)
-    for name, affinity in terms if habits.affinity_terms else terms[:1]:
-        outcome = _place_with(binding, affinity, clusters, habits)
+    for name, affinity in terms if options.affinity_terms else terms[:1]:
+        outcome = _place_with(binding, affinity, clusters, options)
         if outcome.reason is Reason.SUCCESS:
             return SchedulingResult(outcome.reason, targets=outcome.targets, term=name)
         first = first or outcome
@@ -86,14 +88,14 @@ def _affinity_terms(binding: Object) -> list[tuple[str, Object | None]]:
     terms = placement.get("clusterAffinities")
     if placement.get("clusterAffinity") or not terms:
         return [("", placement.get("clusterAffinity"))]
-    named = [(str(each["affinityName"]), each) for each in terms]
+    named = [(str(term["affinityName"]), term) for term in terms]
     observed = status_of(binding).get("schedulerObservingAffinityName", "")
     begin = next((index for index, (name, _) in enumerate(named) if name == observed), 0)
     return named[begin:]
 
 
 def _place_with(
-    binding: Object, affinity: Object | None, clusters: Sequence[Object], habits: SchedulerOptions
+    binding: Object, affinity: Object | None, clusters: Sequence[Object], options: SchedulerOptions
 ) -> SchedulingResult:
     feasible = candidates(binding, affinity, clusters)
     if not feasible:
@@ -101,7 +103,7 @@ def _place_with(
     spec = spec_of(binding)
     try:
         chosen = _select_clusters(spec, _ranked(binding, feasible))
-        if not habits.copies and not has_replicas(spec):
+        if not options.copies and not has_replicas(spec):
             chosen = chosen[:1]
         return SchedulingResult(Reason.SUCCESS, targets=_targets(spec, chosen))
     except InsufficientReplicasError as error:
@@ -131,7 +133,7 @@ def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Seque
     constraints = placement.get("spreadConstraints") or ()
     if not constraints or is_static(placement.get("replicaScheduling") or {}):
         return ranked
-    by_cluster = next((each for each in constraints if each.get("spreadByField") == "cluster"), None)
+    by_cluster = next((constraint for constraint in constraints if constraint.get("spreadByField") == "cluster"), None)
     if by_cluster is None:
         raise _SpreadError("just support cluster and region spread constraint")
     if len(ranked) < int(by_cluster.get("minGroups", 1)):
@@ -140,7 +142,7 @@ def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Seque
     if not is_divided(spec):
         return ranked[:count]
     chosen = _swap_for_capacity(spec, ranked, count)
-    if sum(_capacity(spec, each) for each in chosen) < int(spec["replicas"]):
+    if sum(_capacity(spec, item) for item in chosen) < int(spec["replicas"]):
         raise _SpreadError(f"no enough resource when selecting {count} clusters")
     return chosen
 
@@ -148,7 +150,7 @@ def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Seque
 def _swap_for_capacity(spec: Mapping[str, Any], ranked: Sequence[Object], count: int) -> list[Object]:
     chosen, rest = list(ranked[:count]), list(ranked[count:])
     for index in reversed(range(count)):
-        if not rest or sum(_capacity(spec, each) for each in chosen) >= int(spec["replicas"]):
+        if not rest or sum(_capacity(spec, item) for item in chosen) >= int(spec["replicas"]):
             break
         best = max(range(len(rest)), key=lambda other: _capacity(spec, rest[other]))
         if _capacity(spec, rest[best]) > _capacity(spec, chosen[index]):
@@ -160,18 +162,20 @@ def _targets(spec: Mapping[str, Any], chosen: Sequence[Object]) -> tuple[Object,
     if has_replicas(spec):
         shares = divide(spec, chosen)
         return tuple({"name": name, "replicas": shares[name]} for name in sorted(shares))
-    names = [each["metadata"]["name"] for each in chosen]
+    names = [item["metadata"]["name"] for item in chosen]
     components = spec.get("components") or ()
     if len(components) > 1 and _goes_to_one(spec):
-        told = [{"name": each["name"], "replicas": each["replicas"]} for each in components]
-        return tuple({"name": name, "components": told} for name in names)
+        components_of_target = [
+            {"name": component["name"], "replicas": component["replicas"]} for component in components
+        ]
+        return tuple({"name": name, "components": components_of_target} for name in names)
     return tuple({"name": name} for name in names)
 
 
 def _goes_to_one(spec: Mapping[str, Any]) -> bool:
     return any(
-        (each.get("spreadByField"), each.get("minGroups"), each.get("maxGroups")) == ("cluster", 1, 1)
-        for each in spec["placement"].get("spreadConstraints") or ()
+        (constraint.get("spreadByField"), constraint.get("minGroups"), constraint.get("maxGroups")) == ("cluster", 1, 1)
+        for constraint in spec["placement"].get("spreadConstraints") or ()
     )
 
 
@@ -206,4 +210,4 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, Mapping):
         names = sorted(value, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
         return {name: _ordered(value[name]) for name in names}
-    return [_ordered(each) for each in value] if isinstance(value, list) else value
+    return [_ordered(item) for item in value] if isinstance(value, list) else value

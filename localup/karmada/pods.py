@@ -19,8 +19,8 @@ def pod_template(template: Object) -> PodTemplate:
     spec = template.get("spec") or {}
     level = spec.get("resources") or {}
     return PodTemplate(
-        containers=tuple(_container(each) for each in spec.get("containers") or ()),
-        init=tuple(_container(each) for each in spec.get("initContainers") or ()),
+        containers=tuple(_container(container) for container in spec.get("containers") or ()),
+        init=tuple(_container(container) for container in spec.get("initContainers") or ()),
         overhead=amounts(spec.get("overhead")),
         requests=amounts(level.get("requests")),
         limits=amounts(level.get("limits")),
@@ -57,10 +57,10 @@ def replica_requirements(template: Object) -> dict[str, Any] | None:
 
 
 def _as_karmada_counts(pod: PodTemplate) -> Resources:
-    running = total(each.effective_requests for each in pod.containers)
+    running = total(container.effective_requests for container in pod.containers)
     starting: Resources = {}
-    for each in pod.init:
-        starting = elementwise_max(starting, each.effective_requests)
+    for item in pod.init:
+        starting = elementwise_max(starting, item.effective_requests)
     return {
         name: _whole(name, amount) for name, amount in add(elementwise_max(running, starting), pod.overhead).items()
     }

@@ -67,7 +67,7 @@ def policy_of(template: Object, policies: Iterable[Object]) -> Object | None:
     the explicit priority counts, then how closely they select, then the name.
     """
     found = [
-        (closeness, each) for each in policies if (closeness := _closeness(each, template)) and not is_terminating(each)
+        (closeness, item) for item in policies if (closeness := _closeness(item, template)) and not is_terminating(item)
     ]
     claimed = next((policy for _, policy in found if key_of(policy) == claimed_by(template, policy)), None)
     if claimed is not None or not found:
@@ -120,7 +120,7 @@ def _closeness(policy: Object, template: Object) -> Match:
     if home and home != key_of(template).namespace:
         return Match.NONE
     selectors = spec_of(policy).get("resourceSelectors") or ()
-    return max((_selects(each, template) for each in selectors), default=Match.NONE)
+    return max((_selects(selector, template) for selector in selectors), default=Match.NONE)
 
 
 def _selects(selector: Object, template: Object) -> Match:

@@ -71,13 +71,13 @@ class Quirks:
     """A job that fits has no pods for so long, and no summary shows it meanwhile (§2)."""
 
     @classmethod
-    def told(cls, words: Iterable[str]) -> Self:
+    def parse(cls, words: Iterable[str]) -> Self:
         """Read ``name=value`` words, as the command line has them; a time may be written ``500ms`` or ``10m``.
 
         Raises:
             ValueError: There is no such behaviour, or the value is none of its.
         """
-        known = {each.name: each.type for each in fields(cls)}
+        known = {field.name: field.type for field in fields(cls)}
         changes: dict[str, Any] = {}
         for word in words:
             name, _, value = word.partition("=")

@@ -49,24 +49,22 @@ log = structlog.get_logger()
 class Scheduler:
     """Places bindings of one kind."""
 
-    def __init__(self, bindings: Store, clusters: Store, writer: Client, settings: Settings) -> None:
+    def __init__(self, bindings: Store, clusters: Store, client: Client, settings: Settings) -> None:
         self._bindings = bindings
         self._clusters = clusters
-        self._writer = writer
+        self._client = client
         self._name = settings.scheduler_name
-        self._behaviour = settings.behaviour
-        self._habits = SchedulerOptions(
-            affinity_terms=settings.behaviour.affinity_terms, copies=settings.behaviour.copies
-        )
+        self._quirks = settings.quirks
+        self._options = SchedulerOptions(affinity_terms=settings.quirks.affinity_terms, copies=settings.quirks.copies)
         self._backoffs: dict[Key, Backoff] = {}
         self.queue = WorkQueue[Key]("scheduler", self._reconcile)
-        bindings.listen(self._binding_changed)
-        clusters.listen(self._cluster_changed)
+        bindings.add_event_handler(self._binding_changed)
+        clusters.add_event_handler(self._cluster_changed)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is None or not self._passes(new):
+        if new is None or not self._passes_filter(new):
             return
-        if old is None or not self._passes(old) or generation_of(old) != generation_of(new):
+        if old is None or not self._passes_filter(old) or generation_of(old) != generation_of(new):
             self.queue.add(key_of(new))
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
@@ -77,49 +75,49 @@ class Scheduler:
         if (
             new is not old
             and _is_irrelevant_change(old, new)
-            and (self._behaviour.taints or is_ready(old) == is_ready(new))
+            and (self._quirks.taints or is_ready(old) == is_ready(new))
         ):
             return
-        for each in self._bindings:
-            if self._is_free(each) and (affinity_allows(each, old) or affinity_allows(each, new)):
-                self.queue.add(key_of(each))
+        for binding in self._bindings:
+            if self._is_schedulable(binding) and (affinity_allows(binding, old) or affinity_allows(binding, new)):
+                self.queue.add(key_of(binding))
 
-    def _passes(self, binding: Object) -> bool:
+    def _passes_filter(self, binding: Object) -> bool:
         """Be the event filter: ours, not suspended, and claimed by a policy."""
-        return self._is_free(binding) and is_claimed(binding)
+        return self._is_schedulable(binding) and is_claimed(binding)
 
-    def _is_free(self, binding: Object) -> bool:
+    def _is_schedulable(self, binding: Object) -> bool:
         spec = spec_of(binding)
         is_ours = spec.get("schedulerName", self._name) == self._name and "placement" in spec
         return is_ours and not (spec.get("suspension") or {}).get("scheduling")
 
     async def _reconcile(self, key: Key) -> None:
         binding = self._bindings.get(key)
-        if binding is None or is_terminating(binding) or not (self._behaviour.leak or self._passes(binding)):
+        if binding is None or is_terminating(binding) or not (self._quirks.leak or self._passes_filter(binding)):
             return
         if not self._is_due(binding):
             seen = with_status(binding, schedulerObservedGeneration=generation_of(binding))
-            await self._writer.update(self._bindings, binding, seen, part=STATUS)
+            await self._client.update(self._bindings, binding, seen, part=STATUS)
             return
-        outcome = place(binding, list(self._clusters), self._habits)
-        placed = await self._writer.update(self._bindings, binding, _with_targets(binding, outcome))
+        outcome = place(binding, list(self._clusters), self._options)
+        placed = await self._client.update(self._bindings, binding, _with_targets(binding, outcome))
         if placed is not binding:
             log.info("binding scheduled", binding=str(key), clusters=_target_names(outcome), reason=str(outcome.reason))
-        await self._writer.update(
+        await self._client.update(
             self._bindings, placed, _with_scheduled_condition(placed, outcome, time.time()), part=STATUS
         )
-        if self._behaviour.events and (placed is not binding or outcome.reason is not Reason.SUCCESS):
-            await self._tell(placed, outcome)
-        self._come_back(key, outcome)
+        if self._quirks.events and (placed is not binding or outcome.reason is not Reason.SUCCESS):
+            await self._record_events(placed, outcome)
+        self._schedule_retry(key, outcome)
 
-    async def _tell(self, binding: Object, outcome: SchedulingResult) -> None:
+    async def _record_events(self, binding: Object, outcome: SchedulingResult) -> None:
         """Write the events that Karmada's scheduler writes of an attempt: of the binding, and of its template."""
-        said = EventMessage(self._name, "ScheduleBindingFailed", outcome.message, "Warning")
+        event = EventMessage(self._name, "ScheduleBindingFailed", outcome.message, "Warning")
         if outcome.reason is Reason.SUCCESS:
-            told = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
-            said = EventMessage(self._name, "ScheduleBindingSucceed", told)
+            details = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
+            event = EventMessage(self._name, "ScheduleBindingSucceed", details)
         for about in (binding, template_of(binding)):
-            await self._writer.tell(about, said)
+            await self._client.record_event(about, event)
 
     def _is_due(self, binding: Object) -> bool:
         """Say whether a binding is to be placed at all: one whose replicas are divided and add up is left as it is."""
@@ -128,29 +126,29 @@ class Scheduler:
             return True
         if not has_replicas(spec) or not is_divided(spec) or _is_reschedule_requested(binding):
             return True
-        placed = sum(int(each.get("replicas", 0)) for each in spec.get("clusters") or ())
-        leaving = (each for each in self._clusters if is_terminating(each))
+        placed = sum(int(cluster.get("replicas", 0)) for cluster in spec.get("clusters") or ())
+        leaving = (cluster for cluster in self._clusters if is_terminating(cluster))
         return placed != int(spec.get("replicas", 0)) or any(
-            key_of(each).name in target_names(binding) for each in leaving
+            key_of(item).name in target_names(binding) for item in leaving
         )
 
-    def _come_back(self, key: Key, outcome: SchedulingResult) -> None:
+    def _schedule_retry(self, key: Key, outcome: SchedulingResult) -> None:
         """See to it that what failed is tried again, each failure in its own time."""
-        behaviour = self._behaviour
+        quirks = self._quirks
         is_unschedulable = outcome.reason is Reason.UNSCHEDULABLE
-        if outcome.reason is Reason.SCHEDULER_ERROR or (is_unschedulable and not behaviour.unschedulable_retry):
-            backoff = self._backoffs.setdefault(key, _backoff(behaviour))
+        if outcome.reason is Reason.SCHEDULER_ERROR or (is_unschedulable and not quirks.unschedulable_retry):
+            backoff = self._backoffs.setdefault(key, _backoff(quirks))
             self.queue.add_after(key, backoff.next_delay())
             return
         self._backoffs.pop(key, None)
         if is_unschedulable:
-            self.queue.add_after(key, behaviour.unschedulable_retry)
-        elif outcome.reason is Reason.NO_CLUSTER_FIT and behaviour.no_cluster_fit_retry:
-            self.queue.add_after(key, behaviour.no_cluster_fit_retry)
+            self.queue.add_after(key, quirks.unschedulable_retry)
+        elif outcome.reason is Reason.NO_CLUSTER_FIT and quirks.no_cluster_fit_retry:
+            self.queue.add_after(key, quirks.no_cluster_fit_retry)
 
 
-def _backoff(behaviour: Quirks) -> Backoff:
-    return Backoff(initial=behaviour.backoff_first, maximum=behaviour.backoff_most, jitter=lambda: 1)
+def _backoff(quirks: Quirks) -> Backoff:
+    return Backoff(initial=quirks.backoff_first, maximum=quirks.backoff_most, jitter=lambda: 1)
 
 
 def _is_reschedule_requested(binding: Object) -> bool:
@@ -173,14 +171,14 @@ def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: f
     conditions = with_condition(status.get("conditions") or (), outcome.condition, now=now)
     if outcome.reason is not Reason.SUCCESS:
         return with_status(binding, conditions=conditions)
-    told = {
+    details = {
         "conditions": conditions,
         "schedulerObservedGeneration": generation_of(binding),
         "schedulerObservingAffinityName": outcome.term or status.get("schedulerObservingAffinityName"),
     }
-    if all(status.get(name) == value for name, value in told.items()):
+    if all(status.get(name) == value for name, value in details.items()):
         return binding
-    return with_status(binding, **told, lastScheduledTime=timestamp(now))
+    return with_status(binding, **details, lastScheduledTime=timestamp(now))
 
 
 def template_of(binding: Object) -> Object:
@@ -191,7 +189,7 @@ def template_of(binding: Object) -> Object:
 
 
 def _target_names(outcome: SchedulingResult) -> list[str]:
-    return [str(each["name"]) for each in outcome.targets or ()]
+    return [str(target["name"]) for target in outcome.targets or ()]
 
 
 def _is_irrelevant_change(old: Object, new: Object) -> bool:

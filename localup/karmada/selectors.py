@@ -13,7 +13,10 @@ def labels_match(selector: Object | None, labels: Mapping[str, str]) -> bool:
     wanted = selector.get("matchLabels") or {}
     if any(labels.get(name) != value for name, value in wanted.items()):
         return False
-    return all(_requirement_holds(each, _listed(labels, each)) for each in selector.get("matchExpressions") or ())
+    return all(
+        _requirement_holds(expression, _listed(labels, expression))
+        for expression in selector.get("matchExpressions") or ()
+    )
 
 
 def cluster_matches(affinity: Object | None, cluster: Object) -> bool:
@@ -37,7 +40,7 @@ def _fields_match(selector: Object | None, spec: Mapping[str, Any]) -> bool:
         "zone": list(spec.get("zones") or ()),
     }
     expressions = (selector or {}).get("matchExpressions") or ()
-    return all(_requirement_holds(each, fields.get(each["key"], [])) for each in expressions)
+    return all(_requirement_holds(expression, fields.get(expression["key"], [])) for expression in expressions)
 
 
 def _requirement_holds(requirement: Object, values: Sequence[str]) -> bool:

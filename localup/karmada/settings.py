@@ -26,7 +26,7 @@ class Settings:
     """The gate MultiplePodTemplatesScheduling: components on the bindings of Volcano Jobs (facts, no. 6)."""
     scheduler_name: str = "default-scheduler"
     """Whose bindings are scheduled: the others are left to somebody else."""
-    behaviour: Quirks = _DEFAULT_QUIRKS
+    quirks: Quirks = _DEFAULT_QUIRKS
     """What of Karmada's surprising behaviour is reproduced, and with what times."""
     writes_in_flight: int = 16
     """How many writes are under way at once."""

@@ -33,34 +33,34 @@ class StandIn:
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api = api
         self._workers = settings.writes_in_flight
-        behaviour = settings.behaviour
-        self._mirror = mirror = Informers(settings.templates, dependents=behaviour.dependents)
-        self._writer = writer = Client(api, in_flight=settings.writes_in_flight)
-        fleet = MemberRegistry(mirror.clusters, pods_late=behaviour.pods_late)
+        quirks = settings.quirks
+        self._informers = informers = Informers(settings.templates, dependents=quirks.dependents)
+        self._client = client = Client(api, in_flight=settings.writes_in_flight)
+        registry = MemberRegistry(informers.clusters, pods_late=quirks.pods_late)
         self._execution = ExecutionController(
-            mirror, writer, fleet, run_time=settings.run_time_seconds, preserves=behaviour.preserve
+            informers, client, registry, run_time=settings.run_time_seconds, preserves=quirks.preserve
         )
-        period, late = settings.status_period_seconds, behaviour.summary_late
-        clusters = ClusterStatusController(mirror, writer, fleet, period=period, late=late)
-        self._execution.listen(clusters.something_happened)
-        detector = Detector(mirror, writer, multi_template=settings.multi_template, behaviour=behaviour)
+        period, late = settings.status_period_seconds, quirks.summary_late
+        clusters = ClusterStatusController(informers, client, registry, period=period, late=late)
+        self._execution.add_event_handler(clusters.on_member_changed)
+        detector = Detector(informers, client, multi_template=settings.multi_template, quirks=quirks)
         self._queues: list[WorkQueue[Any]] = [
             *(detector.queue, self._execution.queue, self._execution.reports, clusters.queue),
-            *_binding_queues(mirror, mirror.bindings, writer, settings),
-            *_binding_queues(mirror, mirror.cluster_bindings, writer, settings),
+            *_binding_queues(informers, informers.bindings, client, settings),
+            *_binding_queues(informers, informers.cluster_bindings, client, settings),
         ]
-        if behaviour.taints:
-            self._queues.append(TaintController(mirror.clusters, writer).queue)
-        if behaviour.namespaces:
-            self._queues.append(NamespaceSyncController(mirror, writer).queue)
-        if behaviour.dependents:
-            self._queues.append(DependenciesDistributor(mirror, writer).queue)
+        if quirks.taints:
+            self._queues.append(TaintController(informers.clusters, client).queue)
+        if quirks.namespaces:
+            self._queues.append(NamespaceSyncController(informers, client).queue)
+        if quirks.dependents:
+            self._queues.append(DependenciesDistributor(informers, client).queue)
 
     async def run(self) -> None:
         """Follow the API server, and act once everything has been listed; until cancelled."""
         synced = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._mirror.follow(self._api, synced=synced))
+            tasks.create_task(self._informers.run(self._api, synced=synced))
             await synced.wait()
             log.info("all lists applied, acting")
             tasks.create_task(self._execution.run())
@@ -68,20 +68,20 @@ class StandIn:
                 tasks.create_task(queue.serve(self._workers))
 
 
-def _binding_queues(mirror: Informers, bindings: Store, writer: Client, settings: Settings) -> list[WorkQueue[Any]]:
+def _binding_queues(informers: Informers, bindings: Store, client: Client, settings: Settings) -> list[WorkQueue[Any]]:
     """Return the queues of all that looks at bindings of one kind."""
-    behaviour = settings.behaviour
+    quirks = settings.quirks
     queues: list[WorkQueue[Any]] = [
-        Scheduler(bindings, mirror.clusters, writer, settings).queue,
-        BindingController(mirror, bindings, writer).queue,
-        BindingStatusController(mirror, bindings, writer, stale=behaviour.stale_status).queue,
+        Scheduler(bindings, informers.clusters, client, settings).queue,
+        BindingController(informers, bindings, client).queue,
+        BindingStatusController(informers, bindings, client, stale=quirks.stale_status).queue,
     ]
-    if behaviour.graceful_eviction:
-        queues.append(GracefulEvictionController(bindings, writer, timeout=behaviour.graceful_eviction_timeout).queue)
-    if behaviour.application_failover:
-        queues.append(ApplicationFailoverController(bindings, writer).queue)
-    if behaviour.taint_eviction:
-        queues.append(NoExecuteTaintManager(mirror.clusters, bindings, writer).queue)
+    if quirks.graceful_eviction:
+        queues.append(GracefulEvictionController(bindings, client, timeout=quirks.graceful_eviction_timeout).queue)
+    if quirks.application_failover:
+        queues.append(ApplicationFailoverController(bindings, client).queue)
+    if quirks.taint_eviction:
+        queues.append(NoExecuteTaintManager(informers.clusters, bindings, client).queue)
     return queues
 
 

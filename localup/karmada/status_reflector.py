@@ -35,13 +35,13 @@ def health(manifest: Object, run: Run) -> str:
     return "Unhealthy" if run.phase in _UNHEALTHY else "Healthy"
 
 
-def run_from_status(manifest: Object, status: Mapping[str, Any], load: Workload) -> Run | None:
+def run_from_status(manifest: Object, status: Mapping[str, Any], workload: Workload) -> Run | None:
     """Return the run that a Volcano Job's status tells of, for a member that remembers nothing; else ``None``."""
     state = status.get("state") or {}
     if kind_of(manifest) != VOLCANO_JOB or state.get("phase", Phase.PENDING) == Phase.PENDING:
         return None
-    pods = tuple(task.together for task in load.tasks)
-    return Run(load, Phase(state["phase"]), seconds_of(state["lastTransitionTime"]), pods)
+    pods = tuple(task.gang_minimum for task in workload.tasks)
+    return Run(workload, Phase(state["phase"]), seconds_of(state["lastTransitionTime"]), pods)
 
 
 def _volcano_job(manifest: Object, run: Run) -> Status:
@@ -80,7 +80,7 @@ def _stateful_set(manifest: Object, run: Run) -> Status:
 def _batch_job(_: Object, run: Run) -> Status:
     if run.phase is Phase.RUNNING:
         return {"active": run.running + run.waiting, "ready": run.running, "startTime": timestamp(run.since)}
-    began = timestamp(run.since - (run.load.lasts or 0))
+    began = timestamp(run.since - (run.workload.run_seconds or 0))
     if run.phase is Phase.COMPLETED:
         ended = true_conditions(("SuccessCriteriaMet", "Complete"), "CompletionsReached", now=run.since)
         return {

@@ -24,8 +24,8 @@ class Store:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self._objects: dict[Key, Object] = {}
-        self._listeners: list[EventHandler] = []
-        self._gone: deque[str] = deque(maxlen=_REMEMBERED)
+        self._event_handlers: list[EventHandler] = []
+        self._removed_uids: deque[str] = deque(maxlen=_REMEMBERED)
 
     def __iter__(self) -> Iterator[Object]:
         return iter(list(self._objects.values()))
@@ -34,17 +34,17 @@ class Store:
         """Return the object of a key."""
         return self._objects.get(key)
 
-    def listen(self, listener: EventHandler) -> None:
+    def add_event_handler(self, handler: EventHandler) -> None:
         """Call *listener* at every change from now on."""
-        self._listeners.append(listener)
+        self._event_handlers.append(handler)
 
     def replace(self, objects: Sequence[Object], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
         """Take *objects* as all there is besides what *unreadable* names; what is not among them is gone."""
-        kept = {key_of(each) for each in objects} | {Key(*name) for name in unreadable}
-        for old in [each for key, each in self._objects.items() if key not in kept]:
+        remaining = {key_of(item) for item in objects} | {Key(*name) for name in unreadable}
+        for old in [each for key, each in self._objects.items() if key not in remaining]:
             self.remove(old)
-        for each in objects:
-            self.upsert(each)
+        for item in objects:
+            self.upsert(item)
 
     def forget(self, namespace: str, name: str) -> None:
         """Forget the object of that name, whose last state cannot be read."""
@@ -61,21 +61,21 @@ class Store:
             self.remove(old)
             old = None
         self._objects[key_of(obj)] = obj
-        self._tell(old, obj)
+        self._notify(old, obj)
 
     def remove(self, obj: Object) -> None:
         """Forget *obj*, unless another one has its name already."""
         old = self._objects.get(key_of(obj))
         if old is not None and uid_of(old) == uid_of(obj):
             del self._objects[key_of(obj)]
-            self._gone.append(uid_of(obj))
-            self._tell(old, None)
+            self._removed_uids.append(uid_of(obj))
+            self._notify(old, None)
 
     def observe(self, answer: Object) -> None:
         """Take the answer to a write of ours, which may come after the news that the object is gone."""
-        if uid_of(answer) not in self._gone:
+        if uid_of(answer) not in self._removed_uids:
             self.upsert(answer)
 
-    def _tell(self, old: Object | None, new: Object | None) -> None:
-        for listener in self._listeners:
-            listener(old, new)
+    def _notify(self, old: Object | None, new: Object | None) -> None:
+        for handler in self._event_handlers:
+            handler(old, new)

@@ -51,7 +51,7 @@ class MemberDescription:
     """What the annotations of a Cluster say of the member that is to be simulated."""
 
     allocatable: Resources = EMPTY
-    foreign: Resources = EMPTY
+    external_usage: Resources = EMPTY
     ready: str = "True"
     nodes: tuple[Resources, ...] = ()
     """What each node has; without any there is one node with all that is allocatable."""
@@ -63,17 +63,17 @@ class MemberDescription:
         Raises:
             DescriptionError: One of them is neither JSON nor quantities.
         """
-        told = annotations_of(cluster)
-        if ALLOCATABLE not in told and NODES not in told:
+        parsed = annotations_of(cluster)
+        if ALLOCATABLE not in parsed and NODES not in parsed:
             return None
-        ready = told.get(READY, "True")
+        ready = parsed.get(READY, "True")
         if ready not in _READINESS:
             raise DescriptionError(f"{READY}: {ready!r} is none of {', '.join(_READINESS)}")
-        nodes = _nodes(told[NODES]) if NODES in told else ()
+        nodes = _nodes(parsed[NODES]) if NODES in parsed else ()
         allocatable = (
-            total(nodes) if nodes else {PODS: _DEFAULT_MEMBER_PODS, **_amounts(ALLOCATABLE, told[ALLOCATABLE])}
+            total(nodes) if nodes else {PODS: _DEFAULT_MEMBER_PODS, **_amounts(ALLOCATABLE, parsed[ALLOCATABLE])}
         )
-        return cls(allocatable, _amounts(EXTERNAL_USAGE, told.get(EXTERNAL_USAGE, "{}")), ready, nodes)
+        return cls(allocatable, _amounts(EXTERNAL_USAGE, parsed.get(EXTERNAL_USAGE, "{}")), ready, nodes)
 
 
 def with_summary(cluster: Object, description: MemberDescription, member: Member[Key], *, now: float) -> Object:
@@ -118,8 +118,8 @@ def _enablements() -> list[Object]:
 
 def _amounts(annotation: str, text: str) -> Resources:
     try:
-        told: Any = json.loads(text)
-        return amounts(told)
+        parsed: Any = json.loads(text)
+        return amounts(parsed)
     except (AttributeError, QuantityError, TypeError, ValueError) as error:
         raise DescriptionError(f'{annotation}: {error}; write it like {{"cpu": "64", "memory": "256Gi"}}') from error
 
@@ -132,8 +132,8 @@ def _nodes(text: str) -> tuple[Resources, ...]:
     """
     example = '[{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]'
     try:
-        told: Any = json.loads(text)
-        shapes = [(int(each["count"]), {PODS: _DEFAULT_NODE_PODS, **amounts(each["allocatable"])}) for each in told]
+        parsed: Any = json.loads(text)
+        shapes = [(int(item["count"]), {PODS: _DEFAULT_NODE_PODS, **amounts(item["allocatable"])}) for item in parsed]
     except (AttributeError, KeyError, QuantityError, TypeError, ValueError) as error:
         raise DescriptionError(f"{NODES}: {error}; write it like {example}") from error
     if not all(count > 0 for count, _ in shapes) or not 0 < sum(count for count, _ in shapes) <= _MAX_NODES:

@@ -28,11 +28,11 @@ _KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
 class TaintController:
     """Taints clusters by their readiness."""
 
-    def __init__(self, clusters: Store, writer: Client) -> None:
+    def __init__(self, clusters: Store, client: Client) -> None:
         self.queue = WorkQueue[Key]("taints", self._reconcile)
         self._clusters = clusters
-        self._writer = writer
-        clusters.listen(self._cluster_changed)
+        self._client = client
+        clusters.add_event_handler(self._cluster_changed)
 
     def _cluster_changed(self, _: Object | None, new: Object | None) -> None:
         if new is not None:
@@ -43,27 +43,27 @@ class TaintController:
         if cluster is None or is_terminating(cluster):
             return
         wanted = tainted(cluster)
-        if wanted is not cluster and await self._writer.update(self._clusters, cluster, wanted):
-            log.info("cluster tainted", cluster=key.name, taints=[each["key"] for each in taints_of(wanted)])
+        if wanted is not cluster and await self._client.update(self._clusters, cluster, wanted):
+            log.info("cluster tainted", cluster=key.name, taints=[taint["key"] for taint in taints_of(wanted)])
 
 
 class NoExecuteTaintManager:
     """Takes bindings out of clusters that have a taint which they do not tolerate."""
 
-    def __init__(self, clusters: Store, bindings: Store, writer: Client) -> None:
+    def __init__(self, clusters: Store, bindings: Store, client: Client) -> None:
         self.queue = WorkQueue[Key]("taint manager", self._reconcile)
         self._clusters = clusters
         self._bindings = bindings
-        self._writer = writer
-        clusters.listen(self._cluster_changed)
-        bindings.listen(self._binding_changed)
+        self._client = client
+        clusters.add_event_handler(self._cluster_changed)
+        bindings.add_event_handler(self._binding_changed)
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
         if new is None or (old is not None and taints_of(old) == taints_of(new)):
             return
-        for each in self._bindings:
-            if key_of(new).name in target_names(each):
-                self.queue.add(key_of(each))
+        for binding in self._bindings:
+            if key_of(new).name in target_names(binding):
+                self.queue.add(key_of(binding))
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None and (old is None or target_names(old) != target_names(new)):
@@ -76,7 +76,7 @@ class NoExecuteTaintManager:
         for name in target_names(binding):
             cluster = self._clusters.get(Key("", name))
             if cluster is not None and _has_untolerated_taint(cluster, binding):
-                binding = await self._writer.update(self._bindings, binding, evicted(binding, name))
+                binding = await self._client.update(self._bindings, binding, evicted(binding, name))
                 log.info("taken out by a taint", binding=str(key), cluster=name)
 
 
@@ -89,9 +89,9 @@ def tainted(cluster: Object) -> Object:
     """Return *cluster* with the taint that its readiness asks for, and no other of those two."""
     said = condition(status_of(cluster).get("conditions") or (), "Ready")
     wanted = _BY_READINESS[said["status"]] if said else NOT_READY
-    others = [each for each in taints_of(cluster) if each["key"] not in _KEYS]
-    has = [each for each in taints_of(cluster) if each["key"] in _KEYS]
-    if [each["key"] for each in has] == ([wanted["key"]] if wanted else []):
+    others = [taint for taint in taints_of(cluster) if taint["key"] not in _KEYS]
+    has = [taint for taint in taints_of(cluster) if taint["key"] in _KEYS]
+    if [item["key"] for item in has] == ([wanted["key"]] if wanted else []):
         return cluster
     return with_spec(cluster, taints=[*others, *([wanted] if wanted else [])] or None)
 
@@ -100,19 +100,19 @@ def evicted(
     binding: Object, cluster: str, *, producer: str = "TaintManager", reason: str = "TaintUntolerated"
 ) -> Object:
     """Return *binding* without a target, and with the task that sees it out."""
-    kept = [each for each in spec_of(binding)["clusters"] if each["name"] != cluster]
-    left = next(each for each in spec_of(binding)["clusters"] if each["name"] == cluster)
+    remaining = [item for item in spec_of(binding)["clusters"] if item["name"] != cluster]
+    left = next(item for item in spec_of(binding)["clusters"] if item["name"] == cluster)
     task = {"fromCluster": cluster, "producer": producer, "purgeMode": "Gracefully", "reason": reason}
     replicas = {"replicas": left["replicas"]} if left.get("replicas") else {}
     tasks = tasks_of(binding)
-    if all(each["fromCluster"] != cluster for each in tasks):
+    if all(item["fromCluster"] != cluster for item in tasks):
         tasks = [*tasks, {**task, **replicas}]
-    return with_spec(binding, clusters=kept or None, gracefulEvictionTasks=tasks)
+    return with_spec(binding, clusters=remaining or None, gracefulEvictionTasks=tasks)
 
 
 def _has_untolerated_taint(cluster: Object, binding: Object) -> bool:
     """Say whether a cluster has a taint that a binding does not tolerate; for how long it would is left out."""
     placement = spec_of(binding).get("placement") or {}
     tolerations = placement.get("clusterTolerations") or ()
-    repelling = [each for each in taints_of(cluster) if each.get("effect") == "NoExecute"]
-    return any(not any(tolerates(each, taint) for each in tolerations) for taint in repelling)
+    repelling = [item for item in taints_of(cluster) if item.get("effect") == "NoExecute"]
+    return any(not any(tolerates(toleration, taint) for toleration in tolerations) for taint in repelling)

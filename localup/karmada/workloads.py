@@ -26,7 +26,7 @@ class Task:
 
     pod: Resources
     count: int
-    together: int = 0
+    gang_minimum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Workload:
     """All that a member cluster needs to know of a manifest."""
 
     tasks: tuple[Task, ...]
-    lasts: float | None = None
+    run_seconds: float | None = None
     """Seconds from the start to the end; ``None`` for what runs until it is removed."""
     fails: bool = False
 
@@ -69,12 +69,12 @@ def _run_time(manifest: Object, default: float) -> float:
 def min_available(manifest: Object) -> int:
     """Return how many pods of a Volcano Job must run for it to run, with the defaults of Volcano's webhook."""
     spec = spec_of(manifest)
-    return int(spec.get("minAvailable", 0)) or sum(_task_minimum(each) for each in spec.get("tasks") or ())
+    return int(spec.get("minAvailable", 0)) or sum(_task_minimum(task) for task in spec.get("tasks") or ())
 
 
 def _volcano_tasks(tasks: Sequence[Object], wanted: int) -> tuple[Task, ...]:
     """Count the gang: every task's minimum where all of them fit into *wanted*, then pod by pod in task order."""
-    least = [_task_minimum(each) for each in tasks]
+    least = [_task_minimum(item) for item in tasks]
     wanted = wanted or sum(least)
     together = least if wanted >= sum(least) else [0] * len(tasks)
     left = wanted - sum(together)

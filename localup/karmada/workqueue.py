@@ -30,26 +30,26 @@ class WorkQueue(Generic[K]):
         self._reconcile = reconcile
         self._waiting: asyncio.Queue[K] = asyncio.Queue()
         self._queued: set[K] = set()
-        self._in_hand: set[K] = set()
+        self._processing: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}
-        self._alarms: dict[K, asyncio.TimerHandle] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
         """Have *key* looked at, soon."""
         if key not in self._queued:
             self._queued.add(key)
-            if key not in self._in_hand:
+            if key not in self._processing:
                 self._waiting.put_nowait(key)
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have *key* looked at after some time; an earlier appointment is kept."""
         loop = asyncio.get_running_loop()
-        alarm = self._alarms.get(key)
-        if alarm is not None and alarm.when() <= loop.time() + seconds:
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + seconds:
             return
-        if alarm is not None:
-            alarm.cancel()
-        self._alarms[key] = loop.call_later(seconds, self._ring, key)
+        if timer is not None:
+            timer.cancel()
+        self._timers[key] = loop.call_later(seconds, self._fire, key)
 
     async def serve(self, workers: int) -> None:
         """Look at keys as they come, *workers* at a time, until cancelled."""
@@ -58,24 +58,24 @@ class WorkQueue(Generic[K]):
                 for _ in range(workers):
                     tasks.create_task(self._work())
         finally:
-            for alarm in self._alarms.values():
-                alarm.cancel()
+            for timer in self._timers.values():
+                timer.cancel()
 
-    def _ring(self, key: K) -> None:
-        del self._alarms[key]
+    def _fire(self, key: K) -> None:
+        del self._timers[key]
         self.add(key)
 
     async def _work(self) -> None:
         while True:
             key = await self._waiting.get()
             self._queued.discard(key)
-            self._in_hand.add(key)
-            await self._look_at(key)
-            self._in_hand.discard(key)
+            self._processing.add(key)
+            await self._process(key)
+            self._processing.discard(key)
             if key in self._queued:
                 self._waiting.put_nowait(key)
 
-    async def _look_at(self, key: K) -> None:
+    async def _process(self, key: K) -> None:
         try:
             await self._reconcile(key)
         except (Conflict, NotFound, RetryError) as error:

@@ -161,7 +161,7 @@ def _identifier(manifest: Object) -> dict[str, Any]:
 def _manifest(
     template: Object, target: Object, key: Key, *, annotations: Mapping[str, str], labels: Mapping[str, str]
 ) -> Object:
-    told = {
+    all_annotations = {
         **{name: value for name, value in annotations_of(template).items() if name != _REVISION},
         **annotations,
         names.TEMPLATE_GENERATION: str(generation_of(template)),
@@ -170,11 +170,11 @@ def _manifest(
         names.WORK_NAMESPACE: key.namespace,
     }
     marked = {**labels_of(template), **labels, names.MANAGED: "true"}
-    told[names.MANAGED_LABELS] = ",".join(sorted(marked))
-    told[names.MANAGED_ANNOTATIONS] = ",".join(sorted([*told, names.MANAGED_ANNOTATIONS]))
+    all_annotations[names.MANAGED_LABELS] = ",".join(sorted(marked))
+    all_annotations[names.MANAGED_ANNOTATIONS] = ",".join(sorted([*all_annotations, names.MANAGED_ANNOTATIONS]))
     bare = {name: value for name, value in template.items() if name != "status"}
     left_out = dict.fromkeys(_SERVER_FIELDS)
-    return _with_target_replicas(with_metadata(bare, **left_out, annotations=told, labels=marked), target)
+    return _with_target_replicas(with_metadata(bare, **left_out, annotations=all_annotations, labels=marked), target)
 
 
 def _with_target_replicas(manifest: Object, target: Object) -> Object:

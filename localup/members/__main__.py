@@ -32,21 +32,21 @@ def members(
         seconds, late = seconds_in(run_time), seconds_in(pods_late)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    grounds = MemberApiServers(store, Binaries(programs))
+    apiservers = MemberApiServers(store, Binaries(programs))
     try:
-        asyncio.run(_run(kubeconfig, grounds, run_time=seconds, pods_late=late))
+        asyncio.run(_run(kubeconfig, apiservers, run_time=seconds, pods_late=late))
     except KubeconfigError as error:
         sys.exit(f"localup.members: {error}")
     finally:
-        grounds.stop()
+        apiservers.stop()
 
 
-async def _run(kubeconfig: Path, grounds: MemberApiServers, *, run_time: float, pods_late: float) -> None:
+async def _run(kubeconfig: Path, apiservers: MemberApiServers, *, run_time: float, pods_late: float) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    await serve(kubeconfig, grounds, stopping, run_time=run_time, pods_late=pods_late)
+    await serve(kubeconfig, apiservers, stopping, run_time=run_time, pods_late=pods_late)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class FakeKubelet:
     def __init__(self, api: Api, *, run_time: float, pods_late: float) -> None:
         self._api = api
         self._run_time = run_time
-        self._writer = Client(api, in_flight=_IN_FLIGHT)
+        self._client = Client(api, in_flight=_IN_FLIGHT)
         self._member = Member[ObjectRef](pods_late=pods_late)
         self._stores = {kind: Store(kind) for kind in _KINDS}
         self._pods = Store(POD)
@@ -68,24 +68,24 @@ class FakeKubelet:
         self._wake = asyncio.Event()
         self._nodes = 0
         for kind, store in self._stores.items():
-            store.listen(partial(self._object_changed, kind))
+            store.add_event_handler(partial(self._object_changed, kind))
 
     async def run(self) -> None:
         """Play until cancelled."""
         stores = (*self._stores.values(), self._pods)
-        informers = [Informer(self._api, each.kind.path, decode=decoder(each.kind), sink=each) for each in stores]
+        informers = [Informer(self._api, store.kind.path, decode=decoder(store.kind), sink=store) for store in stores]
         async with asyncio.TaskGroup() as tasks:
             for informer in informers:
                 tasks.create_task(informer.run())
             for informer in informers:
                 await informer.synced.wait()
             tasks.create_task(self._queue.serve(_IN_FLIGHT))
-            tasks.create_task(self._pass_time())
+            tasks.create_task(self._advance_loop())
 
-    async def furnish(self, description: MemberDescription) -> None:
+    async def apply_description(self, description: MemberDescription) -> None:
         """Put nodes there as large as told, and what others use on them."""
         sizes = description.nodes or (description.allocatable,)
-        for number, (size, used) in enumerate(zip(sizes, spread(description.foreign, sizes), strict=True)):
+        for number, (size, used) in enumerate(zip(sizes, spread(description.external_usage, sizes), strict=True)):
             with suppress(Conflict):
                 await self._api.create(NODE.path, msgspec.json.encode(new_node(number)))
             status = msgspec.json.encode(node_status(size))
@@ -97,7 +97,7 @@ class FakeKubelet:
             await self._delete(POD.path_of(external_usage_key(number)))
             await self._delete(NODE.path_of(key_of(new_node(number))))
         self._nodes = len(sizes)
-        self._member.allocatable, self._member.foreign = description.allocatable, description.foreign
+        self._member.allocatable, self._member.external_usage = description.allocatable, description.external_usage
         self._member.node_sizes = description.nodes
         self._wake.set()
 
@@ -106,27 +106,27 @@ class FakeKubelet:
             await self._api.delete(path, msgspec.json.encode({"gracePeriodSeconds": 0}))
 
     def _object_changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
-        subject = ObjectRef(kind, key_of(new or old or {}))
+        ref = ObjectRef(kind, key_of(new or old or {}))
         if new is None or is_terminating(new):
-            self._member.remove(subject)
+            self._member.remove(ref)
         elif old is None or generation_of(old) != generation_of(new):
             try:
-                self._member.submit(subject, parse_workload(new, run_time=self._run_time), time.time())
+                self._member.submit(ref, parse_workload(new, run_time=self._run_time), time.time())
             except ValueError as error:
-                log.error("object not understood", object=str(subject), error=str(error))  # noqa: TRY400 -- it says all there is
+                log.error("object not understood", object=str(ref), error=str(error))  # noqa: TRY400 -- it says all there is
                 return
         else:
             return
-        self._changed.add(subject)
+        self._changed.add(ref)
         self._wake.set()
 
-    async def _pass_time(self) -> None:
+    async def _advance_loop(self) -> None:
         while True:
             await self._pause()
             self._wake.clear()
             changed, self._changed = self._changed, set()
-            for subject in changed | self._member.advance(time.time()):
-                self._queue.add(subject)
+            for ref in changed | self._member.advance(time.time()):
+                self._queue.add(ref)
 
     async def _pause(self) -> None:
         """Wait until somebody wakes us or something is due."""
@@ -137,25 +137,25 @@ class FakeKubelet:
         except TimeoutError:
             return
 
-    async def _reconcile(self, subject: ObjectRef) -> None:
-        store = self._stores[subject.kind]
-        found, run = store.get(subject.key), self._member.runs.get(subject)
-        nodes = self._member.nodes_of(subject)
-        pods = pods_of(found, run, nodes, owner=str(subject)) if found and run else []
-        wanted = {key_of(each): each for each in pods}
+    async def _reconcile(self, ref: ObjectRef) -> None:
+        store = self._stores[ref.kind]
+        found, run = store.get(ref.key), self._member.runs.get(ref)
+        nodes = self._member.nodes_of(ref)
+        pods = pods_of(found, run, nodes, owner=str(ref)) if found and run else []
+        wanted = {key_of(item): item for item in pods}
         for pod in self._pods:
-            if belongs_to(pod, str(subject)) and not _same(pod, wanted.get(key_of(pod))):
-                await self._writer.delete(self._pods, pod, grace_seconds=0)
+            if belongs_to(pod, str(ref)) and not _same(pod, wanted.get(key_of(pod))):
+                await self._client.delete(self._pods, pod, grace_seconds=0)
                 self._pods.remove(pod)
         for key, pod in wanted.items():
             if self._pods.get(key) is None:
                 with suppress(Conflict):
-                    await self._writer.create(self._pods, pod)
+                    await self._client.create(self._pods, pod)
         if found and run:
             status = status_in_member(found, run)
             if "observedGeneration" in status:
                 status["observedGeneration"] = generation_of(found)
-            await self._writer.update(store, found, {**found, "status": status}, part=STATUS)
+            await self._client.update(store, found, {**found, "status": status}, part=STATUS)
 
 
 def _same(pod: Object, wanted: Object | None) -> bool:

@@ -37,8 +37,8 @@ def node_status(allocatable: Resources) -> list[dict[str, Any]]:
     """Return the patch that makes a node as large as told, and ready."""
     amounts = quantities(allocatable)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played"}
-    told = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
-    return [{"op": "add", "path": f"/status/{name}", "value": value} for name, value in told.items()]
+    updated = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+    return [{"op": "add", "path": f"/status/{name}", "value": value} for name, value in updated.items()]
 
 
 def external_usage_pod(amounts: Resources, number: int = 0) -> dict[str, Any] | None:

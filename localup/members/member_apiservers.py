@@ -29,7 +29,7 @@ class MemberApiServer:
     plane: ControlPlane
     is_up: bool = True
 
-    def turn(self, *, up: bool) -> None:
+    def set_running(self, *, up: bool) -> None:
         """Start it again or shoot it, if it is not so already."""
         if up != self.is_up:
             if up:
@@ -46,19 +46,19 @@ class MemberApiServers:
     store: str
     """The URL of an etcd, and a prefix."""
     binaries: Binaries
-    _grounds: dict[str, MemberApiServer] = field(default_factory=dict)
+    _apiservers: dict[str, MemberApiServer] = field(default_factory=dict)
 
-    def provide(self, name: str) -> MemberApiServer:
+    def ensure(self, name: str) -> MemberApiServer:
         """Return the ground of a cluster, started first where there is none; that takes some seconds."""
-        if name not in self._grounds:
+        if name not in self._apiservers:
             place = urlsplit(self.store)
             etcd = ExternalEtcd(f"{place.scheme}://{place.netloc}", self.binaries)
             plane = ControlPlane(etcd, prefix=f"{place.path}/{name}", controllers=False, crds=_DEFINITIONS)
             plane.start()
-            self._grounds[name] = MemberApiServer(plane)
-        return self._grounds[name]
+            self._apiservers[name] = MemberApiServer(plane)
+        return self._apiservers[name]
 
     def stop(self) -> None:
         """End all of them."""
-        while self._grounds:
-            self._grounds.popitem()[1].plane.stop()
+        while self._apiservers:
+            self._apiservers.popitem()[1].plane.stop()

@@ -28,24 +28,24 @@ _SECRETS = "/api/v1/namespaces/karmada-cluster/secrets"
 class Member:
     """One member cluster and who plays in it."""
 
-    ground: MemberApiServer
-    player: FakeKubelet
+    apiserver: MemberApiServer
+    kubelet: FakeKubelet
 
 
 class Members:
     """All member clusters of one control plane."""
 
-    def __init__(self, api: Api, grounds: MemberApiServers, *, run_time: float, pods_late: float) -> None:
+    def __init__(self, api: Api, apiservers: MemberApiServers, *, run_time: float, pods_late: float) -> None:
         self._api = api
-        self._grounds = grounds
+        self._apiservers = apiservers
         self._run_time = run_time
         self._pods_late = pods_late
         self._clusters = Store(CLUSTER)
-        self._fleet = MemberRegistry(self._clusters)
+        self._registry = MemberRegistry(self._clusters)
         self._members: dict[str, Member] = {}
         self._queue = WorkQueue[str]("members", self._reconcile)
-        self._fleet.listen(self._queue.add)
-        self._clusters.listen(self._cluster_changed)
+        self._registry.add_event_handler(self._queue.add)
+        self._clusters.add_event_handler(self._cluster_changed)
         self._tasks = asyncio.TaskGroup()
         self._connections = AsyncExitStack()
 
@@ -65,41 +65,41 @@ class Members:
                 self._queue.add(name)
 
     async def _reconcile(self, name: str) -> None:
-        site = self._fleet.sites.get(name)
+        registered = self._registry.members.get(name)
         cluster = self._clusters.get(Key("", name))
         if cluster is None and name in self._members:  # nobody needs it until it comes back
-            await asyncio.to_thread(self._members[name].ground.turn, up=False)
-        if site is None or cluster is None or is_terminating(cluster):
+            await asyncio.to_thread(self._members[name].apiserver.set_running, up=False)
+        if registered is None or cluster is None or is_terminating(cluster):
             return
         member = self._members.get(name) or await self._open(name)
-        await asyncio.to_thread(member.ground.turn, up=site.is_reachable)
-        await self._join(name, member.ground)
-        if site.is_reachable:
-            await member.player.furnish(site.description)
+        await asyncio.to_thread(member.apiserver.set_running, up=registered.is_reachable)
+        await self._join(name, member.apiserver)
+        if registered.is_reachable:
+            await member.kubelet.apply_description(registered.description)
 
     async def _open(self, name: str) -> Member:
-        ground = await asyncio.to_thread(self._grounds.provide, name)
-        connecting = Api.connect(ground.plane.kubeconfig("admin"), user_agent="member-player")
+        apiserver = await asyncio.to_thread(self._apiservers.ensure, name)
+        connecting = Api.connect(apiserver.plane.kubeconfig("admin"), user_agent="member-player")
         api = await self._connections.enter_async_context(connecting)
-        member = Member(ground, FakeKubelet(api, run_time=self._run_time, pods_late=self._pods_late))
-        self._tasks.create_task(member.player.run())
+        member = Member(apiserver, FakeKubelet(api, run_time=self._run_time, pods_late=self._pods_late))
+        self._tasks.create_task(member.kubelet.run())
         self._members[name] = member
-        log.info("member started", cluster=name, server=ground.plane.url)
+        log.info("member started", cluster=name, server=apiserver.plane.url)
         return member
 
-    async def _join(self, name: str, ground: MemberApiServer) -> None:
+    async def _join(self, name: str, apiserver: MemberApiServer) -> None:
         """Tell Karmada where the member is, and with what token it may come."""
-        told = {"token": ground.plane.token("admin"), "caBundle": ground.plane.ca}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": told}
+        credentials = {"token": apiserver.plane.token("admin"), "caBundle": apiserver.plane.ca}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": credentials}
         with suppress(Conflict):
             await self._api.create(_SECRETS, msgspec.json.encode(secret))
         reference = {"namespace": "karmada-cluster", "name": name}
-        spec = {"syncMode": "Push", "apiEndpoint": ground.plane.url, "secretRef": reference}
+        spec = {"syncMode": "Push", "apiEndpoint": apiserver.plane.url, "secretRef": reference}
         await self._api.patch(f"{CLUSTER.path}/{name}", msgspec.json.encode({"spec": spec}), kind="merge")
 
 
 async def serve(
-    kubeconfig: Path, grounds: MemberApiServers, stopping: asyncio.Event, *, run_time: float, pods_late: float
+    kubeconfig: Path, apiservers: MemberApiServers, stopping: asyncio.Event, *, run_time: float, pods_late: float
 ) -> None:
     """Run members until *stopping* is set.
 
@@ -107,7 +107,7 @@ async def serve(
         KubeconfigError: The kubeconfig cannot be used.
     """
     async with Api.connect(kubeconfig, user_agent="members") as api, asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(Members(api, grounds, run_time=run_time, pods_late=pods_late).run())
+        running = tasks.create_task(Members(api, apiservers, run_time=run_time, pods_late=pods_late).run())
         await stopping.wait()
         running.cancel()
     log.info("members stopped")

@@ -30,7 +30,7 @@ def belongs_to(pod: Object, owner: str) -> bool:
 
 def _pods(found: Object, run: Run, nodes: Sequence[Sequence[int]], owner: str) -> Iterator[Object]:
     key = key_of(found)
-    for index, (template, task, bound) in enumerate(zip(_templates(found), run.load.tasks, nodes, strict=True)):
+    for index, (template, task, bound) in enumerate(zip(_templates(found), run.workload.tasks, nodes, strict=True)):
         for number in range(task.count):
             name = f"{key.name[:_NAME]}-{uid_of(found)[:6]}-{index}-{number}"
             node = node_name(bound[number]) if number < len(bound) else ""
@@ -40,7 +40,7 @@ def _pods(found: Object, run: Run, nodes: Sequence[Sequence[int]], owner: str) -
 def _templates(found: Object) -> list[Object]:
     spec = spec_of(found)
     if is_a(found, VOLCANO_JOB):
-        return [each.get("template") or {} for each in spec.get("tasks") or ()]
+        return [task.get("template") or {} for task in spec.get("tasks") or ()]
     return [spec.get("template") or {}]
 
 

@@ -70,9 +70,9 @@ class KarmadaProcesses:
         self._credentials: Credentials | None = None
         program = programs.aggregated_apiserver
         self.aggregated = AggregatedServer(program, plane) if program else None
-        self.webhook = self._part("webhook", programs.webhook, self._webhook_flags)
-        self.controller_manager = self._part("controller-manager", programs.controller_manager, self._manager_flags)
-        self.scheduler = self._part("scheduler", programs.scheduler, self._scheduler_flags)
+        self.webhook = self._process("webhook", programs.webhook, self._webhook_flags)
+        self.controller_manager = self._process("controller-manager", programs.controller_manager, self._manager_flags)
+        self.scheduler = self._process("scheduler", programs.scheduler, self._scheduler_flags)
         self.members = ManagedProcess(
             "members",
             plane.folder / "members.log",
@@ -108,8 +108,10 @@ class KarmadaProcesses:
     def begin(self) -> None:
         """Start them, anew if they run, without waiting for more than what they find on the API server."""
         admin = self._plane.admin
-        known = {each["metadata"]["name"] for each in admin.get(_CRDS)["items"]}
-        definitions = [each for each in read_manifests(_DEFINITIONS) if each["metadata"]["name"] not in known]
+        known = {item["metadata"]["name"] for item in admin.get(_CRDS)["items"]}
+        definitions = [
+            manifest for manifest in read_manifests(_DEFINITIONS) if manifest["metadata"]["name"] not in known
+        ]
         apply(admin, definitions)
         apply_files(admin, _RBAC)
         self._credentials = issue(self._folder)
@@ -147,17 +149,17 @@ class KarmadaProcesses:
         for part in (self.webhook, self.controller_manager, self.scheduler):
             part.freeze()
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         """Let them go on."""
         for part in (self.webhook, self.controller_manager, self.scheduler):
-            part.thaw()
+            part.resume()
 
     def release(self) -> None:
         """Give the ports back."""
         for port in self._ports.values():
             ports.release(port)
 
-    def _part(self, name: str, program: Path, flags: Callable[[], Sequence[str | Path]]) -> ManagedProcess:
+    def _process(self, name: str, program: Path, flags: Callable[[], Sequence[str | Path]]) -> ManagedProcess:
         options = self._options.get(f"karmada-{name}", ProcessOptions())
 
         def command() -> list[str | Path]:

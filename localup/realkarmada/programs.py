@@ -25,7 +25,7 @@ class Programs:
     folder: Path
 
     @classmethod
-    def found_in(cls, folder: Path) -> Self:
+    def from_folder(cls, folder: Path) -> Self:
         """Return the programs of a folder.
 
         Raises:
@@ -77,7 +77,7 @@ class Programs:
 
 def _program(folder: Path, name: str) -> Path | None:
     """Return the program *name* of a folder; ``go build ./cmd/scheduler`` leaves the prefix out."""
-    known = (folder / each for each in (name, name.removeprefix(_PREFIX)))
+    known = (folder / item for item in (name, name.removeprefix(_PREFIX)))
     return next((path for path in known if path.is_file() and os.access(path, os.X_OK)), None)
 
 
@@ -88,4 +88,4 @@ def programs_from_environment() -> Programs | None:
         StepError: The folder lacks one of them.
     """
     folder = os.environ.get(KARMADA_BIN)
-    return Programs.found_in(Path(folder)) if folder else None
+    return Programs.from_folder(Path(folder)) if folder else None

@@ -13,10 +13,10 @@ Told = list[dict[str, Any]]
 
 async def events_of(stage: Harness, kind: str, name: str, *, namespace: str | None = None) -> Told:
     """Return the events of one object."""
-    folder = EVENTS.item_path(namespace or stage.cast.namespace, "").rstrip("/")
-    items = json.loads(await stage.cast.api.get(folder))["items"]
+    folder = EVENTS.item_path(namespace or stage.karmada.namespace, "").rstrip("/")
+    items = json.loads(await stage.karmada.api.get(folder))["items"]
     # The API server has told of nothing by name where a slow start kept it from making its own service range.
-    return [each for each in items if (each["regarding"].get("kind"), each["regarding"].get("name")) == (kind, name)]
+    return [item for item in items if (item["regarding"].get("kind"), item["regarding"].get("name")) == (kind, name)]
 
 
 async def wait_for_event(
@@ -26,12 +26,12 @@ async def wait_for_event(
     found: Told = []
     try:
         async with asyncio.timeout(seconds):
-            while not any(each["reason"] == reason for each in found):
+            while not any(item["reason"] == reason for item in found):
                 found = await events_of(stage, kind, name, **where)
-                found = [each for each in found if action in {each["action"], ""}]
+                found = [item for item in found if action in {item["action"], ""}]
                 await asyncio.sleep(0.05)
     except TimeoutError as error:
-        heard = [(each["reason"], each["note"]) for each in found]
+        heard = [(item["reason"], item["note"]) for item in found]
         said = stage.controller.part.output[-3000:]
         raise AssertionError(f"{kind} {name} was not told {reason}; it was told {heard}\n{said}") from error
-    return next(each for each in reversed(found) if each["reason"] == reason)
+    return next(item for item in reversed(found) if item["reason"] == reason)

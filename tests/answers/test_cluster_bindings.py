@@ -50,11 +50,11 @@ async def served(stage: Harness) -> None:
         (f"{RIGHTS}/clusterroles/reads-fleets", ROLE),
         (f"{RIGHTS}/clusterrolebindings/reads-fleets", BOUND),
     ):
-        await stage.cast.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
+        await stage.karmada.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             try:
-                await stage.cast.api.get(FLEETS)
+                await stage.karmada.api.get(FLEETS)
             except ApiError:
                 await asyncio.sleep(0.1)
             else:
@@ -65,7 +65,7 @@ async def fleet(stage: Harness, name: str, *, replicas: int) -> None:
     """Submit a fleet, and its binding."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
     annotations = {"scheduling.volcano.sh/queue-name": "q"}
-    made = await stage.cast.create(
+    made = await stage.karmada.create(
         FLEETS,
         {
             "apiVersion": "example.com/v1",
@@ -88,7 +88,7 @@ async def bind(stage: Harness, name: str, version: str, kind: str, *, uid: str, 
     bound["spec"]["placement"]["clusterAffinity"] = {}
     resource = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "namespace": namespace}
     bound["spec"]["resource"] = resource
-    await stage.cast.create(CLUSTER_RESOURCE_BINDINGS.path, bound)
+    await stage.karmada.create(CLUSTER_RESOURCE_BINDINGS.path, bound)
 
 
 def binding(stage: Harness, name: str) -> dict[str, Any]:
@@ -106,8 +106,8 @@ async def let_go(stage: Harness, name: str) -> dict[str, Any]:
 
 
 async def cleared(stage: Harness) -> None:
-    await stage.cast.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
-    await stage.cast.api.delete(FLEETS)
+    await stage.karmada.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
+    await stage.karmada.api.delete(FLEETS)
 
 
 async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plane, tmp_path):
@@ -116,10 +116,10 @@ async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plan
     file.write_text(f"{gated_kinds.HEAD}workloads: [{json.dumps(rule)}]\n")
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
         await served(stage)
-        await stage.cast.queue("q", capability={"cpu": "4"})
-        await stage.cast.cluster("m1", cpu="8")
+        await stage.karmada.queue("q", capability={"cpu": "4"})
+        await stage.karmada.cluster("m1", cpu="8")
         enabled = [{"groupVersion": FLEET[0], "resources": [{"kind": FLEET[1], "name": "fleets"}]}]
-        await stage.cast.merge(
+        await stage.karmada.merge(
             "/apis/cluster.karmada.io/v1alpha1/clusters/m1/status", {"status": {"apiEnablements": enabled}}
         )
         await stage.controller.start()
@@ -132,7 +132,7 @@ async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plan
         assert not is_let_go(stage, "second-fleet")
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": {"phase": "Done"}}]}
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "first-fleet")
-        await stage.cast.merge(f"{path}/status", {"status": status})
+        await stage.karmada.merge(f"{path}/status", {"status": status})
         await let_go(stage, "second-fleet")
         await cleared(stage)
 
@@ -140,17 +140,17 @@ async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plan
 async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane, tmp_path):
     """However it came to be: it is charged to its queue, and cleared where somebody has placed it beforehand."""
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q", capability={"cpu": "2"})
-        await stage.cast.cluster("m1", cpu="8")
+        await stage.karmada.queue("q", capability={"cpu": "2"})
+        await stage.karmada.cluster("m1", cpu="8")
         await stage.controller.start()
         for name in ("wide", "late"):
-            uid = await stage.cast.template(name, "q", cpu=2)
-            await bind(stage, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=stage.cast.namespace)
+            uid = await stage.karmada.template(name, "q", cpu=2)
+            await bind(stage, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=stage.karmada.namespace)
             if name == "wide":
                 assert (await let_go(stage, "wide-job"))["charge"]["cpu"] == "2"
         await wait_for_event(stage, "QueueLimitReached", "Job", "late")
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "late-job")
-        await stage.cast.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
+        await stage.karmada.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
         await stage.history.until(lambda _: not binding(stage, "late-job")["spec"].get("clusters"), "cleared")
         assert not is_let_go(stage, "late-job")
         await cleared(stage)
@@ -159,20 +159,20 @@ async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane
 async def test_what_another_binding_brings_along_waits_for_nobody(plane, tmp_path):
     """Paused by whomever, it is let go; as soon as a policy selects it, it is a workload of its own."""
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q", capability={"cpu": "1"})
-        await stage.cast.cluster("m1", cpu="8")
+        await stage.karmada.queue("q", capability={"cpu": "1"})
+        await stage.karmada.cluster("m1", cpu="8")
         await stage.controller.start()
-        stage.slipped.add("brought")
-        uid = await stage.cast.template("brought", "q", cpu=5)
-        bound = seed.binding(stage.cast.namespace, "brought", uid)
+        stage.ungated.add("brought")
+        uid = await stage.karmada.template("brought", "q", cpu=5)
+        bound = seed.binding(stage.karmada.namespace, "brought", uid)
         bound["metadata"]["labels"] = {"resourcebinding.karmada.io/depended-by-abc": "abc"}
-        bound["spec"]["requiredBy"] = [{"namespace": stage.cast.namespace, "name": "parent-job"}]
-        await stage.cast.create(stage.cast.folder("resourcebindings"), bound)
-        await stage.until(lambda seen: "brought" in seen and not seen["brought"].paused, "what was brought goes on")
-        await stage.cast.job("other", "q")
+        bound["spec"]["requiredBy"] = [{"namespace": stage.karmada.namespace, "name": "parent-job"}]
+        await stage.karmada.create(stage.karmada.folder("resourcebindings"), bound)
+        await stage.until(lambda seen: "brought" in seen and not seen["brought"].suspended, "what was brought goes on")
+        await stage.karmada.job("other", "q")
         await stage.admitted("other")
-        await stage.cast.merge(
-            stage.cast.path("brought"),
+        await stage.karmada.merge(
+            stage.karmada.path("brought"),
             {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
         )
         await wait_for_event(stage, "ExceedsQueueLimit", "Job", "brought")

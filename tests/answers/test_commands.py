@@ -14,9 +14,9 @@ async def command(stage: Harness, action: str, kind: str, name: str, *, namespac
     """Create a Command as vcctl does, one of a queue in the namespace ``default``; return its path."""
     version = "scheduling.volcano.sh/v1beta1" if kind == "Queue" else "batch.volcano.sh/v1alpha1"
     reference = {"apiVersion": version, "kind": kind, "name": name, "uid": "", "controller": True, **target}
-    usual = "default" if kind == "Queue" else stage.cast.namespace
+    usual = "default" if kind == "Queue" else stage.karmada.namespace
     folder = COMMANDS.item_path(namespace or usual, "").rstrip("/")
-    made = await stage.cast.create(
+    made = await stage.karmada.create(
         folder,
         {
             "apiVersion": COMMANDS.api_version,
@@ -41,50 +41,50 @@ async def becomes(stage: Harness, name: str, expected: str) -> None:
 
 
 def is_left(stage: Harness) -> bool:
-    places = {stage.cast.namespace, "default"}
+    places = {stage.karmada.namespace, "default"}
     return any(namespace in places for namespace, _ in stage.history.now.get("commands", {}))
 
 
 async def test_a_queue_command_of_a_tenants_namespace_is_refused(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("theirs")
-        await stage.cast.cluster("m1", cpu="4")
+        await stage.karmada.queue("theirs")
+        await stage.karmada.cluster("m1", cpu="4")
         await stage.controller.start()
-        await command(stage, "CloseQueue", "Queue", "theirs", namespace=stage.cast.namespace)
-        await stage.controller.says("command refused")
+        await command(stage, "CloseQueue", "Queue", "theirs", namespace=stage.karmada.namespace)
+        await stage.controller.wait_for_log("command refused")
         await stage.history.until(lambda _: not is_left(stage), "no command left")
-        await stage.quiet(seconds=0.5)
+        await stage.expect_no_writes(seconds=0.5)
         assert state(stage, "theirs") in {"", "Open"}
 
 
 async def test_a_queue_is_closed_takes_nobody_and_is_opened_again(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="4")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="4")
         await stage.controller.start()
-        await stage.cast.job("runs", "q")
+        await stage.karmada.job("runs", "q")
         await stage.admitted("runs")
         await command(stage, "CloseQueue", "Queue", "q")
         await becomes(stage, "q", "Closing")
-        await stage.cast.job("late", "q")
+        await stage.karmada.job("late", "q")
         await wait_for_event(stage, "QueueClosed", "Job", "late")
         for name in ("runs", "late"):
-            await stage.cast.delete(stage.cast.path(name))
+            await stage.karmada.delete(stage.karmada.path(name))
         await becomes(stage, "q", "Closed")
         await wait_for_event(stage, "CloseQueue", "Queue", "q", namespace="default")
         await command(stage, "OpenQueue", "Queue", "q")
         await becomes(stage, "q", "Open")
-        await stage.cast.job("next", "q")
+        await stage.karmada.job("next", "q")
         await stage.admitted("next")
         await stage.history.until(lambda _: not is_left(stage), "no command left")
 
 
 async def test_those_below_a_queue_close_and_open_with_it(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("top")
-        await stage.cast.queue("left", parent="top")
-        await stage.cast.queue("right", parent="top")
-        await stage.cast.cluster("m1", cpu="4")
+        await stage.karmada.queue("top")
+        await stage.karmada.queue("left", parent="top")
+        await stage.karmada.queue("right", parent="top")
+        await stage.karmada.cluster("m1", cpu="4")
         await stage.controller.start()
         await command(stage, "CloseQueue", "Queue", "right")
         await becomes(stage, "right", "Closed")
@@ -103,31 +103,31 @@ async def test_those_below_a_queue_close_and_open_with_it(plane, tmp_path):
 
 async def aborted(stage: Harness, name: str, queue: str = "q") -> None:
     """Let a job run, and be aborted where it runs."""
-    await stage.cast.job(name, queue)
+    await stage.karmada.job(name, queue)
     await stage.admitted(name)
-    await stage.cast.phase(name, "Aborted")
+    await stage.karmada.phase(name, "Aborted")
     await stage.history.until(lambda _: record(stage, name).get("aborted") is True, f"{name} taken back")
     # Karmada's part: its works are gone, and so is what they told.
-    await stage.cast.merge(f"{stage.cast.path(name)}/status", {"status": {"aggregatedStatus": []}})
+    await stage.karmada.merge(f"{stage.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
 
 
 def record(stage: Harness, name: str) -> dict[str, Any]:
-    stored = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
+    stored = stage.history.now["resourcebindings"][stage.karmada.namespace, f"{name}-job"]
     found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return found
 
 
 async def test_d8_what_was_aborted_waits_until_it_is_resumed(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="4")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="4")
         await stage.controller.start()
         await aborted(stage, "stopped")
-        await stage.cast.job("other", "q")
+        await stage.karmada.job("other", "q")
         await stage.admitted("other")
         await wait_for_event(stage, "Aborted", "Job", "stopped", action="Wait")
-        await stage.quiet(seconds=0.5)
-        assert stage.sights()["stopped"].paused
+        await stage.expect_no_writes(seconds=0.5)
+        assert stage.bindings()["stopped"].suspended
         await command(stage, "ResumeJob", "Job", "stopped")
         await stage.admitted("stopped")
         assert record(stage, "stopped")["evictions"] == 1
@@ -136,31 +136,31 @@ async def test_d8_what_was_aborted_waits_until_it_is_resumed(plane, tmp_path):
 
 async def test_d8_what_was_aborted_is_tried_again_when_its_template_changes_also_while_we_are_down(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="4")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="4")
         await stage.controller.start()
         await aborted(stage, "stopped")
         await stage.controller.stop()
-        path = f"{stage.cast.folder('jobs')}/stopped"
-        await stage.cast.merge(path, {"metadata": {"labels": {"seen": "yes"}}})
+        path = f"{stage.karmada.folder('jobs')}/stopped"
+        await stage.karmada.merge(path, {"metadata": {"labels": {"seen": "yes"}}})
         await stage.controller.start()
-        await stage.controller.says('"reason":"Aborted"')
-        await stage.quiet(seconds=0.5)
-        assert stage.sights()["stopped"].paused, "a label is no change of what runs"
-        await stage.cast.merge(path, {"spec": {"minAvailable": 1, "maxRetry": 5}})
+        await stage.controller.wait_for_log('"reason":"Aborted"')
+        await stage.expect_no_writes(seconds=0.5)
+        assert stage.bindings()["stopped"].suspended, "a label is no change of what runs"
+        await stage.karmada.merge(path, {"spec": {"minAvailable": 1, "maxRetry": 5}})
         await stage.admitted("stopped")
 
 
 async def test_commands_of_others_are_left_alone_and_ours_are_carried_out_once(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.queue("old")
-        await stage.cast.cluster("m1", cpu="4")
+        await stage.karmada.queue("q")
+        await stage.karmada.queue("old")
+        await stage.karmada.cluster("m1", cpu="4")
         stage.proxy.add(
             ErrorReply(lambda call: call.method == "PATCH" and "/queues/q/status" in call.path, 3, status=500)
         )
         await stage.controller.start()
-        await stage.cast.job("runs", "q")
+        await stage.karmada.job("runs", "q")
         await stage.admitted("runs")
         for action, kind, name in (("AbortJob", "Job", "runs"), ("CloseQueue", "PodGroup", "q")):
             await command(stage, action, kind, name)
@@ -169,8 +169,8 @@ async def test_commands_of_others_are_left_alone_and_ours_are_carried_out_once(p
         await command(stage, "CloseQueue", "Queue", "no-such-queue")
         await becomes(stage, "q", "Closing")
         await asyncio.sleep(0.5)
-        left = {name for namespace, name in stage.history.now["commands"] if namespace == stage.cast.namespace}
+        left = {name for namespace, name in stage.history.now["commands"] if namespace == stage.karmada.namespace}
         assert sorted(name.split("-")[1] for name in left) == ["abortjob", "closequeue"]
         assert state(stage, "old") != "Closed"
-        await stage.cast.api.delete(COMMANDS.item_path(stage.cast.namespace, "").rstrip("/"))
+        await stage.karmada.api.delete(COMMANDS.item_path(stage.karmada.namespace, "").rstrip("/"))
         assert QUEUES.plural in stage.history.now

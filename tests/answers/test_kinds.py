@@ -22,14 +22,14 @@ def flags(file: Path) -> tuple[str | Path, ...]:
 
 
 async def begun(stage: Harness, *served: tuple[str, str], cpu: str = "4", **queue: Any) -> None:
-    await stage.cast.queue("q", **queue)
-    await stage.cast.cluster("m1", cpu=cpu)
+    await stage.karmada.queue("q", **queue)
+    await stage.karmada.cluster("m1", cpu=cpu)
     await gated_kinds.enable(stage, "m1", *served)
     await stage.controller.start()
 
 
 def binding(stage: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
-    return stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-{kind}"]
+    return stage.history.now["resourcebindings"][stage.karmada.namespace, f"{name}-{kind}"]
 
 
 def record(stage: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
@@ -67,7 +67,7 @@ async def test_a_kind_that_is_switched_on_while_we_run_waits_its_turn(plane, tmp
         await begun(stage, DEPLOYMENT, cpu="6")
         await gated_kinds.submit(stage, *DEPLOYMENT, "first", queue="q", replicas=2, cpu=2, under="limits")
         await gated_kinds.submit(stage, *DEPLOYMENT, "second", queue="q", replicas=2, cpu=2, under="limits")
-        await stage.quiet(seconds=0.3)
+        await stage.expect_no_writes(seconds=0.3)
         assert record(stage, "first") == record(stage, "second") == {}
         file.write_text(gated_kinds.configuration(DEPLOYMENT))
         await let_go(stage, "first")
@@ -100,10 +100,12 @@ async def test_its_queue_is_fixed_when_it_is_first_seen(plane, tmp_path):
         assert not record(stage, "big")["charge"]
         for label in (None, "elsewhere"):
             labels = {"metadata": {"labels": {"scheduling.volcano.sh/queue-name": label}}}
-            await stage.cast.merge(f"{gated_kinds.folder(stage, *DEPLOYMENT)}/big", labels)
-            await stage.quiet(seconds=0.3)
+            await stage.karmada.merge(f"{gated_kinds.folder(stage, *DEPLOYMENT)}/big", labels)
+            await stage.expect_no_writes(seconds=0.3)
             assert not is_let_go(stage, "big")
-        await stage.cast.merge("/apis/scheduling.volcano.sh/v1beta1/queues/q", {"spec": {"capability": {"cpu": "3"}}})
+        await stage.karmada.merge(
+            "/apis/scheduling.volcano.sh/v1beta1/queues/q", {"spec": {"capability": {"cpu": "3"}}}
+        )
         await let_go(stage, "big")
         assert record(stage, "big")["queue"] == "q"
 
@@ -120,7 +122,7 @@ async def test_the_room_of_a_batch_job_that_is_over_goes_to_the_next(plane, tmp_
         await recorded(stage, "second", "job")
         told = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 2}
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": told}]}
-        await stage.cast.merge(f"{gated_kinds.path(stage, 'first', 'Job')}/status", {"status": status})
+        await stage.karmada.merge(f"{gated_kinds.path(stage, 'first', 'Job')}/status", {"status": status})
         await let_go(stage, "second", "job")
 
 
@@ -165,8 +167,8 @@ async def test_a_kind_that_is_switched_off_again_is_let_go(plane, tmp_path):
         await recorded(stage, "held")
         file.write_text(gated_kinds.HEAD)
         await let_go(stage, "held")
-        await stage.controller.says("template watch stopped")
-        await stage.cast.job("after", "q")
+        await stage.controller.wait_for_log("template watch stopped")
+        await stage.karmada.job("after", "q")
         await stage.admitted("after")
 
 
@@ -176,9 +178,9 @@ async def test_a_kind_that_nobody_serves_or_we_may_not_read_keeps_nobody_waiting
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
         stage.proxy.add(ErrorReply(lambda call: call.resource == "deployments", status=403))
         await begun(stage, DEPLOYMENT)
-        await stage.cast.job("runs", "q")
+        await stage.karmada.job("runs", "q")
         await stage.admitted("runs")
-        await stage.controller.says("it is not served")
+        await stage.controller.wait_for_log("it is not served")
         await gated_kinds.submit(stage, *DEPLOYMENT, "held", queue="q")
         event = await wait_for_event(stage, "QueueNotFound", "Deployment", "held")
         assert "whether the controller may read objects of its kind" in event["note"]

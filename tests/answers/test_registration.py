@@ -37,15 +37,15 @@ def registration(tmp_path: Path) -> list[dict[str, Any]]:
     keys.mkdir(exist_ok=True)
     bundle = base64.b64encode(issue(keys).ca.encode()).decode()
     found = list(yaml.safe_load_all(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1")))
-    for webhook in [webhook for each in found for webhook in each["webhooks"]]:
+    for webhook in [webhook for item in found for webhook in item["webhooks"]]:
         webhook["clientConfig"]["caBundle"] = bundle
     return found
 
 
 async def register(stage: Harness, configurations: list[dict[str, Any]]) -> None:
     for each, resource in zip(configurations, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), strict=True):
-        await stage.cast.delete(resource.item_path("", "volcano-global"))
-        await stage.cast.create(resource.path, each)
+        await stage.karmada.delete(resource.item_path("", "volcano-global"))
+        await stage.karmada.create(resource.path, each)
 
 
 async def registered(stage: Harness, right: float, *, kind: str = "Mutating") -> float:
@@ -89,17 +89,17 @@ async def test_what_is_altered_is_noticed_at_once_and_so_is_its_end(plane, tmp_p
         await registered(stage, 1, kind="Validating")
         webhooks = configurations[0]["webhooks"]
         for alter in ALTERED.values():
-            await stage.cast.merge(MUTATING, alter(webhooks))
+            await stage.karmada.merge(MUTATING, alter(webhooks))
             await registered(stage, 0)
-            await stage.cast.merge(MUTATING, {"webhooks": webhooks})
+            await stage.karmada.merge(MUTATING, {"webhooks": webhooks})
             await registered(stage, 1)
-        await stage.cast.delete(MUTATING)
+        await stage.karmada.delete(MUTATING)
         await registered(stage, 0)
         await wait_for_event(
             stage, "RegistrationWrong", "MutatingWebhookConfiguration", "volcano-global", namespace="default"
         )
-        await stage.controller.says("it is not there")
-        await stage.cast.delete(VALIDATING_WEBHOOKS.item_path("", "volcano-global"))
+        await stage.controller.wait_for_log("it is not there")
+        await stage.karmada.delete(VALIDATING_WEBHOOKS.item_path("", "volcano-global"))
         await registered(stage, 0, kind="Validating")
 
 
@@ -110,10 +110,10 @@ async def test_what_was_altered_while_we_were_away_is_noticed_by_the_file(plane,
     async with open_harness(plane, tmp_path, "--webhook-registration", file, plays=False) as stage:
         await register(stage, configurations)
         narrowed = first(configurations[0]["webhooks"], timeoutSeconds=1)
-        await stage.cast.merge(MUTATING, narrowed)
+        await stage.karmada.merge(MUTATING, narrowed)
         await stage.controller.start()
         await registered(stage, 0)
-        await stage.controller.says("timeoutSeconds is 1 and should be 5")
+        await stage.controller.wait_for_log("timeoutSeconds is 1 and should be 5")
 
 
 def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Path, ...]]:
@@ -121,9 +121,9 @@ def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Pa
     file, admission = tmp_path / "webhooks.yaml", tmp_path / "admission.yaml"
     file.write_text(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1"))
     admission.write_text(f"{HEAD}repair: {{webhookConfiguration: true}}\n")
-    for each in yaml.safe_load_all(ROLE.read_text()):
-        plural = f"{each['kind'].lower()}s"
-        plane.admin.apply(f"/apis/rbac.authorization.k8s.io/v1/{plural}/{each['metadata']['name']}", each)
+    for item in yaml.safe_load_all(ROLE.read_text()):
+        plural = f"{item['kind'].lower()}s"
+        plane.admin.apply(f"/apis/rbac.authorization.k8s.io/v1/{plural}/{item['metadata']['name']}", item)
     return file, ("--webhook-registration", file, "--admission-configuration", admission)
 
 
@@ -140,10 +140,10 @@ async def test_an_upgrade_that_changes_the_file_and_the_registration_is_not_undo
         told = list(yaml.safe_load_all(file.read_text()))
         told[0]["webhooks"][0]["matchConditions"] = gated
         # The registration comes first, and is undone; the mounted file follows when the kubelet has brought it.
-        await stage.cast.merge(MUTATING, first(configurations[0]["webhooks"], matchConditions=gated))
+        await stage.karmada.merge(MUTATING, first(configurations[0]["webhooks"], matchConditions=gated))
         await expressed(stage, old)
         file.write_text("webhooks: [")
-        await stage.controller.says("webhook registration not loaded, the old one stays in force")
+        await stage.controller.wait_for_log("webhook registration not loaded, the old one stays in force")
         file.write_text(yaml.safe_dump_all(told))
         await expressed(stage, condition)
         await registered(stage, 1)
@@ -153,7 +153,7 @@ async def expressed(stage: Harness, condition: str) -> None:
     """Wait until the webhook for bindings is asked under this condition."""
     async with asyncio.timeout(NOTICED_SECONDS):
         while True:
-            webhook = json.loads(await stage.cast.api.get(MUTATING))["webhooks"][0]
+            webhook = json.loads(await stage.karmada.api.get(MUTATING))["webhooks"][0]
             if webhook["matchConditions"][0]["expression"] == condition:
                 return
             await asyncio.sleep(0.05)
@@ -163,11 +163,11 @@ async def test_what_is_gone_is_not_made_again_by_who_never_saw_whom_to_believe(p
     _, flags = repairing(plane, tmp_path)
     async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            await stage.cast.delete(resource.item_path("", "volcano-global"))
+            await stage.karmada.delete(resource.item_path("", "volcano-global"))
         await stage.controller.start()
-        await stage.controller.says("which authority its callers should believe was not seen before")
+        await stage.controller.wait_for_log("which authority its callers should believe was not seen before")
         with pytest.raises(NotFound):
-            await stage.cast.api.get(MUTATING)
+            await stage.karmada.api.get(MUTATING)
 
 
 async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
@@ -179,8 +179,8 @@ async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
         await registered(stage, 1)
         bundle = configurations[0]["webhooks"][0]["clientConfig"]["caBundle"]
         spoiling = (
-            stage.cast.merge(MUTATING, first(configurations[0]["webhooks"], failurePolicy="Ignore")),
-            stage.cast.delete(MUTATING),
+            stage.karmada.merge(MUTATING, first(configurations[0]["webhooks"], failurePolicy="Ignore")),
+            stage.karmada.delete(MUTATING),
         )
         for number, spoil in enumerate(spoiling, start=1):
             await spoil
@@ -188,6 +188,6 @@ async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
                 while stage.controller.part.output.count("repaired") < number:  # noqa: ASYNC110 -- a file
                     await asyncio.sleep(0.02)
             await registered(stage, 1)
-            found = json.loads(await stage.cast.api.get(MUTATING))
-            assert [each["failurePolicy"] for each in found["webhooks"]][:2] == ["Fail", "Fail"]
-            assert {each["clientConfig"]["caBundle"] for each in found["webhooks"]} == {bundle}
+            found = json.loads(await stage.karmada.api.get(MUTATING))
+            assert [webhook["failurePolicy"] for webhook in found["webhooks"]][:2] == ["Fail", "Fail"]
+            assert {webhook["clientConfig"]["caBundle"] for webhook in found["webhooks"]} == {bundle}

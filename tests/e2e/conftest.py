@@ -29,7 +29,7 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
 
 
 @pytest.fixture
-async def arena(stack: Stack) -> AsyncIterator[Environment]:
+async def environment(stack: Stack) -> AsyncIterator[Environment]:
     """Yield a world without clusters, queues and jobs; nothing of it outlives the test.
 
     The logs' last lines are printed, which pytest shows of a test that fails.

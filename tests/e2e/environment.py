@@ -169,11 +169,11 @@ async def open_environment(api: Api, namespace: str) -> AsyncIterator[Environmen
     observer = Observer(namespace)
     informer = observer.informer(api)
     task = asyncio.create_task(informer.run())
-    arena = Environment(api, namespace, observer)
+    environment = Environment(api, namespace, observer)
     try:
         await informer.synced.wait()
-        yield arena
-        await arena.clear()
+        yield environment
+        await environment.clear()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

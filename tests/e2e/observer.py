@@ -25,7 +25,7 @@ class BindingSnapshot:
     version: int
     uid: str
     job: str
-    paused: bool
+    suspended: bool
     dispatching: bool
     clusters: tuple[str, ...]
     phases: tuple[str, ...]
@@ -35,7 +35,7 @@ class BindingSnapshot:
 
     @property
     def is_admitted(self) -> bool:
-        return not self.paused and not self.deleted
+        return not self.suspended and not self.deleted
 
     @property
     def is_finished(self) -> bool:
@@ -133,9 +133,9 @@ def read(raw: bytes) -> BindingSnapshot:
         version=int(meta["resourceVersion"]),
         uid=meta["uid"],
         job=spec["resource"]["name"],
-        paused=suspension.get("scheduling", False),
+        suspended=suspension.get("scheduling", False),
         dispatching=suspension.get("dispatching", False),
-        clusters=tuple(each["name"] for each in spec.get("clusters") or ()),
+        clusters=tuple(cluster["name"] for cluster in spec.get("clusters") or ()),
         phases=tuple(
             (item.get("status") or {}).get("state", {}).get("phase", "") for item in status.get("aggregatedStatus", ())
         ),

@@ -35,10 +35,10 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
 
 
 @pytest.fixture
-async def tenant(arena: Environment, stack: Stack) -> AsyncIterator[Environment]:
+async def tenant(environment: Environment, stack: Stack) -> AsyncIterator[Environment]:
     """Yield the arena as the tenant sees it; its objects are deleted before the arena is cleared."""
     async with Api.connect(stack.plane.kubeconfig("tenant")) as api:
-        made = Environment(api, arena.namespace, arena.observer)
+        made = Environment(api, environment.namespace, environment.observer)
         yield made
         for path in reversed(made._made):
             try:
@@ -66,29 +66,29 @@ async def _hyperjob(tenant: Environment, *, cpu: str) -> tuple[dict[str, Any], d
     return owner, json.loads(part["metadata"]["annotations"][GROUP])
 
 
-async def test_job_that_its_controlling_hyperjob_does_not_list_waits(arena: Environment, tenant: Environment):
-    await arena.cluster("c1", cpu="8")
-    await arena.queue("ml")
-    await arena.policy()
+async def test_job_that_its_controlling_hyperjob_does_not_list_waits(environment: Environment, tenant: Environment):
+    await environment.cluster("c1", cpu="8")
+    await environment.queue("ml")
+    await environment.policy()
     owner, claim = await _hyperjob(tenant, cpu="1")
     await tenant.manifest(_forged("forged", claim, owner))
-    await arena.observer.until(lambda seen: "forged" in seen.now, "binding of the forged part")
+    await environment.observer.until(lambda seen: "forged" in seen.now, "binding of the forged part")
     await tenant.job("after", "ml")
-    await arena.observer.until(lambda seen: "after" in seen.finished(), "the job after it")
-    assert arena.observer.now["forged"].paused
-    assert arena.observer.now["llm-t-0"].is_admitted
+    await environment.observer.until(lambda seen: "after" in seen.finished(), "the job after it")
+    assert environment.observer.now["forged"].suspended
+    assert environment.observer.now["llm-t-0"].is_admitted
 
 
-async def test_forged_since_moves_a_job_neither_forward_nor_back(arena: Environment, tenant: Environment):
+async def test_forged_since_moves_a_job_neither_forward_nor_back(environment: Environment, tenant: Environment):
     """Where two were created in the same second, their names decide as their creation does."""
-    await arena.queue("ml")
-    await arena.policy()
+    await environment.queue("ml")
+    await environment.policy()
     owner, claim = await _hyperjob(tenant, cpu="8")
     not_controlling = {**owner, "controller": False}
     await tenant.manifest(_forged("a-future", {**claim, "since": FUTURE}, not_controlling))
     await tenant.job("b-plain", "ml")
     await tenant.manifest(_forged("c-past", {**claim, "since": PAST}, not_controlling))
-    await arena.observer.until(lambda seen: {"a-future", "b-plain", "c-past"} <= seen.now.keys(), "all bindings")
-    await arena.cluster("c1", cpu="1")
-    await arena.observer.until(lambda seen: len(seen.finished()) == 3, "all three, one after the other")
-    assert arena.observer.order() == ["a-future", "b-plain", "c-past"]
+    await environment.observer.until(lambda seen: {"a-future", "b-plain", "c-past"} <= seen.now.keys(), "all bindings")
+    await environment.cluster("c1", cpu="1")
+    await environment.observer.until(lambda seen: len(seen.finished()) == 3, "all three, one after the other")
+    assert environment.observer.order() == ["a-future", "b-plain", "c-past"]

@@ -45,7 +45,7 @@ class Case:
 
     @property
     def resource(self) -> Resource:
-        return next(each for each in HYPERJOB_RESOURCES if each.api_version == self.manifest["apiVersion"])
+        return next(resource for resource in HYPERJOB_RESOURCES if resource.api_version == self.manifest["apiVersion"])
 
 
 def gpus(**amounts: int) -> dict[str, dict[str, str]]:
@@ -122,61 +122,61 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_nothing_of_it_is_in_a_member_until_all_of_it_fits(arena: Environment, name: str):
+async def test_nothing_of_it_is_in_a_member_until_all_of_it_fits(environment: Environment, name: str):
     case = CASES[name]
     for cluster, capacity in case.clusters.items():
-        await arena.cluster(cluster, **capacity)
-    await arena.queue(case.queue)
+        await environment.cluster(cluster, **capacity)
+    await environment.queue(case.queue)
     manifest = case.manifest
-    await submit(arena, manifest, case.resource, runtime="2s")
-    status = await waiting(arena, manifest["metadata"]["name"], case)
+    await submit(environment, manifest, case.resource, runtime="2s")
+    status = await waiting(environment, manifest["metadata"]["name"], case)
     assert case.message in status["message"]
-    assert [each["type"] for each in status["conditions"] if each["status"] == "True"] == ["Pending"]
-    assert await works(arena) == []
-    assert not any(moment.clusters for moment in arena.observer.moments)
+    assert [condition["type"] for condition in status["conditions"] if condition["status"] == "True"] == ["Pending"]
+    assert await works(environment) == []
+    assert not any(moment.clusters for moment in environment.observer.moments)
     for cluster, capacity in case.room.items():
-        await (grow if cluster in case.clusters else arena_cluster)(arena, cluster, **capacity)
-    status = await until(arena, manifest["metadata"]["name"], "Completed", resource=case.resource)
+        await (grow if cluster in case.clusters else arena_cluster)(environment, cluster, **capacity)
+    status = await until(environment, manifest["metadata"]["name"], "Completed", resource=case.resource)
     assert [part["runningOn"] for part in status["split"]["parts"]] == list(case.places)
-    assert len(plans(arena)) == len(case.places)
-    assert len({*plans(arena).values()}) == 1, "all parts in one plan"
+    assert len(plans(environment)) == len(case.places)
+    assert len({*plans(environment).values()}) == 1, "all parts in one plan"
 
 
-async def arena_cluster(arena: Environment, name: str, **capacity: str) -> None:
-    await arena.cluster(name, **capacity)
+async def arena_cluster(environment: Environment, name: str, **capacity: str) -> None:
+    await environment.cluster(name, **capacity)
 
 
-async def waiting(arena: Environment, name: str, case: Case) -> dict[str, Any]:
+async def waiting(environment: Environment, name: str, case: Case) -> dict[str, Any]:
     """Wait until it says why it waits, and see that it goes on saying so."""
     status: dict[str, Any] = {}
     for _ in range(300):
-        status = await until(arena, name, "Pending", resource=case.resource)
+        status = await until(environment, name, "Pending", resource=case.resource)
         if status["conditions"][0]["reason"] == case.reason and case.message in status["message"]:
             break
         await asyncio.sleep(0.1)
     await asyncio.sleep(1)
-    again = await until(arena, name, "Pending", resource=case.resource)
+    again = await until(environment, name, "Pending", resource=case.resource)
     assert (status["conditions"][0]["reason"], again["message"]) == (case.reason, status["message"])
     return again
 
 
-def plans(arena: Environment) -> dict[str, str]:
+def plans(environment: Environment) -> dict[str, str]:
     """Return the plan in which each part was first admitted."""
     found: dict[str, str] = {}
-    for moment in arena.observer.moments:
+    for moment in environment.observer.moments:
         if moment.is_admitted and moment.record:
             found.setdefault(moment.job, moment.record["plan"])
     return found
 
 
-async def test_as_many_parts_as_it_needs_start_together_and_the_rest_follows(arena: Environment):
+async def test_as_many_parts_as_it_needs_start_together_and_the_rest_follows(environment: Environment):
     for name in ("a", "b"):
-        await arena.cluster(name, cpu="1000", gpu="8")
-    await arena.queue("ml")
-    await submit(arena, document(replicated("t", task(replicas=8), replicas=3), minAvailable=2), runtime="2s")
-    await arena.observer.until(lambda seen: len(seen.admitted()) == 2, "two of three")
-    assert arena.observer.admitted() == ["llm-t-0", "llm-t-1"]
-    assert len({*plans(arena).values()}) == 1
-    status = await until(arena, "llm", "Completed")
+        await environment.cluster(name, cpu="1000", gpu="8")
+    await environment.queue("ml")
+    await submit(environment, document(replicated("t", task(replicas=8), replicas=3), minAvailable=2), runtime="2s")
+    await environment.observer.until(lambda seen: len(seen.admitted()) == 2, "two of three")
+    assert environment.observer.admitted() == ["llm-t-0", "llm-t-1"]
+    assert len({*plans(environment).values()}) == 1
+    status = await until(environment, "llm", "Completed")
     assert status["replicatedJobsStatus"][0]["succeeded"] == 24
-    assert await names(arena, JOBS) == ["llm-t-0", "llm-t-1", "llm-t-2"]
+    assert await names(environment, JOBS) == ["llm-t-0", "llm-t-1", "llm-t-2"]

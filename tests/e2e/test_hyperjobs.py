@@ -18,149 +18,151 @@ from tests.rig.hyperjob_invariant import HyperJobChecker
 
 @needs_shared
 @pytest.mark.smoke
-async def test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes(arena: Environment):
-    await arena.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
-    await arena.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
-    await arena.queue("global-ai")
+async def test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes(environment: Environment):
+    await environment.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
+    await environment.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
+    await environment.queue("global-ai")
     (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
-    await submit(arena, found, BATCH_HYPERJOBS, runtime="2s")
-    running = await until(arena, "llm-train-hyperjob", "Running", resource=BATCH_HYPERJOBS)
+    await submit(environment, found, BATCH_HYPERJOBS, runtime="2s")
+    running = await until(environment, "llm-train-hyperjob", "Running", resource=BATCH_HYPERJOBS)
     assert (running["partsRunning"], running["clusters"]) == ("2/2", "cluster-a,cluster-b")
-    status = await until(arena, "llm-train-hyperjob", "Completed", resource=BATCH_HYPERJOBS)
+    status = await until(environment, "llm-train-hyperjob", "Completed", resource=BATCH_HYPERJOBS)
     assert status["replicatedJobsStatus"][0]["succeeded"] == 64
     assert [part["runningOn"] for part in status["split"]["parts"]] == ["cluster-a", "cluster-b"]
 
 
-async def test_upstreams_256_gpus_run_on_two_clusters_of_128(arena: Environment):
+async def test_upstreams_256_gpus_run_on_two_clusters_of_128(environment: Environment):
     for name in ("one", "two"):
-        await arena.cluster(name, cpu="1000", gpu="128")
-    await arena.queue("ml")
-    await submit(arena, document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2))
-    status = await until(arena, "llm", "Completed")
+        await environment.cluster(name, cpu="1000", gpu="128")
+    await environment.queue("ml")
+    await submit(
+        environment, document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2)
+    )
+    status = await until(environment, "llm", "Completed")
     assert (status["splitCount"], status["clusters"]) == (2, "one,two")
 
 
-async def test_256_gpus_over_128_64_48_and_100_free_run_in_three_parts(arena: Environment):
+async def test_256_gpus_over_128_64_48_and_100_free_run_in_three_parts(environment: Environment):
     for name, free in (("a", 128), ("b", 64), ("c", 48), ("d", 100)):
-        await arena.cluster(name, cpu="1000", gpu=str(free))
-    await arena.queue("ml")
-    await submit(arena, auto(256, maxDomains=3), runtime="2s")
-    running = await until(arena, "llm", "Running")
+        await environment.cluster(name, cpu="1000", gpu=str(free))
+    await environment.queue("ml")
+    await submit(environment, auto(256, maxDomains=3), runtime="2s")
+    running = await until(environment, "llm", "Running")
     parts = running["split"]["parts"]
     assert [(part["cluster"], part["pods"]) for part in parts] == [("a", [128]), ("d", [100]), ("c", [28])]
-    await until(arena, "llm", "Completed")
+    await until(environment, "llm", "Completed")
 
 
-async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears(arena: Environment):
-    await arena.cluster("a", cpu="1000", gpu="8")
-    await arena.queue("ml")
-    await submit(arena, auto(16))
-    status = await until(arena, "llm", "Pending")
+async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears(environment: Environment):
+    await environment.cluster("a", cpu="1000", gpu="8")
+    await environment.queue("ml")
+    await submit(environment, auto(16))
+    status = await until(environment, "llm", "Pending")
     assert status["conditions"][0]["reason"] == "ExceedsEveryCluster"
     assert status["message"] == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 16 free"
-    assert await names(arena, JOBS) == []
-    await arena.cluster("b", cpu="1000", gpu="8")
-    status = await until(arena, "llm", "Completed")
+    assert await names(environment, JOBS) == []
+    await environment.cluster("b", cpu="1000", gpu="8")
+    status = await until(environment, "llm", "Completed")
     assert status["clusters"] == "a,b"
 
 
-async def test_what_is_full_now_starts_when_others_have_finished(arena: Environment):
-    await arena.cluster("a", cpu="1000", gpu="8")
-    await arena.queue("ml")
-    await arena.policy()
-    await arena.job("before", "ml", gpu=8, runtime="3s")
-    await arena.observer.until(lambda seen: seen.admitted() == ["before"], "the first admitted")
-    await submit(arena, auto(8))
-    status = await until(arena, "llm", "Pending")
+async def test_what_is_full_now_starts_when_others_have_finished(environment: Environment):
+    await environment.cluster("a", cpu="1000", gpu="8")
+    await environment.queue("ml")
+    await environment.policy()
+    await environment.job("before", "ml", gpu=8, runtime="3s")
+    await environment.observer.until(lambda seen: seen.admitted() == ["before"], "the first admitted")
+    await submit(environment, auto(8))
+    status = await until(environment, "llm", "Pending")
     assert status["conditions"][0]["reason"] == "InsufficientCapacity"
-    await arena.observer.until(lambda seen: "llm-t-0" in seen.now, "it has its place in the queue")
-    assert not arena.observer.now["llm-t-0"].clusters
-    await until(arena, "llm", "Completed")
+    await environment.observer.until(lambda seen: "llm-t-0" in seen.now, "it has its place in the queue")
+    assert not environment.observer.now["llm-t-0"].clusters
+    await until(environment, "llm", "Completed")
 
 
-async def test_deleting_it_leaves_nothing_on_any_cluster(arena: Environment):
-    await arena.cluster("a", cpu="1000", gpu="4")
-    await arena.cluster("b", cpu="1000", gpu="4")
-    await arena.queue("ml")
-    await submit(arena, auto(8), runtime="600s")
-    await until(arena, "llm", "Running")
-    await arena.api.delete(HYPERJOBS.item_path(arena.namespace, "llm"))
+async def test_deleting_it_leaves_nothing_on_any_cluster(environment: Environment):
+    await environment.cluster("a", cpu="1000", gpu="4")
+    await environment.cluster("b", cpu="1000", gpu="4")
+    await environment.queue("ml")
+    await submit(environment, auto(8), runtime="600s")
+    await until(environment, "llm", "Running")
+    await environment.api.delete(HYPERJOBS.item_path(environment.namespace, "llm"))
     for resource in (JOBS, PROPAGATION_POLICIES):
-        await gone(arena, resource)
-    await arena.observer.until(lambda seen: not seen.now, "bindings gone")
+        await gone(environment, resource)
+    await environment.observer.until(lambda seen: not seen.now, "bindings gone")
     for _ in range(100):
-        if not await works(arena):
+        if not await works(environment):
             return
         await asyncio.sleep(0.1)
-    raise AssertionError(f"a member still has {await works(arena)}")
+    raise AssertionError(f"a member still has {await works(environment)}")
 
 
-async def test_suspend_stops_and_resume_starts_again(arena: Environment):
-    await arena.cluster("a", cpu="1000", gpu="8")
-    await arena.queue("ml")
-    await submit(arena, auto(8), runtime="600s")
-    await until(arena, "llm", "Running")
-    path = HYPERJOBS.item_path(arena.namespace, "llm")
-    await arena.api.patch(path, b'{"spec":{"suspend":true}}', kind="merge")
-    await until(arena, "llm", "Suspended")
-    await gone(arena, JOBS)
-    await arena.observer.until(lambda seen: not seen.now, "bindings gone")
-    await arena.api.patch(path, b'{"spec":{"suspend":false}}', kind="merge")
-    await until(arena, "llm", "Running")
+async def test_suspend_stops_and_resume_starts_again(environment: Environment):
+    await environment.cluster("a", cpu="1000", gpu="8")
+    await environment.queue("ml")
+    await submit(environment, auto(8), runtime="600s")
+    await until(environment, "llm", "Running")
+    path = HYPERJOBS.item_path(environment.namespace, "llm")
+    await environment.api.patch(path, b'{"spec":{"suspend":true}}', kind="merge")
+    await until(environment, "llm", "Suspended")
+    await gone(environment, JOBS)
+    await environment.observer.until(lambda seen: not seen.now, "bindings gone")
+    await environment.api.patch(path, b'{"spec":{"suspend":false}}', kind="merge")
+    await until(environment, "llm", "Running")
 
 
-async def test_a_finished_one_is_deleted_after_its_ttl(arena: Environment):
-    await arena.cluster("a", cpu="1000", gpu="8")
-    await arena.queue("ml")
-    await submit(arena, auto(8, ttlSecondsAfterFinished=1))
+async def test_a_finished_one_is_deleted_after_its_ttl(environment: Environment):
+    await environment.cluster("a", cpu="1000", gpu="8")
+    await environment.queue("ml")
+    await submit(environment, auto(8, ttlSecondsAfterFinished=1))
     for _ in itertools.count():
         try:
-            await read(arena, "llm")
+            await read(environment, "llm")
         except NotFound:
             break
         await asyncio.sleep(0.1)
-    await gone(arena, JOBS)
+    await gone(environment, JOBS)
 
 
 @pytest.mark.parametrize("tries", [0, 1], ids=["given-up", "tried-again"])
-async def test_a_failed_part_ends_it_or_is_tried_again(arena: Environment, tries: int):
-    await arena.cluster("a", cpu="1000", gpu="8")
-    await arena.queue("ml")
+async def test_a_failed_part_ends_it_or_is_tried_again(environment: Environment, tries: int):
+    await environment.cluster("a", cpu="1000", gpu="8")
+    await environment.queue("ml")
     found = auto(8, failurePolicy={"maxRetries": tries})
     found["metadata"]["annotations"] = {"volcano-global.io/outcome": "Failed"}
-    await submit(arena, found, runtime="0.5s")
-    status = await until(arena, "llm", "Failed")
+    await submit(environment, found, runtime="0.5s")
+    status = await until(environment, "llm", "Failed")
     assert status["split"]["parts"][0].get("retries", 0) == tries
 
 
-async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack, arena: Environment):
-    await arena.cluster("a", cpu="1000", gpu="8")
-    await arena.cluster("b", cpu="1000", gpu="8")
-    await arena.queue("ml")
+async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack, environment: Environment):
+    await environment.cluster("a", cpu="1000", gpu="8")
+    await environment.cluster("b", cpu="1000", gpu="8")
+    await environment.queue("ml")
     store, families = stack.plane.etcd.url, HyperJobChecker()
     async with followed(store, stack.plane.prefix, since=await present(store)) as history:
-        await submit(arena, auto(16), runtime="2s")
+        await submit(environment, auto(16), runtime="2s")
         for _ in range(3):
             await asyncio.to_thread(stack.controller.kill)
             await asyncio.to_thread(stack.start_controller)
-        status = await until(arena, "llm", "Completed")
+        status = await until(environment, "llm", "Completed")
         await history.reached(await present(store))
     assert status["splitCount"] == 2
-    assert [each for change in history.changes for each in families.enter(change)] == []
+    assert [item for change in history.changes for item in families.enter(change)] == []
     assert list(families.unlike_their_split()) == []
     assert len(families.jobs) == 2
 
 
-async def test_copies_go_to_the_clusters_they_prefer_and_elsewhere_when_those_are_full(arena: Environment):
+async def test_copies_go_to_the_clusters_they_prefer_and_elsewhere_when_those_are_full(environment: Environment):
     for name in ("a", "b", "c"):
-        await arena.cluster(name, cpu="1000", gpu="64")
-    await arena.queue("ml")
+        await environment.cluster(name, cpu="1000", gpu="64")
+    await environment.queue("ml")
     jobs = [
         replicated("one", task(replicas=64), clusterNames=["b"]),
         replicated("two", task(replicas=64), clusterNames=["c", "b"], replicas=2),
     ]
-    await submit(arena, document(*jobs, minAvailable=3), runtime="2s")
-    status = await until(arena, "llm", "Running")
+    await submit(environment, document(*jobs, minAvailable=3), runtime="2s")
+    status = await until(environment, "llm", "Running")
     places = {part["name"]: part["runningOn"] for part in status["split"]["parts"]}
     assert places == {"llm-one-0": "b", "llm-two-0": "c", "llm-two-1": "a"}
-    await until(arena, "llm", "Completed")
+    await until(environment, "llm", "Completed")

@@ -43,12 +43,12 @@ async def state(plane: ControlPlane, folder: Path, **configuration: Any) -> Asyn
     name = f"nodes-{uuid.uuid4().hex[:8]}"
     create_namespace(plane.admin, name)
     with Stack(plane, options=options, karmada=programs_from_environment() or True) as stack:
-        async with Api.connect(plane.kubeconfig("admin")) as api, open_environment(api, name) as arena:
+        async with Api.connect(plane.kubeconfig("admin")) as api, open_environment(api, name) as environment:
             try:
-                await arena.cluster("c1", cpu="64", gpu="8", nodes=4)
-                await arena.queue(name)
-                await arena.policy()
-                yield arena
+                await environment.cluster("c1", cpu="64", gpu="8", nodes=4)
+                await environment.queue(name)
+                await environment.policy()
+                yield environment
             finally:
                 print("--- controller", tail(stack.log("controller"), lines=40), sep="\n")  # noqa: T201 -- for the report of a failure
         stack.check()
@@ -58,41 +58,43 @@ def phases(seen: Observer, name: str) -> tuple[str, ...]:
     return seen.now[name].phases if name in seen.now else ()
 
 
-async def until_told(arena: Environment, reason: str, name: str) -> str:
+async def until_told(environment: Environment, reason: str, name: str) -> str:
     """Wait for an event of that reason on a job, and return what it says."""
-    folder = EVENTS.item_path(arena.namespace, "").rstrip("/")
+    folder = EVENTS.item_path(environment.namespace, "").rstrip("/")
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
-            for each in json.loads(await arena.api.get(folder))["items"]:
-                if (each["reason"], each["regarding"].get("name")) == (reason, name):
-                    return str(each["note"])
+            for item in json.loads(await environment.api.get(folder))["items"]:
+                if (item["reason"], item["regarding"].get("name")) == (reason, name):
+                    return str(item["note"])
             await asyncio.sleep(0.1)
 
 
 async def test_gangs_without_a_place_on_described_nodes_are_refused_at_once(plane, tmp_path):
-    async with state(plane, tmp_path, nodeShapes=SHAPES) as arena:
-        queue = arena.namespace
-        await arena.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
-        await arena.job("giant", queue, gpu=9, runtime="1h")
+    async with state(plane, tmp_path, nodeShapes=SHAPES) as environment:
+        queue = environment.namespace
+        await environment.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
+        await environment.job("giant", queue, gpu=9, runtime="1h")
         for name in ("scattered", "giant"):
-            await until_told(arena, "ExceedsEveryCluster", name)
-        await arena.job("packed", queue, replicas=4, gpu=8, runtime="1h")
-        await arena.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
-        assert arena.observer.order() == ["packed"]
+            await until_told(environment, "ExceedsEveryCluster", name)
+        await environment.job("packed", queue, replicas=4, gpu=8, runtime="1h")
+        await environment.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
+        assert environment.observer.order() == ["packed"]
 
 
 async def test_gangs_without_a_place_on_nodes_are_taken_back_and_spare_equal_ones_the_attempt(plane, tmp_path):
-    async with state(plane, tmp_path, startupTimeout="2s") as arena:
-        queue = arena.namespace
-        await arena.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
-        await arena.observer.until(lambda seen: phases(seen, "scattered") == ("Pending",), "admitted, not started")
+    async with state(plane, tmp_path, startupTimeout="2s") as environment:
+        queue = environment.namespace
+        await environment.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
+        await environment.observer.until(
+            lambda seen: phases(seen, "scattered") == ("Pending",), "admitted, not started"
+        )
         for number in range(3):
-            await arena.job(f"equal-{number}", queue, replicas=6, gpu=5, runtime="1h")
-        await until_told(arena, "StartupTimeout", "scattered")
-        await arena.job("packed", queue, replicas=4, gpu=8, runtime="1h")
-        await arena.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
-        assert arena.observer.order() == ["scattered", "packed"]
-        assert arena.observer.now["scattered"].record["excludedClusters"].keys() == {"c1"}
+            await environment.job(f"equal-{number}", queue, replicas=6, gpu=5, runtime="1h")
+        await until_told(environment, "StartupTimeout", "scattered")
+        await environment.job("packed", queue, replicas=4, gpu=8, runtime="1h")
+        await environment.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
+        assert environment.observer.order() == ["scattered", "packed"]
+        assert environment.observer.now["scattered"].record["excludedClusters"].keys() == {"c1"}
         # Twice as long as the first attempt took: no other is tried, and no attempt is repeated.
         await asyncio.sleep(8)
-        assert arena.observer.admitted() == ["packed"]
+        assert environment.observer.admitted() == ["packed"]

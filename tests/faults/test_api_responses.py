@@ -31,11 +31,11 @@ def of(name: str):
 
 
 async def room_for_four(stage: Harness, count: int) -> list[str]:
-    await stage.cast.queue("q", capability={"cpu": "4"})
-    await stage.cast.cluster("m1", cpu="9")
+    await stage.karmada.queue("q", capability={"cpu": "4"})
+    await stage.karmada.cluster("m1", cpu="9")
     names = [f"j{number:02}" for number in range(count)]
     for name in names:
-        await stage.cast.job(name, "q")
+        await stage.karmada.job(name, "q")
     return names
 
 
@@ -53,7 +53,7 @@ async def test_every_job_gets_over_an_answer_of_its_own(plane, tmp_path):
         await stage.controller.start()
         await stage.done(*names)
         assert pauses(stage.proxy.calls) <= 2
-        await stage.quiet(seconds=0.5)
+        await stage.expect_no_writes(seconds=0.5)
 
 
 @pytest.mark.long
@@ -66,7 +66,7 @@ async def test_the_same_answer_to_everything_for_a_while_is_got_over(plane, tmp_
         stage.proxy.add(fault)
         await stage.controller.start()
         await stage.done(*names)
-        await stage.quiet()
+        await stage.expect_no_writes()
 
 
 async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_path):
@@ -74,44 +74,44 @@ async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_p
         await room_for_four(stage, 1)
         stage.proxy.add(ErrorReply(writes, status=403, message="never on a Sunday"))
         await stage.controller.start()
-        await stage.controller.says("patch rejected")
-        await stage.controller.says('"reason":"StartupBackoff"')
-        await stage.visible()
+        await stage.controller.wait_for_log("patch rejected")
+        await stage.controller.wait_for_log('"reason":"StartupBackoff"')
+        await stage.expect_pending_reasons()
         assert stage.proxy.writes <= 2
-        stage.proxy.heal()
+        stage.proxy.clear_faults()
         await stage.done("j00")
 
 
 async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="2")
-        await stage.cast.job("first", "q", cpu=2)
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="2")
+        await stage.karmada.job("first", "q", cpu=2)
         await stage.controller.start()
         await stage.admitted("first")
         before = stage.proxy.writes
         stage.proxy.add(ErrorReply(of("first"), status=403, message="never on a Sunday"))
-        await stage.cast.phase("first", "Aborted")
-        await stage.controller.says("patch rejected")
+        await stage.karmada.phase("first", "Aborted")
+        await stage.controller.wait_for_log("patch rejected")
         await stage.history.until(lambda _: stage.proxy.writes > before, "a first try")
         await asyncio.sleep(4)
         assert 2 <= stage.proxy.writes - before <= 3
-        stage.proxy.heal()
-        await stage.until(lambda seen: seen["first"].paused, "it is taken back")
+        stage.proxy.clear_faults()
+        await stage.until(lambda seen: seen["first"].suspended, "it is taken back")
 
 
 @pytest.mark.long
 async def test_asked_to_come_back_later_it_does_so_and_lets_nobody_pass(plane, tmp_path):
     async with open_harness(plane, tmp_path) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="2")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="2")
         stage.proxy.add(ErrorReply(of("first"), 1, 429, retry_after=2))
         await stage.controller.start()
-        await stage.cast.job("first", "q", cpu=2)
+        await stage.karmada.job("first", "q", cpu=2)
         await stage.history.until(lambda _: stage.proxy.writes, "first write")
-        await stage.cast.job("second", "q", cpu=1)
+        await stage.karmada.job("second", "q", cpu=1)
         await stage.done("first", "second")
-        order = [each.key[1] for each in stage.history.of("resourcebindings") if _resumed(each)]
+        order = [item.key[1] for item in stage.history.of("resourcebindings") if _resumed(item)]
         assert order == ["first-job", "second-job"]
 
 
@@ -124,40 +124,40 @@ def _resumed(change) -> bool:
 async def test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room(plane, tmp_path):
     """Somebody of more importance comes meanwhile, and would take it."""
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.priority_class("rig-high", 1000)
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="2")
+        await stage.karmada.priority_class("rig-high", 1000)
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="2")
         held = Hold(of("first"), 1)
         stage.proxy.add(held)
-        await stage.cast.job("first", "q", cpu=2)
+        await stage.karmada.job("first", "q", cpu=2)
         await stage.controller.start()
         await held.arrived.wait()
-        await stage.cast.job("second", "q", cpu=2, priority="rig-high")
-        await stage.controller.says("/second")
-        await stage.cast.merge(stage.cast.path("first"), {"metadata": {"labels": {"seen": "yes"}}})
-        await stage.quiet(seconds=0.5)
+        await stage.karmada.job("second", "q", cpu=2, priority="rig-high")
+        await stage.controller.wait_for_log("/second")
+        await stage.karmada.merge(stage.karmada.path("first"), {"metadata": {"labels": {"seen": "yes"}}})
+        await stage.expect_no_writes(seconds=0.5)
         held.opened.set()
         await stage.admitted("first")
-        await stage.visible()
-        assert stage.sights()["second"].paused
+        await stage.expect_pending_reasons()
+        assert stage.bindings()["second"].suspended
 
 
 @pytest.mark.long
 async def test_an_admission_whose_fate_is_unknown_keeps_its_room(plane, tmp_path):
     """The reply is lost, and so is every look at it for a while: the room of one is not given to two."""
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="2")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="2")
         stage.proxy.add(DropReply(of("first"), 1))
         unseen = ErrorReply(lambda call: call.method == "GET" and "/first-job" in call.path, status=503)
         stage.proxy.add(unseen)
         stage.proxy.add(ErrorReply(lambda call: call.is_watch and call.resource == "resourcebindings", status=503))
-        await stage.cast.job("first", "q", cpu=2)
+        await stage.karmada.job("first", "q", cpu=2)
         await stage.controller.start()
         await stage.admitted("first")
-        await stage.cast.job("second", "q", cpu=2)
-        await stage.controller.says("patch outcome unknown")
-        await stage.quiet()
-        stage.proxy.heal()
-        await stage.controller.says("workload admitted")
-        assert stage.sights()["second"].paused
+        await stage.karmada.job("second", "q", cpu=2)
+        await stage.controller.wait_for_log("patch outcome unknown")
+        await stage.expect_no_writes()
+        stage.proxy.clear_faults()
+        await stage.controller.wait_for_log("workload admitted")
+        assert stage.bindings()["second"].suspended

@@ -33,29 +33,29 @@ def judged_again(folder: Path) -> tuple[list[ReplayResult], list[RecordedDecisio
 
 
 def of(passages: list[RecordedDecision], action: str) -> list[dict[str, Any]]:
-    return [each.fields for each in passages if each.fields["action"] == action]
+    return [passage.fields for passage in passages if passage.fields["action"] == action]
 
 
 def written(stage: Harness) -> Iterator[tuple[str, int, dict[str, Any]]]:
     """Yield the uid, the time and the record of every admission that ever stood on a binding."""
     for change in stage.history.of("resourcebindings"):
-        if change.after is None or change.key[0] != stage.cast.namespace:
+        if change.after is None or change.key[0] != stage.karmada.namespace:
             continue
         seen = parse_binding(change.after)
-        if seen.record.get("charge") and not seen.paused:
+        if seen.record.get("charge") and not seen.suspended:
             at = datetime.fromisoformat(seen.record["admittedAt"])
             yield seen.uid, round(at.timestamp() * 1000), seen.record
 
 
 def agree(stage: Harness, passages: list[RecordedDecision]) -> int:
     """Hold every record on a binding against the journal's; return how many there were."""
-    told = {(each["uid"], each["admittedAt"]): each for each in of(passages, "Admit")}
+    told = {(item["uid"], item["admittedAt"]): item for item in of(passages, "Admit")}
     found = {(uid, at): record for uid, at, record in written(stage)}
     for key, record in found.items():
         decided = told[key]
         assert record["queue"] == decided["queue"]
         assert record["charge"] == decided["request"]
-        assert record["clusters"] == [each["name"] for each in decided["clusters"]]
+        assert record["clusters"] == [cluster["name"] for cluster in decided["clusters"]]
     return len(found)
 
 
@@ -80,40 +80,40 @@ def journal(folder: Path) -> tuple[str | Path, ...]:
 async def test_what_was_decided_before_and_after_a_kill_is_decided_again_and_is_what_was_written(plane, tmp_path):
     path = tmp_path / NAMES[-1]
     async with open_harness(plane, tmp_path, *journal(tmp_path)) as stage:
-        await stage.cast.queue("q", capability={"cpu": "2"})
-        await stage.cast.cluster("m1", cpu="9")
+        await stage.karmada.queue("q", capability={"cpu": "2"})
+        await stage.karmada.cluster("m1", cpu="9")
         names = [f"j{number}" for number in range(8)]
         for name in names[:4]:
-            await stage.cast.job(name, "q")
+            await stage.karmada.job(name, "q")
         await stage.controller.start()
         await stage.done(*names[:4])
         await taken_down(stage, path)
         stage.controller.kill()
         for name in names[4:]:
-            await stage.cast.job(name, "q")
+            await stage.karmada.job(name, "q")
         await stage.controller.start()
         await stage.done(*names)
         assert await stage.controller.metric("volcano_global_decision_log_losses_total") == 0
         await stage.controller.stop()
-        await stage.judged()
+        await stage.check_invariants()
         found, passages = judged_again(tmp_path)
         assert agree(stage, passages) == len(names)
     assert len(found) == 2
-    assert all(each.plans for each in found)
+    assert all(item.plans for item in found)
     waits = of(passages, "Wait")
-    assert {each["reason"] for each in waits} >= {"QueueLimitReached"}
-    refused = next(each for each in waits if each["reason"] == "QueueLimitReached")
+    assert {wait["reason"] for wait in waits} >= {"QueueLimitReached"}
+    refused = next(wait for wait in waits if wait["reason"] == "QueueLimitReached")
     assert (refused["rule"], refused["of"]) == ("Q2", "queue q")
     assert (refused["request"]["cpu"], refused["used"]["cpu"], refused["limit"]["cpu"]) == ("1", "2", "2")
 
 
 async def test_the_log_tells_the_same_of_each_decision_as_the_journal(plane, tmp_path):
     async with open_harness(plane, tmp_path, *journal(tmp_path)) as stage:
-        await stage.cast.queue("q", capability={"cpu": "2"})
-        await stage.cast.cluster("m1", cpu="9")
+        await stage.karmada.queue("q", capability={"cpu": "2"})
+        await stage.karmada.cluster("m1", cpu="9")
         names = [f"j{number}" for number in range(5)]
         for name in names:
-            await stage.cast.job(name, "q")
+            await stage.karmada.job(name, "q")
         await stage.controller.start()
         await stage.done(*names)
         await stage.controller.stop()
@@ -127,7 +127,7 @@ async def test_the_log_tells_the_same_of_each_decision_as_the_journal(plane, tmp
 
 async def test_an_exchange_and_its_end_are_decided_again(plane, tmp_path):
     async with borrowed(plane, tmp_path, *journal(tmp_path)) as stage:
-        await stage.cast.job("entitled", "lender", cpu=2)
+        await stage.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(stage)
         await gone(stage, victim)
         await stage.admitted("entitled")
@@ -141,8 +141,8 @@ async def test_an_exchange_and_its_end_are_decided_again(plane, tmp_path):
         "P1",
         "entitlement of queue borrower",
     )
-    entitled = [each for each in of(passages, "Admit") if each["name"] == "entitled"]
-    assert [(each["rule"], each["uid"]) for each in entitled] == [("P5", left["forWhom"])]
+    entitled = [item for item in of(passages, "Admit") if item["name"] == "entitled"]
+    assert [(item["rule"], item["uid"]) for item in entitled] == [("P5", left["forWhom"])]
 
 
 async def killed_and_judged(plane, tmp_path, scenario: Scenario, n: int) -> None:
@@ -168,8 +168,8 @@ async def killed_and_judged(plane, tmp_path, scenario: Scenario, n: int) -> None
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(each, id=each.name, marks=() if each.name in {"gangs", "again"} else pytest.mark.long)
-        for each in SCENARIOS
+        pytest.param(item, id=item.name, marks=() if item.name in {"gangs", "again"} else pytest.mark.long)
+        for item in SCENARIOS
     ],
 )
 async def test_the_journals_of_a_story_with_a_kill_are_decided_again(plane, tmp_path, scenario, n):
@@ -178,10 +178,10 @@ async def test_the_journals_of_a_story_with_a_kill_are_decided_again(plane, tmp_
 
 async def test_a_journal_that_cannot_be_written_holds_up_nothing(plane, tmp_path):
     async with open_harness(plane, tmp_path, "--decision-journal", tmp_path / "missing" / "decisions.jsonl") as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="9")
-        await stage.cast.job("one", "q")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="9")
+        await stage.karmada.job("one", "q")
         await stage.controller.start()
         await stage.done("one")
-        await stage.controller.says("decision log interrupted")
+        await stage.controller.wait_for_log("decision log interrupted")
         assert await stage.controller.metric("volcano_global_decision_log_losses_total") == 1

@@ -15,7 +15,7 @@ from tests.rig.faults import Delay, ErrorReply
 from tests.rig.harness import open_harness
 
 ROOT = Path(__file__).parents[2]
-OBJECTS, LEADERS, ANSWERS = (f"tests/faults/test_{name}.py" for name in ("objects", "leaders", "answers"))
+OBJECTS, LEADERS, ANSWERS = (f"tests/faults/test_{name}.py" for name in ("objects", "leaders", "api_responses"))
 HYPERJOBS = "tests/hyperjob/test_reconciler.py"
 PROVED = {
     "finished jobs hold quota until their binding is deleted": (
@@ -98,61 +98,61 @@ SCENARIOS = {
 @pytest.mark.parametrize(("file", "name"), PROVED.values(), ids=PROVED)
 def test_the_defect_is_proved_absent(file, name):
     found = ast.walk(ast.parse((ROOT / file).read_text()))
-    assert name in {each.name for each in found if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert name in {item.name for item in found if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 @pytest.mark.parametrize("title", SCENARIOS.values(), ids=SCENARIOS)
 def test_the_defect_is_a_scenario(title):
     files = (ROOT / "tests/scenarios").glob("*.yaml")
-    assert any(title in each["title"] for file in files for each in yaml.safe_load_all(file.read_text()))
+    assert any(title in item["title"] for file in files for item in yaml.safe_load_all(file.read_text()))
 
 
 async def test_a_cluster_without_a_summary_breaks_nothing_and_takes_nothing(plane, tmp_path):
     async with open_harness(plane, tmp_path) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("never-ready")
-        await stage.cast.cluster("works", cpu="1")
-        await stage.cast.job("one", "q")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("never-ready")
+        await stage.karmada.cluster("works", cpu="1")
+        await stage.karmada.job("one", "q")
         await stage.controller.start()
         await stage.done("one")
-        assert stage.sights()["one"].clusters == ("works",)
+        assert stage.bindings()["one"].clusters == ("works",)
 
 
 async def test_all_tasks_of_a_job_are_charged(plane, tmp_path):
     async with open_harness(plane, tmp_path) as stage:
-        await stage.cast.queue("q", capability={"cpu": "3"})
-        await stage.cast.cluster("m1", cpu="9")
+        await stage.karmada.queue("q", capability={"cpu": "3"})
+        await stage.karmada.cluster("m1", cpu="9")
         await stage.controller.start()
         for name in ("first", "second"):
             manifest = fake_karmada.job(name, "q")
             leader = manifest["spec"]["tasks"][0]
             manifest["spec"]["tasks"] = [{**leader, "name": "leader"}, {**leader, "name": "worker"}]
             manifest["spec"]["minAvailable"] = 2
-            await stage.cast.submit(manifest)
+            await stage.karmada.submit(manifest)
         await stage.done("first", "second")
 
 
 async def test_what_grows_after_its_admission_is_counted_at_its_size(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q", capability={"cpu": "4"})
-        await stage.cast.cluster("m1", cpu="9")
-        await stage.cast.job("grows", "q", cpu=1)
+        await stage.karmada.queue("q", capability={"cpu": "4"})
+        await stage.karmada.cluster("m1", cpu="9")
+        await stage.karmada.job("grows", "q", cpu=1)
         await stage.controller.start()
         await stage.admitted("grows")
         grown = fake_karmada.job("grows", "q", cpu=1, replicas=4)["spec"]
-        await stage.cast.merge(f"{stage.cast.folder('jobs')}/grows", {"spec": {"tasks": grown["tasks"]}})
-        await stage.cast.job("next", "q", cpu=1)
-        await stage.visible()
-        await stage.quiet(seconds=0.5)
-        assert stage.sights()["next"].paused
+        await stage.karmada.merge(f"{stage.karmada.folder('jobs')}/grows", {"spec": {"tasks": grown["tasks"]}})
+        await stage.karmada.job("next", "q", cpu=1)
+        await stage.expect_pending_reasons()
+        await stage.expect_no_writes(seconds=0.5)
+        assert stage.bindings()["next"].suspended
 
 
 async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane, tmp_path):
     async with open_harness(plane, tmp_path) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="1")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="1")
         stage.proxy.add(ErrorReply(lambda call: call.method == "GET" and not call.is_lease, times=8, status=500))
-        await stage.cast.job("unknown", "q", priority="no-such-class")
+        await stage.karmada.job("unknown", "q", priority="no-such-class")
         await stage.controller.start()
         await stage.done("unknown")
 
@@ -161,19 +161,19 @@ async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane
 async def test_the_first_cycle_after_a_restart_sees_all_that_is_admitted(plane, tmp_path):
     """Fifty run; their pages come slowly, and those of all else at once."""
     async with open_harness(plane, tmp_path, "--page-size", "10", plays=False) as stage:
-        await stage.cast.queue("q", capability={"cpu": "50"})
-        await stage.cast.cluster("m1", cpu="90")
+        await stage.karmada.queue("q", capability={"cpu": "50"})
+        await stage.karmada.cluster("m1", cpu="90")
         for number in range(50):
-            await stage.cast.job(f"runs-{number}", "q")
+            await stage.karmada.job(f"runs-{number}", "q")
         await stage.controller.start()
         await stage.admitted(*(f"runs-{number}" for number in range(50)))
         stage.controller.kill()
         for number in range(10):
-            await stage.cast.job(f"waits-{number}", "q", priority="")
+            await stage.karmada.job(f"waits-{number}", "q", priority="")
         stage.proxy.add(
             Delay(lambda call: call.resource == "resourcebindings" and "continue" in call.query, seconds=0.2)
         )
         await stage.controller.start()
-        await stage.visible()
-        await stage.quiet(seconds=0.5)
-        assert sum(each.admitted for each in stage.sights().values()) == 50
+        await stage.expect_pending_reasons()
+        await stage.expect_no_writes(seconds=0.5)
+        assert sum(binding.admitted for binding in stage.bindings().values()) == 50

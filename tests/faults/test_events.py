@@ -10,7 +10,7 @@ from tests.rig.harness import open_harness
 from tests.rig.scenarios import SCENARIOS, Scenario
 
 SEED = 20_261_121
-STORIES = {each.name: each for each in SCENARIOS if each.name in {"chain", "gangs", "again", "ebb"}}
+STORIES = {item.name: item for item in SCENARIOS if item.name in {"chain", "gangs", "again", "ebb"}}
 WATCHED = ("resourcebindings", "jobs", "queues", "clusters")
 CASES = [(story, kind, how) for story in STORIES for kind in WATCHED for how in get_args(Disturbance)]
 #: No story has more events of one kind than this; one that ends with its events ends the enumeration.

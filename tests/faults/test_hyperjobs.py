@@ -37,17 +37,17 @@ async def detect(stage: Harness) -> None:
         for (namespace, name), job in list(stage.history.now.get("jobs", {}).items()):
             binding = bindings.get((namespace, f"{name}-job"))
             policy = stage.history.now.get("propagationpolicies", {}).get((namespace, name))
-            if namespace != stage.cast.namespace or policy is None:
+            if namespace != stage.karmada.namespace or policy is None:
                 continue
             uid = job["metadata"]["uid"]
             if binding is None:
                 # What we have made may not be read yet when another change wakes us.
                 if uid not in bound:
                     bound.add(uid)
-                    await stage.cast.bind(name, uid, placement=policy["spec"]["placement"])
+                    await stage.karmada.bind(name, uid, placement=policy["spec"]["placement"])
             elif (phase := _phase(binding)) and told.get(name) != phase:
                 path = f"{JOBS.item_path(namespace, name)}/status"
-                await stage.cast.merge(path, {"status": {"state": {"phase": phase}}})
+                await stage.karmada.merge(path, {"status": {"state": {"phase": phase}}})
                 told[name] = phase
         await stage.history.until(lambda now, seen=seen: now.revision > seen, "anything", seconds=3600)
 
@@ -61,51 +61,51 @@ def _phase(binding) -> str:
 async def family(plane, folder) -> AsyncIterator[Harness]:
     """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged."""
     async with open_harness(plane, folder) as stage:
-        await stage.cast.queue("ml")
+        await stage.karmada.queue("ml")
         for name in ("m1", "m2"):
-            await stage.cast.cluster(name, cpu="4", **{"nvidia.com/gpu": "4"})
+            await stage.karmada.cluster(name, cpu="4", **{"nvidia.com/gpu": "4"})
         found = document(replicated("t", task(replicas=4), replicas=2))
         found["metadata"] = {"name": "llm"}
-        await stage.cast.create(HYPERJOBS.item_path(stage.cast.namespace, "").rstrip("/"), found)
+        await stage.karmada.create(HYPERJOBS.item_path(stage.karmada.namespace, "").rstrip("/"), found)
         try:
             async with run_in_background(detect(stage)):
                 yield stage
                 await judged(stage)
         finally:
             for resource in (HYPERJOBS, PROPAGATION_POLICIES):
-                await stage.cast.api.delete(resource.item_path(stage.cast.namespace, "").rstrip("/"))
+                await stage.karmada.api.delete(resource.item_path(stage.karmada.namespace, "").rstrip("/"))
 
 
 def phase(stage: Harness) -> str:
-    found = stage.history.now.get("hyperjobs", {}).get((stage.cast.namespace, "llm"), {})
+    found = stage.history.now.get("hyperjobs", {}).get((stage.karmada.namespace, "llm"), {})
     return found.get("status", {}).get("phase", "")
 
 
 async def over(stage: Harness) -> None:
     """Wait until the HyperJob is over and nothing more is written."""
     await stage.history.until(lambda _: phase(stage) == "Completed", "the HyperJob over")
-    await stage.quiet(seconds=0.3)
+    await stage.expect_no_writes(seconds=0.3)
 
 
 async def judged(stage: Harness) -> None:
     """See that there was one Job for each part, and one plan for both."""
     families = HyperJobChecker()
     changes = list(stage.history.changes)
-    assert [each for change in changes for each in families.enter(change)] == []
+    assert [item for change in changes for item in families.enter(change)] == []
     assert list(families.unlike_their_split()) == []
-    assert [len([each for each in changes if _is_new(stage, each, name)]) for name in ("llm-t-0", "llm-t-1")] == [1, 1]
+    assert [len([item for item in changes if _is_new(stage, item, name)]) for name in ("llm-t-0", "llm-t-1")] == [1, 1]
     # One who was killed between the two patches leaves one part over, which the next one admits by itself.
     assert len(plans(stage) - {""}) == 1
 
 
 def plans(stage: Harness) -> set[str]:
     """Return the plans by which parts were admitted together."""
-    admitted = [parse_binding(each.after) for each in stage.history.of("resourcebindings") if each.after is not None]
-    return {each.record["plan"] for each in admitted if each.admitted}
+    admitted = [parse_binding(item.after) for item in stage.history.of("resourcebindings") if item.after is not None]
+    return {item.record["plan"] for item in admitted if item.admitted}
 
 
 def _is_new(stage: Harness, change, name) -> bool:
-    return change.kind == "jobs" and change.key == (stage.cast.namespace, name) and change.before is None
+    return change.kind == "jobs" and change.key == (stage.karmada.namespace, name) and change.before is None
 
 
 async def test_without_faults_it_takes_as_many_writes_as_are_enumerated(plane, tmp_path):
@@ -114,7 +114,7 @@ async def test_without_faults_it_takes_as_many_writes_as_are_enumerated(plane, t
         await over(stage)
         assert "" not in plans(stage)
         assert WRITES - 4 <= len(stage.requests()) <= WRITES + 2, [
-            (each.verb, each.resource, each.name) for each in stage.requests()
+            (request.verb, request.resource, request.name) for request in stage.requests()
         ]
 
 

@@ -84,7 +84,7 @@ class Story:
         revision = change.revision if status == 200 else 0
         self.requests.append(Request(at, "c", "patch", change.kind, *change.key, status, revision, []))
 
-    def found(self, **more: Any) -> list[str]:
+    def violations(self, **more: Any) -> list[str]:
         return violations(replace(Evidence(self.changes, self.requests, classes=self.classes), **more))
 
 
@@ -199,14 +199,15 @@ VIOLATIONS: list[tuple[str, Callable[[Story], None]]] = [
 
 
 @pytest.mark.parametrize(
-    ("invariant", "happens"), [pytest.param(*each, id=f"{each[0]}-{each[1].__name__}") for each in VIOLATIONS]
+    ("invariant", "happens"),
+    [pytest.param(*violation, id=f"{violation[0]}-{violation[1].__name__}") for violation in VIOLATIONS],
 )
 def test_a_violation_is_called_by_its_name(invariant, happens):
     told = story()
     happens(told)
-    found = told.found()
+    found = told.violations()
     assert found
-    assert {each.split()[0] for each in found} == {invariant}
+    assert {item.split()[0] for item in found} == {invariant}
 
 
 def one_after_the_other(told: Story) -> None:
@@ -270,10 +271,10 @@ def an_order_that_needs_shares(told: Story) -> None:
 def test_what_is_well_is_left_alone(happens):
     told = story()
     happens(told)
-    assert told.found() == []
+    assert told.violations() == []
 
 
 def test_a_write_that_was_lost_excuses_its_job_from_its_place():
     told = story()
     the_younger_first(told)
-    assert told.found(troubled=frozenset({"old"})) == []
+    assert told.violations(troubled=frozenset({"old"})) == []

@@ -24,8 +24,8 @@ def named(points: list[tuple[Scenario, int, When]]) -> list:
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(each, id=each.name, marks=() if each.name in {"gangs", "mended"} else pytest.mark.long)
-        for each in SCENARIOS
+        pytest.param(item, id=item.name, marks=() if item.name in {"gangs", "mended"} else pytest.mark.long)
+        for item in SCENARIOS
     ],
 )
 async def test_without_faults_the_story_takes_as_many_writes_as_it_says(plane, tmp_path, scenario):

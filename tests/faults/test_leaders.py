@@ -21,7 +21,7 @@ def lease_writes(call: Call) -> bool:
 def good_byes(call: Call) -> bool:
     """Choose what would leave the lease to others."""
     changes = json.loads(call.body or b"null")
-    sets = {each.get("path"): each.get("value") for each in changes} if isinstance(changes, list) else {}
+    sets = {change.get("path"): change.get("value") for change in changes} if isinstance(changes, list) else {}
     return lease_writes(call) and sets.get("/spec/holderIdentity") == ""
 
 
@@ -52,20 +52,20 @@ class Overtake(Fault):
 
 
 async def prepared(stage: Harness, *names: str) -> None:
-    await stage.cast.queue("q", capability={"cpu": "1"})
-    await stage.cast.cluster("m1", cpu="9")
+    await stage.karmada.queue("q", capability={"cpu": "1"})
+    await stage.karmada.cluster("m1", cpu="9")
     for name in names:
-        await stage.cast.job(name, "q")
+        await stage.karmada.job(name, "q")
 
 
 async def leading(player: ControllerInstance) -> None:
     """Wait until *player* leads."""
-    await player.says('"event":"leadership acquired"')
+    await player.wait_for_log('"event":"leadership acquired"')
 
 
 async def holder(stage: Harness) -> str:
     """Return who holds the lease; nobody when it was released."""
-    return json.loads(await stage.cast.api.get(LEASE))["spec"]["holderIdentity"]
+    return json.loads(await stage.karmada.api.get(LEASE))["spec"]["holderIdentity"]
 
 
 @pytest.mark.smoke
@@ -76,18 +76,18 @@ async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_s
         await first.start()
         await second.start()
         for name in ("j0", "j00"):
-            await stage.cast.job(name, "q")
+            await stage.karmada.job(name, "q")
         await stage.done("j0", "j00")
         assert (await first.metric("volcano_global_leader"), await second.metric("volcano_global_leader")) == (1, 0)
         assert second.proxy.writes == 0
         await first.stop()
         before = asyncio.get_running_loop().time()
-        await stage.cast.job("j1", "q")
+        await stage.karmada.job("j1", "q")
         await stage.done("j1")
         assert asyncio.get_running_loop().time() - before < 2
         stage.controllers.reverse()
-        await stage.visible()
-        await stage.quiet(seconds=0.3)
+        await stage.expect_pending_reasons()
+        await stage.expect_no_writes(seconds=0.3)
 
 
 async def test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between(plane, tmp_path):
@@ -128,8 +128,8 @@ async def test_who_does_not_know_what_became_of_a_write_waits_with_its_good_bye_
         await stage.controller.start()
         await leading(stage.controller)
         stage.proxy.add(DropReply(writes, 1))
-        await stage.cast.job("j0", "q")
-        await stage.controller.says("patch outcome unknown")
+        await stage.karmada.job("j0", "q")
+        await stage.controller.wait_for_log("patch outcome unknown")
         await stage.controller.stop()
         assert await holder(stage) == ""
 
@@ -154,7 +154,7 @@ async def test_a_leader_that_dies_is_followed_when_its_lease_has_run_out(plane, 
         await second.start()
         await stage.done("j0")
         first.kill()
-        await stage.cast.job("j1", "q")
+        await stage.karmada.job("j1", "q")
         await asyncio.sleep(2)
         assert second.proxy.writes == 0
         await stage.done("j1")
@@ -169,13 +169,15 @@ async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_
         await second.start()
         await stage.done("j0")
         first.part.freeze()
-        await stage.cast.job("j1", "q", endless=True)
-        await stage.cast.job("j2", "q", endless=True)
-        await stage.until(lambda seen: sum(each.admitted and not each.over for each in seen.values()) == 1, "one runs")
+        await stage.karmada.job("j1", "q", endless=True)
+        await stage.karmada.job("j2", "q", endless=True)
+        await stage.until(
+            lambda seen: sum(item.admitted and not item.is_finished for item in seen.values()) == 1, "one runs"
+        )
         before = first.proxy.writes
-        first.part.thaw()
-        await first.says("leadership lost")
-        await stage.quiet()
+        first.part.resume()
+        await first.wait_for_log("leadership lost")
+        await stage.expect_no_writes()
         assert first.proxy.writes == before
         assert await first.metric("volcano_global_leader") == 0
         assert "event loop blocked" in first.part.output
@@ -190,15 +192,15 @@ async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_wor
         await second.start()
         await stage.done("j0")
         first.proxy.add(DropRequest(leases))
-        await first.says("leadership lost")
+        await first.wait_for_log("leadership lost")
         before = first.proxy.writes
-        await stage.cast.job("j1", "q")
+        await stage.karmada.job("j1", "q")
         await stage.done("j1")
         assert first.proxy.writes == before
         assert second.proxy.writes == 1
-        first.proxy.heal()
+        first.proxy.clear_faults()
         second.kill()
-        await stage.cast.job("j2", "q")
+        await stage.karmada.job("j2", "q")
         await stage.done("j2")
 
 
@@ -212,7 +214,7 @@ async def test_times_of_day_in_a_lease_mean_nothing(plane, tmp_path, seconds):
         renewed = f"2026-11-21T01:{minute:02}:00.000000Z"
         spec = {"holderIdentity": "other_1", "leaseDurationSeconds": 5, "renewTime": renewed}
         path, _, name = LEASE.rpartition("/")
-        await stage.cast.create(
+        await stage.karmada.create(
             path,
             {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec},
         )
@@ -238,7 +240,7 @@ async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plan
             else:
                 player.part.freeze()
                 await asyncio.sleep(9)
-                player.part.thaw()
+                player.part.resume()
         await stage.done(*names)
 
 
@@ -247,6 +249,6 @@ async def test_a_lease_without_rights_leaves_everything_to_others_and_says_so(pl
         await prepared(stage, "j0")
         stage.proxy.add(DropRequest(leases))
         await stage.controller.start()
-        await stage.controller.says("lease request failed")
-        await stage.quiet(seconds=1)
-        assert json.loads(await stage.cast.api.get(stage.cast.path("j0")))["spec"]["suspension"]["scheduling"]
+        await stage.controller.wait_for_log("lease request failed")
+        await stage.expect_no_writes(seconds=1)
+        assert json.loads(await stage.karmada.api.get(stage.karmada.path("j0")))["spec"]["suspension"]["scheduling"]

@@ -30,7 +30,7 @@ def plane(binaries) -> Iterator[ControlPlane]:
 
 
 def admitted(seen) -> int:
-    return sum(each.admitted for each in seen.values())
+    return sum(item.admitted for item in seen.values())
 
 
 def resident(stage: Harness) -> int:
@@ -63,9 +63,9 @@ async def waiting(stage: Harness, count: int, *, seconds: float = 120) -> None:
 async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count):
     """F23: all of them come within seconds, and go within seconds; the next one is admitted as if nothing had been."""
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        batch = Batch(stage.cast.namespace, count, 10)
-        await seed_queues(stage.cast.api, batch.queues)
-        await offer_cluster(stage.cast.api, ROOM)
+        batch = Batch(stage.karmada.namespace, count, 10)
+        await seed_queues(stage.karmada.api, batch.queues)
+        await offer_cluster(stage.karmada.api, ROOM)
         await stage.controller.start()
         before = resident(stage)
         await store_batch(plane.etcd.url, plane.prefix, batch, in_one=1)
@@ -75,9 +75,9 @@ async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count
         await forget_batch(plane.etcd.url, plane.prefix, batch)
         await waiting(stage, 0)
         for number in range(ROOM):
-            await stage.cast.job(f"next-{number}", "queue-0")
+            await stage.karmada.job(f"next-{number}", "queue-0")
         await stage.admitted(*(f"next-{number}" for number in range(ROOM)))
-        await stage.quiet(seconds=0.5)
+        await stage.expect_no_writes(seconds=0.5)
 
 
 @pytest.mark.long
@@ -86,19 +86,19 @@ async def test_a_hundred_thousand_wait_within_a_gibibyte_and_cost_nothing_while_
     count = 100_000
     slowly = ("--page-seconds", "60", "--silence-seconds", "60", "--fresh-seconds", "90")
     async with open_harness(plane, tmp_path, *slowly, plays=False) as stage:
-        batch = Batch(stage.cast.namespace, count, 1_000)
-        await seed_queues(stage.cast.api, batch.queues)
+        batch = Batch(stage.karmada.namespace, count, 1_000)
+        await seed_queues(stage.karmada.api, batch.queues)
         for number in range(100):
-            await stage.cast.cluster(f"m{number}", cpu="0")
+            await stage.karmada.cluster(f"m{number}", cpu="0")
         await store_batch(plane.etcd.url, plane.prefix, batch)
         try:
-            await caught_up(stage.cast.api)
+            await caught_up(stage.karmada.api)
             await stage.controller.begin()
             await _ready(stage)
             await waiting(stage, count, seconds=900)
             assert resident(stage) < 1024 * MIB
             spent = processor_seconds(stage)
-            await stage.quiet(seconds=10)
+            await stage.expect_no_writes(seconds=10)
             assert processor_seconds(stage) - spent < 2, "an idle controller works"
         finally:
             await forget_batch(plane.etcd.url, plane.prefix, batch)
@@ -118,11 +118,11 @@ async def _ready(stage: Harness) -> None:
 async def test_over_a_narrow_line_nothing_is_decided_before_all_of_it_has_come(plane, tmp_path):
     """F24: bytes come slowly; the lists take as long as they must, and decisions wait for them."""
     async with open_harness(plane, tmp_path, "--page-size", "50", plays=False) as stage:
-        batch = Batch(stage.cast.namespace, 400, 10)
-        await seed_queues(stage.cast.api, batch.queues)
-        await offer_cluster(stage.cast.api, ROOM)
+        batch = Batch(stage.karmada.namespace, 400, 10)
+        await seed_queues(stage.karmada.api, batch.queues)
+        await offer_cluster(stage.karmada.api, ROOM)
         await store_batch(plane.etcd.url, plane.prefix, batch)
-        await caught_up(stage.cast.api)
+        await caught_up(stage.karmada.api)
         line = LimitBandwidth(500_000)
         stage.proxy.add(line)
         begun = time.monotonic()
@@ -132,7 +132,7 @@ async def test_over_a_narrow_line_nothing_is_decided_before_all_of_it_has_come(p
         assert sum(call.size > 0 for call in pages) >= 16, "all pages of jobs and bindings were there before"
         assert time.monotonic() - begun > sum(call.size for call in pages) / line.rate
         await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken")
-        stage.proxy.heal()
+        stage.proxy.clear_faults()
         await forget_batch(plane.etcd.url, plane.prefix, batch)
         await waiting(stage, 0)
 
@@ -147,10 +147,10 @@ async def test_writes_keep_to_the_limits_of_the_operator(plane, tmp_path):
     file.write_text(f"{GOOD}writes: {{inFlight: 3, perSecond: 10}}\n")
     names = [f"j{number}" for number in range(25)]
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
-        await stage.cast.queue("q")
-        await stage.cast.cluster("m1", cpu="90")
+        await stage.karmada.queue("q")
+        await stage.karmada.cluster("m1", cpu="90")
         for name in names:
-            await stage.cast.job(name, "q")
+            await stage.karmada.job(name, "q")
         crowd = Crowd(writes, seconds=0.1)
         stage.proxy.add(crowd)
         await stage.controller.start()

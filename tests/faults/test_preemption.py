@@ -30,33 +30,33 @@ async def borrowed(plane: ControlPlane, folder: Path, *flags: str | Path) -> Asy
     file.write_text(CONFIGURATION)
     async with open_harness(plane, folder, "--admission-configuration", file, *flags, plays=False) as stage:
         for name in ("lender", "borrower"):
-            await stage.cast.queue(name, deserved={"cpu": "2"})
-        await stage.cast.cluster("m1", cpu="4")
+            await stage.karmada.queue(name, deserved={"cpu": "2"})
+        await stage.karmada.cluster("m1", cpu="4")
         for name in BORROWERS:
-            await stage.cast.job(name, "borrower", cpu=2)
+            await stage.karmada.job(name, "borrower", cpu=2)
         await stage.controller.start()
         await stage.admitted(*BORROWERS)
         for name in BORROWERS:
-            await stage.cast.phase(name, "Running")
+            await stage.karmada.phase(name, "Running")
         yield stage
 
 
 def record(stage: Harness, name: str) -> dict[str, Any]:
     """Return what our record on a binding says."""
-    binding = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
+    binding = stage.history.now["resourcebindings"][stage.karmada.namespace, f"{name}-job"]
     return dict(json.loads(binding["metadata"].get("annotations", {}).get(RECORD, "{}")))
 
 
 async def evicted(stage: Harness) -> str:
     """Wait until one of the borrowers is evicted; return which."""
-    await stage.until(lambda seen: any(seen[name].paused for name in BORROWERS), "one is evicted")
-    [name] = [name for name in BORROWERS if stage.sights()[name].paused]
+    await stage.until(lambda seen: any(seen[name].suspended for name in BORROWERS), "one is evicted")
+    [name] = [name for name in BORROWERS if stage.bindings()[name].suspended]
     return name
 
 
 async def gone(stage: Harness, name: str) -> None:
     """Let no cluster tell of it any more."""
-    await stage.cast.merge(f"{stage.cast.path(name)}/status", {"status": {"aggregatedStatus": []}})
+    await stage.karmada.merge(f"{stage.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
 
 
 def _of(name: str) -> CallFilter:
@@ -70,44 +70,44 @@ def for_whom_is_held(stage: Harness) -> bool:
 @pytest.mark.smoke
 async def test_who_is_entitled_gets_in_when_the_one_evicted_for_him_is_seen_to_be_gone(plane, tmp_path):
     async with borrowed(plane, tmp_path) as stage:
-        await stage.cast.job("entitled", "lender", cpu=2)
+        await stage.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(stage)
         await stage.history.until(lambda _: for_whom_is_held(stage), "it is written down for whom")
         assert (record(stage, victim)["charge"], record(stage, victim)["evictions"]) == ({}, 1)
-        await stage.visible()
-        await stage.quiet(seconds=0.5)
-        assert stage.sights()["entitled"].paused
-        assert not stage.sights()[victim].clusters
+        await stage.expect_pending_reasons()
+        await stage.expect_no_writes(seconds=0.5)
+        assert stage.bindings()["entitled"].suspended
+        assert not stage.bindings()[victim].clusters
         await gone(stage, victim)
         await stage.admitted("entitled")
         assert record(stage, "entitled")["nominatedCluster"] is None
-        assert sum(stage.sights()[name].paused for name in BORROWERS) == 1
+        assert sum(stage.bindings()[name].suspended for name in BORROWERS) == 1
 
 
 async def test_a_restart_goes_on_in_the_middle_of_an_exchange(plane, tmp_path):
     async with borrowed(plane, tmp_path) as stage:
-        await stage.cast.job("entitled", "lender", cpu=2)
+        await stage.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(stage)
         await stage.history.until(lambda _: for_whom_is_held(stage), "it is written down for whom")
         stage.controller.kill()
-        await stage.cast.job("earlier", "borrower", cpu=2)
+        await stage.karmada.job("earlier", "borrower", cpu=2)
         await stage.controller.start()
-        await stage.visible()
-        await stage.quiet(seconds=1)
-        assert sum(stage.sights()[name].paused for name in BORROWERS) == 1
+        await stage.expect_pending_reasons()
+        await stage.expect_no_writes(seconds=1)
+        assert sum(stage.bindings()[name].suspended for name in BORROWERS) == 1
         await gone(stage, victim)
         await stage.admitted("entitled")
-        assert stage.sights()["earlier"].paused
+        assert stage.bindings()["earlier"].suspended
 
 
 async def test_an_eviction_that_is_refused_is_made_later_and_the_exchange_comes_about(plane, tmp_path):
     async with borrowed(plane, tmp_path) as stage:
         for name in BORROWERS:
             stage.proxy.add(ErrorReply(_of(name), status=403, message="not today"))
-        await stage.cast.job("entitled", "lender", cpu=2)
-        await stage.controller.says("patch rejected")
+        await stage.karmada.job("entitled", "lender", cpu=2)
+        await stage.controller.wait_for_log("patch rejected")
         await asyncio.sleep(1)
-        assert not any(stage.sights()[name].paused for name in BORROWERS)
-        stage.proxy.heal()
+        assert not any(stage.bindings()[name].suspended for name in BORROWERS)
+        stage.proxy.clear_faults()
         await gone(stage, await evicted(stage))
         await stage.admitted("entitled")

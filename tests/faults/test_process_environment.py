@@ -19,11 +19,11 @@ GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfig
 
 
 async def prepared(stage: Harness, *names: str) -> None:
-    await stage.cast.queue("q", capability={"cpu": "1"})
-    await stage.cast.queue("other")
-    await stage.cast.cluster("m1", cpu="9")
+    await stage.karmada.queue("q", capability={"cpu": "1"})
+    await stage.karmada.queue("other")
+    await stage.karmada.cluster("m1", cpu="9")
     for name in names:
-        await stage.cast.job(name, "q")
+        await stage.karmada.job(name, "q")
 
 
 async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane, tmp_path):
@@ -32,17 +32,17 @@ async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane,
     file.write_text(f"{GOOD}tenants: [{{namespaces: ['*'], queues: [q]}}]\n")
     async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.05") as stage:
         await prepared(stage)
-        await stage.cast.job("kept-out", "other")
+        await stage.karmada.job("kept-out", "other")
         await stage.controller.start()
         for number, bad in enumerate(("{", f"{GOOD}defaultQueu: other\n", f"{GOOD}writes: {{inFlight: 0}}\n")):
             file.write_text(bad)
             await said(stage, "configuration", number + 1)
-            await stage.cast.job(f"j{number}", "q")
+            await stage.karmada.job(f"j{number}", "q")
             await stage.done(f"j{number}")
-        assert stage.sights()["kept-out"].paused
+        assert stage.bindings()["kept-out"].suspended
         file.write_text(GOOD)
         await stage.done("kept-out")
-        await stage.quiet(seconds=0.3)
+        await stage.expect_no_writes(seconds=0.3)
 
 
 @pytest.mark.long
@@ -64,8 +64,8 @@ async def test_a_configuration_that_changes_all_the_time_loses_nothing(plane, tm
             file.write_text(choice)
             await asyncio.sleep(0.1)
         await stage.done(*names)
-        await stage.visible()
-        await stage.quiet(seconds=0.5)
+        await stage.expect_pending_reasons()
+        await stage.expect_no_writes(seconds=0.5)
 
 
 async def test_a_clock_that_jumps_to_and_fro_changes_no_order_and_no_waiting_time(plane, tmp_path):
@@ -92,13 +92,13 @@ runpy.run_module("controller", run_name="__main__", alter_sys=True)
         assert sorted(gone) == names
         later = [name for name in gone if name != "j0"]
         assert later == sorted(later, key=lambda name: (born[name], name))
-        await stage.cast.job("j9", "q")
+        await stage.karmada.job("j9", "q")
         await stage.done("j9")
-        await stage.visible()
+        await stage.expect_pending_reasons()
 
 
 def admits(change: Change) -> bool:
-    before, after = (parse_binding(each) if each else None for each in (change.before, change.after))
+    before, after = (parse_binding(item) if item else None for item in (change.before, change.after))
     return after is not None and after.admitted and not (before and before.admitted)
 
 
@@ -142,17 +142,17 @@ async def test_with_next_to_nothing_it_still_does_its_work(plane, tmp_path, what
         limited(stage, LIMITS[what])
         await stage.controller.start()
         for number in range(40):
-            await stage.cast.job(f"more-{number}", "other")
+            await stage.karmada.job(f"more-{number}", "other")
         await stage.done(
             *(f"j{number}" for number in range(5)), *(f"more-{number}" for number in range(40)), seconds=40
         )
-        await stage.visible()
+        await stage.expect_pending_reasons()
 
 
 async def starved(stage: Harness) -> None:
     """Submit jobs until it has died of that, or answers its kubelet no more, which shoots it then."""
     for number in range(1000):
-        await stage.cast.job(f"more-{number}", "other", cpu=1, replicas=2)
+        await stage.karmada.job(f"more-{number}", "other", cpu=1, replicas=2)
         if not await asyncio.to_thread(is_http_ready, stage.controller.port, path="/healthz"):
             stage.controller.kill()
             return
@@ -171,7 +171,7 @@ async def test_without_memory_it_dies_and_starts_clean(plane, tmp_path):
         resource.prlimit(pid, resource.RLIMIT_AS, (2**20, 2**20))
         await starved(stage)
         await stage.controller.start()
-        await stage.done("j1", "j2", *(name for name in stage.sights() if name.startswith("more")))
+        await stage.done("j1", "j2", *(name for name in stage.bindings() if name.startswith("more")))
 
 
 async def test_a_blocked_event_loop_is_told_and_got_over(plane, tmp_path):
@@ -182,9 +182,9 @@ async def test_a_blocked_event_loop_is_told_and_got_over(plane, tmp_path):
         await stage.done("j0")
         stage.controller.part.freeze()
         await asyncio.sleep(2.5)
-        stage.controller.part.thaw()
-        await stage.controller.says("event loop blocked")
+        stage.controller.part.resume()
+        await stage.controller.wait_for_log("event loop blocked")
         late = await stage.controller.metric("volcano_global_event_loop_lag_seconds_sum")
         assert late > 1
-        await stage.cast.job("j1", "q")
+        await stage.karmada.job("j1", "q")
         await stage.done("j1")

@@ -22,11 +22,11 @@ def plane(binaries) -> Iterator[ControlPlane]:
 
 async def full(stage: Harness, count: int) -> list[str]:
     """Let there be room for one of *count* jobs."""
-    await stage.cast.queue("q", capability={"cpu": "1"})
-    await stage.cast.cluster("m1", cpu="9")
+    await stage.karmada.queue("q", capability={"cpu": "1"})
+    await stage.karmada.cluster("m1", cpu="9")
     names = [f"j{number}" for number in range(count)]
     for name in names:
-        await stage.cast.job(name, "q")
+        await stage.karmada.job(name, "q")
     return names
 
 
@@ -50,13 +50,13 @@ async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
         await stage.controller.start()
         await stage.history.until(lambda _: stage.proxy.writes or when == "without-any-write", "the first write")
         await asyncio.to_thread(plane.kill)
-        stage.proxy.cut()
-        await stage.controller.says("watch failed")
-        stage.proxy.heal()
+        stage.proxy.close_connections()
+        await stage.controller.wait_for_log("watch failed")
+        stage.proxy.clear_faults()
         await asyncio.to_thread(plane.restart)
         await stage.done(*names)
-        await stage.visible()
-        await stage.quiet(seconds=0.3)
+        await stage.expect_pending_reasons()
+        await stage.expect_no_writes(seconds=0.3)
 
 
 async def test_a_store_that_is_shot_loses_nothing(plane, tmp_path):
@@ -78,16 +78,16 @@ async def test_a_store_that_hangs_is_waited_for(plane, tmp_path):
         await stage.done("j0")
         plane.etcd.server.freeze()
         await asyncio.sleep(30)
-        plane.etcd.server.thaw()
+        plane.etcd.server.resume()
         await stage.done(*names)
 
 
 async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
     """What was admitted since the copy was made is paused again, what had waited may be gone: all is judged anew."""
     async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.cast.queue("q", capability={"cpu": "2"})
-        await stage.cast.cluster("m1", cpu="9")
-        await stage.cast.job("old", "q", cpu=2, endless=True)
+        await stage.karmada.queue("q", capability={"cpu": "2"})
+        await stage.karmada.cluster("m1", cpu="9")
+        await stage.karmada.job("old", "q", cpu=2, endless=True)
         etcd = plane.etcd
         copy = tmp_path / "copy"
         await asyncio.to_thread(plane.kill)
@@ -98,19 +98,19 @@ async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
         await stage.controller.start()
         await stage.admitted("old")
         for number in range(20):
-            await stage.cast.job(f"new{number}", "q", cpu=1)
-        await stage.judged()
+            await stage.karmada.job(f"new{number}", "q", cpu=1)
+        await stage.check_invariants()
         await asyncio.to_thread(plane.kill)
         await asyncio.to_thread(etcd.kill)
         shutil.rmtree(etcd.data)
         shutil.copytree(copy, etcd.data)
-        await stage.reborn()
+        await stage.restart_history()
         await asyncio.to_thread(etcd.restart)
         await asyncio.to_thread(plane.restart)
         await stage.until(lambda seen: list(seen) == ["old"] and seen["old"].admitted, "the old one again")
-        await stage.cast.job("other", "q", cpu=1)
-        await stage.visible()
-        assert stage.sights()["other"].paused
+        await stage.karmada.job("other", "q", cpu=1)
+        await stage.expect_pending_reasons()
+        assert stage.bindings()["other"].suspended
 
 
 @pytest.mark.long
@@ -129,7 +129,7 @@ async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_dec
             await stage.controller.begin()
             await stage.done("j0")
             second.freeze()
-            await stage.cast.job("late", "q")
+            await stage.karmada.job("late", "q")
             stage.proxy.target = first
             await stage.done(*names, "late")
         finally:
@@ -143,4 +143,4 @@ async def test_a_slow_api_server_slows_it_down_and_no_more(plane, tmp_path):
         stage.proxy.add(Delay(everything, seconds=0.2))
         await stage.controller.start()
         await stage.done(*names)
-        await stage.quiet()
+        await stage.expect_no_writes()

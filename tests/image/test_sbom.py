@@ -52,7 +52,7 @@ def test_marker_and_several_dependents_are_parsed():
         "a==1 ; python_full_version < '3.12' \\\n    --hash=sha256:" + "0" * 64 + "\n    # via\n    #   b\n    #   c\n"
     )
     (pin,) = parse_requirements(text)
-    assert (pin.marker, pin.wanted_by) == ("python_full_version < '3.12'", ["b", "c"])
+    assert (pin.marker, pin.required_by) == ("python_full_version < '3.12'", ["b", "c"])
 
 
 def test_command_prints_the_sbom():

@@ -66,19 +66,19 @@ def stack(etcd, programs):
     ):
         for name, allocatable in SIZES.items():
             create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members")
+        wait_until(lambda: all(is_ready(item) for item in plane.admin.get(CLUSTERS)["items"]), "members")
         yield running
 
 
 @pytest.fixture
-def desk(stack):
+def harness(stack):
     """Yield what a test works with, in a namespace of its own; the log's last lines are shown where it fails."""
     stack.check()
     name = f"team-{uuid.uuid4().hex[:8]}"
     create_namespace(stack.plane.admin, name)
-    desk = Harness(stack.plane.admin, name)
-    yield desk
-    desk.clear()
+    harness = Harness(stack.plane.admin, name)
+    yield harness
+    harness.clear()
     delete_namespace(stack.plane.admin, name)
     print("--- karmada", tail(stack.karmada.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
     stack.check()

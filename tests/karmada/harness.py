@@ -30,7 +30,7 @@ class Harness(plain.Harness):
 
     def resume(self, name="train", *clusters):
         """Let a binding go, with our pick where there is one."""
-        picked = {"clusters": [{"name": each} for each in clusters]} if clusters else {}
+        picked = {"clusters": [{"name": cluster} for cluster in clusters]} if clusters else {}
         self.change_binding(name, suspension={"scheduling": False}, **picked)
 
     def pause(self, name="train"):
@@ -64,7 +64,7 @@ class Harness(plain.Harness):
     def taint(self, cluster, *taints):
         """Set the taints of a cluster, but for those that Karmada set."""
         found = self.cluster(cluster)["spec"].get("taints", [])
-        kept = [each for each in found if each["key"].startswith("cluster.karmada.io/")]
+        kept = [item for item in found if item["key"].startswith("cluster.karmada.io/")]
         self._labelled.add((cluster,))
         self.api.merge(f"{CLUSTERS}/{cluster}", {"spec": {"taints": [*kept, *taints]}})
 
@@ -88,7 +88,7 @@ class Harness(plain.Harness):
         self.api.delete(f"{CLUSTERS}/{name}")
 
     def taints_of(self, cluster):
-        return [each["key"] for each in self.cluster(cluster)["spec"].get("taints", ())]
+        return [taint["key"] for taint in self.cluster(cluster)["spec"].get("taints", ())]
 
     def tasks(self, name="train"):
         return self.binding(name)["spec"].get("gracefulEvictionTasks", [])
@@ -105,7 +105,7 @@ class Harness(plain.Harness):
 
     def condition(self, type_, name="train"):
         found = (self.binding(name) or {}).get("status", {}).get("conditions", ())
-        return next((each for each in found if each["type"] == type_), None)
+        return next((item for item in found if item["type"] == type_), None)
 
     def allocated(self, cluster):
         summary = self.cluster(cluster).get("status", {}).get("resourceSummary", {})
@@ -129,14 +129,14 @@ class Harness(plain.Harness):
 
     def works_of(self, name, cluster="member1"):
         note = "resourcebinding.karmada.io/name"
-        return [each for each in self.works(cluster) if each["metadata"]["annotations"].get(note) == f"{name}-job"]
+        return [work for work in self.works(cluster) if work["metadata"]["annotations"].get(note) == f"{name}-job"]
 
     def works(self, cluster):
         """Return the works of the namespace that are not being deleted."""
         found = self.api.get(f"{WORKS}/v1alpha1/namespaces/karmada-es-{cluster}/works")["items"]
         note = "resourcebinding.karmada.io/namespace"
-        ours = [each for each in found if each["metadata"].get("annotations", {}).get(note) == self.namespace]
-        return [each for each in ours if "deletionTimestamp" not in each["metadata"]]
+        ours = [item for item in found if item["metadata"].get("annotations", {}).get(note) == self.namespace]
+        return [our for our in ours if "deletionTimestamp" not in our["metadata"]]
 
     def clear(self):
         """Take back what was done outside of the namespace, and what stays in the members."""

@@ -44,11 +44,11 @@ class InvariantObserver:
                     self._told.set()
                 await asyncio.sleep(0.05)
 
-    def found(self):
+    def violations(self):
         """Return the violations of all that has happened so far."""
         self._told.clear()
         self._asked.set()
         assert self._told.wait(30), "the observer lags behind"
-        changes = sorted((each for each in self._history.changes if each.kind), key=lambda each: each.revision)
+        changes = sorted((change for change in self._history.changes if change.kind), key=lambda each: each.revision)
         evidence = Evidence(changes, audit.by_controller(self._plane.audit_log))
-        return [each for each in violations(evidence) if each.startswith(INVARIANTS)]
+        return [violation for violation in violations(evidence) if violation.startswith(INVARIANTS)]

@@ -33,7 +33,7 @@ def whole(fresh_control_plane, programs):
     ):
         for name, allocatable in SIZES.items():
             create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members")
+        wait_until(lambda: all(is_ready(item) for item in plane.admin.get(CLUSTERS)["items"]), "members")
         yield stack, judge
 
 
@@ -66,118 +66,118 @@ class Submitter(Harness):
 
 
 @pytest.fixture
-def desk(whole):
+def harness(whole):
     stack, judge = whole
     stack.check()
     name = f"team-{uuid.uuid4().hex[:8]}"
     create_namespace(stack.plane.admin, name)
-    desk = Submitter(stack.plane.admin, name)
-    desk.queue = name
+    harness = Submitter(stack.plane.admin, name)
+    harness.queue = name
     head = {"apiVersion": QUEUES.api_version, "kind": "Queue"}
-    desk.make(QUEUES.path, head | {"metadata": {"name": name}, "spec": {"weight": 1, "capability": {"cpu": "2"}}})
-    desk.make(QUEUES.path, head | {"metadata": {"name": f"{name}-probe"}, "spec": {"weight": 1}})
-    desk.propagate()
-    yield desk
-    desk.clear()
+    harness.make(QUEUES.path, head | {"metadata": {"name": name}, "spec": {"weight": 1, "capability": {"cpu": "2"}}})
+    harness.make(QUEUES.path, head | {"metadata": {"name": f"{name}-probe"}, "spec": {"weight": 1}})
+    harness.propagate()
+    yield harness
+    harness.clear()
     delete_namespace(stack.plane.admin, name)
     for part in (stack.controller, stack.karmada):
         print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
     stack.check()
-    assert judge.found() == []
+    assert judge.violations() == []
 
 
-def test_a_job_that_comes_again_and_again_under_its_name_is_judged_anew_each_time(desk):
+def test_a_job_that_comes_again_and_again_under_its_name_is_judged_anew_each_time(harness):
     """F10: queued, decided upon, placed, running; the last one runs, and its room is counted once."""
     for number in range(12):
-        desk.ask("comes", cpu="2")
+        harness.ask("comes", cpu="2")
         if number % 3 == 0:
-            desk.wait_for_phase("Running", "comes")
+            harness.wait_for_phase("Running", "comes")
         elif number % 3 == 1:
-            desk.wait_for_binding("comes")
-        desk.api.delete(f"{desk.jobs}/comes")
-        desk.wait(lambda: not desk.job("comes"), "the old one gone")
-    desk.ask("comes", cpu="2")
-    desk.wait_for_phase("Running", "comes")
-    binding = desk.binding("comes")
-    assert binding["spec"]["resource"]["uid"] == desk.job("comes")["metadata"]["uid"]
-    desk.ask("other")
-    desk.wait_for_binding("other")
-    desk.wait_for_decision("other")
+            harness.wait_for_binding("comes")
+        harness.api.delete(f"{harness.jobs}/comes")
+        harness.wait(lambda: not harness.job("comes"), "the old one gone")
+    harness.ask("comes", cpu="2")
+    harness.wait_for_phase("Running", "comes")
+    binding = harness.binding("comes")
+    assert binding["spec"]["resource"]["uid"] == harness.job("comes")["metadata"]["uid"]
+    harness.ask("other")
+    harness.wait_for_binding("other")
+    harness.wait_for_decision("other")
 
 
-def test_a_binding_that_somebody_holds_on_to_stays_charged_until_it_is_gone(desk):
+def test_a_binding_that_somebody_holds_on_to_stays_charged_until_it_is_gone(harness):
     """F11: its works are gone already, but it is not."""
-    desk.ask("runs", cpu="2")
-    desk.wait_for_phase("Running", "runs")
-    kept = desk.binding("runs")["metadata"]["finalizers"]
-    desk.api.merge(f"{desk.bindings}/runs-job", {"metadata": {"finalizers": [*kept, HELD]}})
-    desk.ask("next")
-    desk.wait_for_binding("next")
-    desk.api.delete(f"{desk.jobs}/runs")
-    desk.wait(lambda: not desk.works_of("runs") and not desk.works_of("runs", "member2"), "works gone")
-    desk.wait(lambda: desk.binding("runs")["metadata"]["finalizers"] == [HELD], "Karmada let go of it")
-    desk.wait_for_decision("next")
-    desk.api.merge(f"{desk.bindings}/runs-job", {"metadata": {"finalizers": None}})
-    desk.wait_for_phase("Running", "next")
+    harness.ask("runs", cpu="2")
+    harness.wait_for_phase("Running", "runs")
+    kept = harness.binding("runs")["metadata"]["finalizers"]
+    harness.api.merge(f"{harness.bindings}/runs-job", {"metadata": {"finalizers": [*kept, HELD]}})
+    harness.ask("next")
+    harness.wait_for_binding("next")
+    harness.api.delete(f"{harness.jobs}/runs")
+    harness.wait(lambda: not harness.works_of("runs") and not harness.works_of("runs", "member2"), "works gone")
+    harness.wait(lambda: harness.binding("runs")["metadata"]["finalizers"] == [HELD], "Karmada let go of it")
+    harness.wait_for_decision("next")
+    harness.api.merge(f"{harness.bindings}/runs-job", {"metadata": {"finalizers": None}})
+    harness.wait_for_phase("Running", "next")
 
 
-def test_a_binding_whose_template_is_gone_stays_charged_as_long_as_it_is_there(desk):
+def test_a_binding_whose_template_is_gone_stays_charged_as_long_as_it_is_there(harness):
     """F12: the binding belonged to nobody when the job was deleted."""
-    desk.ask("runs", cpu="2")
-    desk.wait_for_phase("Running", "runs")
-    desk.ask("next")
-    desk.wait_for_binding("next")
+    harness.ask("runs", cpu="2")
+    harness.wait_for_phase("Running", "runs")
+    harness.ask("next")
+    harness.wait_for_binding("next")
     # Not by orphaning it: the garbage collector may not have heard of the binding yet.
-    desk.api.merge(f"{desk.bindings}/runs-job", {"metadata": {"ownerReferences": None}})
-    desk.api.delete(f"{desk.jobs}/runs")
-    desk.wait(lambda: not desk.job("runs"), "template gone")
-    desk.wait_for_decision("next")
-    assert desk.targets("runs") != []
-    desk.api.delete(f"{desk.bindings}/runs-job")
-    desk.wait_for_phase("Running", "next")
+    harness.api.merge(f"{harness.bindings}/runs-job", {"metadata": {"ownerReferences": None}})
+    harness.api.delete(f"{harness.jobs}/runs")
+    harness.wait(lambda: not harness.job("runs"), "template gone")
+    harness.wait_for_decision("next")
+    assert harness.targets("runs") != []
+    harness.api.delete(f"{harness.bindings}/runs-job")
+    harness.wait_for_phase("Running", "next")
 
 
-def test_a_member_that_is_away_takes_nobody_and_keeps_what_it_has(desk):
+def test_a_member_that_is_away_takes_nobody_and_keeps_what_it_has(harness):
     """F15: away, never ready, cordoned, gone."""
-    desk.go_to_pool()
-    desk.join(never := f"never-{desk.queue}", cpu="4", ready="False")
-    desk.join(away := f"away-{desk.queue}", cpu="4")
+    harness.go_to_pool()
+    harness.join(never := f"never-{harness.queue}", cpu="4", ready="False")
+    harness.join(away := f"away-{harness.queue}", cpu="4")
     for name in (never, away):
-        desk.api.merge(f"{CLUSTERS}/{name}", {"metadata": {"labels": {"pool": desk.queue}}})
-    desk.ask("runs")
-    desk.wait_for_phase("Running", "runs")
-    assert desk.targets("runs") == [away]
-    desk.describe(away, ready="False")
-    desk.wait(lambda: not is_ready(desk.cluster(away)), "away")
-    desk.ask("waits")
-    desk.wait_for_binding("waits")
-    assert desk.is_paused("waits")
-    desk.describe(away, ready="True")
-    desk.wait_for_phase("Running", "waits")
-    desk.ask("third")
-    desk.wait_for_binding("third")
-    assert desk.is_paused("third")
+        harness.api.merge(f"{CLUSTERS}/{name}", {"metadata": {"labels": {"pool": harness.queue}}})
+    harness.ask("runs")
+    harness.wait_for_phase("Running", "runs")
+    assert harness.targets("runs") == [away]
+    harness.describe(away, ready="False")
+    harness.wait(lambda: not is_ready(harness.cluster(away)), "away")
+    harness.ask("waits")
+    harness.wait_for_binding("waits")
+    assert harness.is_paused("waits")
+    harness.describe(away, ready="True")
+    harness.wait_for_phase("Running", "waits")
+    harness.ask("third")
+    harness.wait_for_binding("third")
+    assert harness.is_paused("third")
 
 
-def test_what_karmada_moves_is_charged_where_it_runs(desk):
+def test_what_karmada_moves_is_charged_where_it_runs(harness):
     """A taint takes it elsewhere, and the room it had is another's."""
     room = {"cpu": "1", "memory": "64Gi", "pods": "110"}
-    desk.go_to_pool()
-    first, second = f"a-{desk.queue}", f"b-{desk.queue}"
-    desk.join(first, **room)
-    desk.api.merge(f"{CLUSTERS}/{first}", {"metadata": {"labels": {"pool": desk.queue}}})
-    desk.ask("moves")
-    desk.wait_for_phase("Running", "moves")
-    desk.join(second, **room)
-    desk.wait(lambda: is_ready(desk.cluster(second)), "the second ready")
-    desk.api.merge(f"{CLUSTERS}/{second}", {"metadata": {"labels": {"pool": desk.queue}}})
-    desk.taint(first, {"key": "repair", "value": "yes", "effect": "NoExecute"})
-    desk.wait_for_targets(second, name="moves")
-    desk.wait(lambda: not desk.tasks("moves"), "task gone")
-    desk.ask("next")
-    desk.wait_for_binding("next")
-    assert desk.is_paused("next")
-    desk.taint(first)
-    desk.wait_for_phase("Running", "next")
-    assert (desk.targets("moves"), desk.targets("next")) == ([second], [first])
-    assert desk.is_paused("moves") is False
+    harness.go_to_pool()
+    first, second = f"a-{harness.queue}", f"b-{harness.queue}"
+    harness.join(first, **room)
+    harness.api.merge(f"{CLUSTERS}/{first}", {"metadata": {"labels": {"pool": harness.queue}}})
+    harness.ask("moves")
+    harness.wait_for_phase("Running", "moves")
+    harness.join(second, **room)
+    harness.wait(lambda: is_ready(harness.cluster(second)), "the second ready")
+    harness.api.merge(f"{CLUSTERS}/{second}", {"metadata": {"labels": {"pool": harness.queue}}})
+    harness.taint(first, {"key": "repair", "value": "yes", "effect": "NoExecute"})
+    harness.wait_for_targets(second, name="moves")
+    harness.wait(lambda: not harness.tasks("moves"), "task gone")
+    harness.ask("next")
+    harness.wait_for_binding("next")
+    assert harness.is_paused("next")
+    harness.taint(first)
+    harness.wait_for_phase("Running", "next")
+    assert (harness.targets("moves"), harness.targets("next")) == ([second], [first])
+    assert harness.is_paused("moves") is False

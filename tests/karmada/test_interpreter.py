@@ -43,22 +43,22 @@ def gated(etcd, programs):
     ):
         for name, allocatable in SIZES.items():
             create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members")
+        wait_until(lambda: all(is_ready(item) for item in plane.admin.get(CLUSTERS)["items"]), "members")
         apply(plane.admin, [QUEUE])
         yield running
 
 
 @pytest.fixture
-def desk(gated):
+def harness(gated):
     """Yield what a test works with; whether our customization is there is its own to say."""
     admin = gated.plane.admin
     gated.check()
     name = f"team-{uuid.uuid4().hex[:8]}"
     create_namespace(admin, name)
-    desk = Harness(admin, name)
-    desk.propagate()
-    yield desk
-    desk.clear()
+    harness = Harness(admin, name)
+    harness.propagate()
+    yield harness
+    harness.clear()
     delete_namespace(admin, name)
     print("--- karmada", tail(gated.karmada.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
     gated.check()
@@ -77,19 +77,23 @@ TASKS = [
 ]
 
 
-def submit(desk, name, **more):
-    desk.submit(name, tasks=TASKS, minAvailable=4, queue="q", **more)
+def submit(harness, name, **more):
+    harness.submit(name, tasks=TASKS, minAvailable=4, queue="q", **more)
 
 
-def counted(desk, name):
+def counted(harness, name):
     """Return what the binding of a job says of each of its tasks."""
-    components = desk.wait(lambda: (desk.wait_for_binding(name)["spec"]).get("components"), f"components of {name}")
-    return {each["name"]: (each["replicas"], each.get("replicaRequirements", {})) for each in components}
+    components = harness.wait(
+        lambda: (harness.wait_for_binding(name)["spec"]).get("components"), f"components of {name}"
+    )
+    return {
+        component["name"]: (component["replicas"], component.get("replicaRequirements", {})) for component in components
+    }
 
 
-def test_without_it_a_task_counts_with_its_minimum(desk):
-    submit(desk, "train", annotations=LONG)
-    assert {name: replicas for name, (replicas, _) in counted(desk, "train").items()} == {
+def test_without_it_a_task_counts_with_its_minimum(harness):
+    submit(harness, "train", annotations=LONG)
+    assert {name: replicas for name, (replicas, _) in counted(harness, "train").items()} == {
         "master": 1,
         "worker": 2,
         "default2": 2,
@@ -97,19 +101,19 @@ def test_without_it_a_task_counts_with_its_minimum(desk):
 
 
 @pytest.fixture
-def interpreted(gated, desk):
+def interpreted(gated, harness):
     """Yield a desk where Karmada has taken our customization up."""
     apply_files(gated.plane.admin, OURS)
 
     def is_taken_up():
         probe = f"probe-{uuid.uuid4().hex[:6]}"
-        submit(desk, probe)
-        found = counted(desk, probe)
-        desk.api.delete(f"{desk.jobs}/{probe}")
+        submit(harness, probe)
+        found = counted(harness, probe)
+        harness.api.delete(f"{harness.jobs}/{probe}")
         return found["worker"][0] == 3
 
     wait_until(is_taken_up, "our interpreter in use")
-    yield desk
+    yield harness
     gated.plane.admin.delete(PATH)
 
 
@@ -135,8 +139,8 @@ def test_a_job_goes_its_whole_way_and_is_told_healthy_as_without_it(interpreted)
     assert _applied(interpreted)["health"] == "Healthy"
 
 
-def _applied(desk):
-    told = (desk.binding("train") or {}).get("status", {}).get("aggregatedStatus") or [{}]
+def _applied(harness):
+    told = (harness.binding("train") or {}).get("status", {}).get("aggregatedStatus") or [{}]
     return told[0] if told[0].get("applied") and told[0].get("status") and told[0].get("health") != "Unknown" else None
 
 

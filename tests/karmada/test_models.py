@@ -8,38 +8,38 @@ LOWER_ENDS = {
 }
 
 
-def test_a_new_cluster_has_nine_grades_of_cpu_and_memory(desk: Harness):
-    models = desk.cluster("member2")["spec"]["resourceModels"]
+def test_a_new_cluster_has_nine_grades_of_cpu_and_memory(harness: Harness):
+    models = harness.cluster("member2")["spec"]["resourceModels"]
     assert [model["grade"] for model in models] == list(range(9))
     for name, lower_ends in LOWER_ENDS.items():
-        ranges = [next(each for each in model["ranges"] if each["name"] == name) for model in models]
-        assert [each["min"] for each in ranges] == lower_ends
+        ranges = [next(item for item in model["ranges"] if item["name"] == name) for model in models]
+        assert [item["min"] for item in ranges] == lower_ends
 
 
-def test_nodes_are_counted_by_the_lower_grade_of_what_is_free(desk: Harness):
+def test_nodes_are_counted_by_the_lower_grade_of_what_is_free(harness: Harness):
     def counted() -> dict[int, int]:
-        found = desk.cluster("member2")["status"]["resourceSummary"].get("allocatableModelings", ())
+        found = harness.cluster("member2")["status"]["resourceSummary"].get("allocatableModelings", ())
         return {model["grade"]: model["count"] for model in found if model["count"]}
 
     # 16 CPUs are grade 5, 64 GiB are grade 4; GPUs have no grade.
-    desk.wait(lambda: counted() == {4: 1}, "one node, in the lower grade of its two resources")
+    harness.wait(lambda: counted() == {4: 1}, "one node, in the lower grade of its two resources")
 
 
-def test_a_gang_without_a_place_on_nodes_waits_and_each_node_is_counted(desk: Harness):
-    desk.join(name := f"nodes-{desk.namespace}", cpu="32")
-    desk.describe(name, nodes='[{"count": 4, "allocatable": {"cpu": "8", "memory": "32Gi"}}]')
+def test_a_gang_without_a_place_on_nodes_waits_and_each_node_is_counted(harness: Harness):
+    harness.join(name := f"nodes-{harness.namespace}", cpu="32")
+    harness.describe(name, nodes='[{"count": 4, "allocatable": {"cpu": "8", "memory": "32Gi"}}]')
 
     def counted() -> dict[int, int]:
-        found = desk.cluster(name).get("status", {}).get("resourceSummary", {}).get("allocatableModelings", ())
+        found = harness.cluster(name).get("status", {}).get("resourceSummary", {}).get("allocatableModelings", ())
         return {model["grade"]: model["count"] for model in found if model["count"]}
 
-    desk.wait(lambda: counted() == {3: 4}, "four empty nodes")
-    desk.propagate(clusters=[name])
+    harness.wait(lambda: counted() == {3: 4}, "four empty nodes")
+    harness.propagate(clusters=[name])
     for job, replicas in (("scattered", 6), ("packed", 4)):
-        desk.submit(job, replicas=replicas, cpu="5", annotations=LONG)
-        desk.wait_for_binding(job)
-        desk.resume(job, name)
-    desk.wait_for_phase("Running", "packed")
-    desk.wait_for_phase("Pending", "scattered")
+        harness.submit(job, replicas=replicas, cpu="5", annotations=LONG)
+        harness.wait_for_binding(job)
+        harness.resume(job, name)
+    harness.wait_for_phase("Running", "packed")
+    harness.wait_for_phase("Pending", "scattered")
     # 3 CPUs are left on each.
-    desk.wait(lambda: counted() == {2: 4}, "what is left on each node")
+    harness.wait(lambda: counted() == {2: 4}, "what is left on each node")

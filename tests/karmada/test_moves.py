@@ -34,80 +34,84 @@ def whole(fresh_control_plane, programs) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def desk(whole: Stack) -> Iterator[Harness]:
+def harness(whole: Stack) -> Iterator[Harness]:
     """Yield a namespace and two clusters, of which the job that is moved fits one only."""
     whole.check()
     name = f"moves-{uuid.uuid4().hex[:8]}"
     create_namespace(whole.plane.admin, name)
-    desk = Harness(whole.plane.admin, name)
+    harness = Harness(whole.plane.admin, name)
     head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
-    desk.make(QUEUES.path, {**head, "spec": {"weight": 1}})
+    harness.make(QUEUES.path, {**head, "spec": {"weight": 1}})
     for cluster, capacity in (("near", NEAR), ("far", FAR)):
-        desk.join(cluster, **capacity)
+        harness.join(cluster, **capacity)
     for cluster, capacity in (("near", NEAR), ("far", FAR)):
-        desk.wait(lambda at=cluster, cpu=capacity["cpu"]: cpus(desk, at) == cpu, f"{cluster} has told what it has")
-    desk.propagate(clusters=("near", "far"))
-    yield desk
-    desk.clear()
+        harness.wait(
+            lambda at=cluster, cpu=capacity["cpu"]: cpus(harness, at) == cpu, f"{cluster} has told what it has"
+        )
+    harness.propagate(clusters=("near", "far"))
+    yield harness
+    harness.clear()
     for cluster in ("near", "far"):
-        desk.wait(lambda at=cluster: desk.look(f"{CLUSTERS}/{at}") is None, "it is gone")
+        harness.wait(lambda at=cluster: harness.look(f"{CLUSTERS}/{at}") is None, "it is gone")
     delete_namespace(whole.plane.admin, name)
     for part in (whole.controller, whole.karmada):
         print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
     whole.check()
 
 
-def cpus(desk: Harness, cluster: str) -> str | None:
+def cpus(harness: Harness, cluster: str) -> str | None:
     """Return the allocatable CPUs of a cluster's summary."""
-    summary = desk.cluster(cluster).get("status", {}).get("resourceSummary", {})
+    summary = harness.cluster(cluster).get("status", {}).get("resourceSummary", {})
     found: str | None = summary.get("allocatable", {}).get("cpu")
     return found
 
 
-def ask(desk: Harness, name: str, *, cpu: str, annotations=LONG) -> None:
-    desk.submit(name, replicas=1, cpu=cpu, annotations=annotations, queue=desk.namespace)
+def ask(harness: Harness, name: str, *, cpu: str, annotations=LONG) -> None:
+    harness.submit(name, replicas=1, cpu=cpu, annotations=annotations, queue=harness.namespace)
 
 
-def events(desk: Harness, name: str) -> dict[str, str]:
+def events(harness: Harness, name: str) -> dict[str, str]:
     """Return the notes of a job's events by reason."""
-    found = desk.api.get(EVENTS.item_path(desk.namespace, "").rstrip("/"))["items"]
-    return {each["reason"]: each["note"] for each in found if each["regarding"].get("name") == name}
+    found = harness.api.get(EVENTS.item_path(harness.namespace, "").rstrip("/"))["items"]
+    return {item["reason"]: item["note"] for item in found if item["regarding"].get("name") == name}
 
 
-def is_gone(desk: Harness, name: str) -> bool:
+def is_gone(harness: Harness, name: str) -> bool:
     """Say whether a job is paused, on no cluster, and without a work on any that is left."""
-    works = [work for each in ("near", "far") if desk.look(f"{CLUSTERS}/{each}") for work in desk.works_of(name, each)]
-    return bool(desk.binding(name)["spec"]["suspension"]["scheduling"]) and not (desk.targets(name) or works)
+    works = [
+        work for item in ("near", "far") if harness.look(f"{CLUSTERS}/{item}") for work in harness.works_of(name, item)
+    ]
+    return bool(harness.binding(name)["spec"]["suspension"]["scheduling"]) and not (harness.targets(name) or works)
 
 
-def unjoin(desk: Harness) -> None:
-    desk.leave("near")
+def unjoin(harness: Harness) -> None:
+    harness.leave("near")
 
 
-def taint(desk: Harness) -> None:
-    desk.taint("near", {"key": "repair", "value": "yes", "effect": "NoExecute"})
+def taint(harness: Harness) -> None:
+    harness.taint("near", {"key": "repair", "value": "yes", "effect": "NoExecute"})
 
 
-def edit_policy(desk: Harness) -> None:
-    desk.change_policy(placement={"clusterAffinity": {"clusterNames": ["far"]}})
+def edit_policy(harness: Harness) -> None:
+    harness.change_policy(placement={"clusterAffinity": {"clusterNames": ["far"]}})
 
 
 @pytest.mark.parametrize("move", [unjoin, taint, edit_policy])
-def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(desk: Harness, move):
-    ask(desk, "stays", cpu="2")
-    desk.wait_for_phase("Running", "stays")
-    ask(desk, "moves", cpu="3")
-    desk.wait_for_phase("Running", "moves")
-    assert (desk.targets("stays"), desk.targets("moves")) == (["far"], ["near"])
-    move(desk)
-    desk.wait(lambda: "ClusterChanged" in events(desk, "moves"), "moves evicted")
-    assert "it was moved to far, where it does not fit" in events(desk, "moves")["ClusterChanged"]
+def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(harness: Harness, move):
+    ask(harness, "stays", cpu="2")
+    harness.wait_for_phase("Running", "stays")
+    ask(harness, "moves", cpu="3")
+    harness.wait_for_phase("Running", "moves")
+    assert (harness.targets("stays"), harness.targets("moves")) == (["far"], ["near"])
+    move(harness)
+    harness.wait(lambda: "ClusterChanged" in events(harness, "moves"), "moves evicted")
+    assert "it was moved to far, where it does not fit" in events(harness, "moves")["ClusterChanged"]
     # Karmada may place it there once more, for it was in the scheduler's queue already.
-    desk.wait(lambda: is_gone(desk, "moves"), "it waits again, and its works are gone")
-    ask(desk, "small", cpu="1", annotations=SHORT)
-    desk.wait_for_phase("Completed", "small")
-    assert desk.phase("stays") == "Running"
-    desk.api.delete(f"{desk.jobs}/stays")
-    desk.wait_for_targets("far", name="moves")
-    desk.wait_for_conditions("moves", FullyApplied="FullyAppliedSuccess")
-    desk.wait(lambda: desk.works_of("moves", "far"), "it runs there")
+    harness.wait(lambda: is_gone(harness, "moves"), "it waits again, and its works are gone")
+    ask(harness, "small", cpu="1", annotations=SHORT)
+    harness.wait_for_phase("Completed", "small")
+    assert harness.phase("stays") == "Running"
+    harness.api.delete(f"{harness.jobs}/stays")
+    harness.wait_for_targets("far", name="moves")
+    harness.wait_for_conditions("moves", FullyApplied="FullyAppliedSuccess")
+    harness.wait(lambda: harness.works_of("moves", "far"), "it runs there")

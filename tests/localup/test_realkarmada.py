@@ -27,16 +27,16 @@ def folder(tmp_path):
 
 
 def test_three_programs_are_taken_from_a_folder_and_tell_their_version(folder):
-    programs = Programs.found_in(folder)
-    assert [each.name for each in (programs.controller_manager, programs.scheduler, programs.webhook)] == list(NAMES)
+    programs = Programs.from_folder(folder)
+    assert [item.name for item in (programs.controller_manager, programs.scheduler, programs.webhook)] == list(NAMES)
     assert programs.version == "v9.9.9"
 
 
 def test_programs_built_without_the_prefix_are_found(folder):
     for name in NAMES:
         (folder / name).rename(folder / name.removeprefix("karmada-"))
-    programs = Programs.found_in(folder)
-    assert [each.name for each in (programs.controller_manager, programs.scheduler, programs.webhook)] == [
+    programs = Programs.from_folder(folder)
+    assert [item.name for item in (programs.controller_manager, programs.scheduler, programs.webhook)] == [
         "controller-manager",
         "scheduler",
         "webhook",
@@ -48,18 +48,18 @@ def test_what_a_folder_lacks_or_may_not_be_run_is_named(folder):
     (folder / NAMES[1]).unlink()
     (folder / NAMES[2]).chmod(0o644)
     with pytest.raises(StepError, match=r"has no karmada-scheduler, karmada-webhook; name a folder"):
-        Programs.found_in(folder)
+        Programs.from_folder(folder)
 
 
 def test_the_environment_names_a_folder_where_no_option_does(folder, monkeypatch):
     monkeypatch.delenv(KARMADA_BIN, raising=False)
     assert programs_from_environment() is None
     monkeypatch.setenv(KARMADA_BIN, str(folder))
-    assert programs_from_environment() == Programs.found_in(folder)
+    assert programs_from_environment() == Programs.from_folder(folder)
 
 
 def test_the_short_definitions_for_it_are_none_of_those_that_are_there_anyway():
-    more = [each["metadata"]["name"] for each in yaml.safe_load_all(karmada_processes._DEFINITIONS.read_text())]
+    more = [item["metadata"]["name"] for item in yaml.safe_load_all(karmada_processes._DEFINITIONS.read_text())]
     there = {yaml.safe_load(file.read_text())["metadata"]["name"] for file in CRDS.glob("*.yaml")}
     assert len(more) == len(set(more))
     assert there.isdisjoint(more)
@@ -79,9 +79,9 @@ def run(phase, *, bound):
 
 def test_a_job_that_runs_has_its_pods_and_those_without_room_have_no_node():
     pods = pods_of(job(), run(Phase.RUNNING, bound=2), [[0, 3]], owner="jobs/ml/train")
-    assert [each["metadata"]["name"] for each in pods] == [f"train-123456-0-{number}" for number in range(3)]
-    assert [each["spec"].get("nodeName") for each in pods] == ["node", "node-3", None]
-    assert all(belongs_to(each, "jobs/ml/train") and "priorityClassName" not in each["spec"] for each in pods)
+    assert [pod["metadata"]["name"] for pod in pods] == [f"train-123456-0-{number}" for number in range(3)]
+    assert [pod["spec"].get("nodeName") for pod in pods] == ["node", "node-3", None]
+    assert all(belongs_to(pod, "jobs/ml/train") and "priorityClassName" not in pod["spec"] for pod in pods)
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.COMPLETED])
@@ -91,7 +91,7 @@ def test_a_job_that_waits_or_is_over_has_none(phase):
 
 def test_the_node_is_as_large_as_the_member_and_a_pod_holds_what_others_use():
     amounts = {"cpu": 8000, "nvidia.com/gpu": 4 * MILLI, PODS: 110 * MILLI}
-    patch = {each["path"]: each["value"] for each in node_status(amounts)}
+    patch = {item["path"]: item["value"] for item in node_status(amounts)}
     assert patch["/status/allocatable"] == {"cpu": "8", "nvidia.com/gpu": "4", "pods": "110"}
     pod = external_usage_pod({"cpu": 1500, PODS: 3 * MILLI})
     assert (pod["metadata"]["name"], pod["spec"]["nodeName"]) == (EXTERNAL_USAGE_POD.name, "node")

@@ -43,8 +43,8 @@ class _Usage:
 class AdmissionOrder:
     """Who waits since when, and who came before whom."""
 
-    books: ObservedUsage
-    landings: Sequence[Admission]
+    usage: ObservedUsage
+    admissions: Sequence[Admission]
     classes: Mapping[str, int]
     """The value of each PriorityClass."""
     troubled: frozenset[str]
@@ -60,7 +60,7 @@ class AdmissionOrder:
     """The PriorityClasses that are there."""
     _ended: list[tuple[float, _Usage]] = field(default_factory=list)
 
-    def enter(self, change: Change, *, before: BindingState | None) -> None:
+    def apply(self, change: Change, *, before: BindingState | None) -> None:
         """Take *change* in, before the books do; *before* is the binding as it was."""
         if change.kind in {"queues", "clusters", "priorityclasses"}:
             self._stirred = change.at
@@ -71,26 +71,30 @@ class AdmissionOrder:
             self._since[change.key] = change.at
         elif change.kind == "resourcebindings":
             now = parse_binding(change.after) if change.after is not None else None
-            self._since.update({each.job: change.at for each in (before, now) if each is not None})
+            self._since.update({item.job: change.at for item in (before, now) if item is not None})
             if before is not None and before.holds and (now is None or not now.holds):
                 self._ended.append((change.at, self._hold(before, change.at)))
 
-    def overtaken(self, change: Change, after: BindingState) -> Iterator[str]:
+    def find_overtaken(self, change: Change, after: BindingState) -> Iterator[str]:
         """Yield a sentence for each who should have had what *after* was just given."""
-        ours = next((each for each in self.landings if each.revision == change.revision), None)
+        ours = next((admission for admission in self.admissions if admission.revision == change.revision), None)
         horizon = min(ours.decided if ours else change.at, change.at) - self.patience
         if ours is None or self._stirred > horizon or self._is_excused(after):
             return
         at = change.at
-        taken = {each.uid: self._hold(each, at) for each in self.books.holders() if each.uid != after.uid}
-        later = (each for each in self.landings if each.revision > ours.revision and each.decided <= ours.decided)
-        taken.update({each.seen.uid: self._hold(each.seen, at) for each in later})
+        taken = {holder.uid: self._hold(holder, at) for holder in self.usage.holders() if holder.uid != after.uid}
+        later = (
+            admission
+            for admission in self.admissions
+            if admission.revision > ours.revision and admission.decided <= ours.decided
+        )
+        taken.update({item.seen.uid: self._hold(item.seen, at) for item in later})
         gone = self._perhaps_held(after, [*taken.values()], horizon, at)
-        for each in self._waiting(after, horizon, at):
-            beside = [*gone, *(hold for uid, hold in taken.items() if uid != each.uid)]
-            if self._fits(each, beside, at) and not self._fits(each, [*beside, self._hold(after, at)], at):
+        for item in self._waiting(after, horizon, at):
+            beside = [*gone, *(hold for uid, hold in taken.items() if uid != item.uid)]
+            if self._fits(item, beside, at) and not self._fits(item, [*beside, self._hold(after, at)], at):
                 where = f"at {change.revision} {'/'.join(change.key)}"
-                yield f"I6 {where} was given what {'/'.join(each.job)} waited for, who comes before it"
+                yield f"I6 {where} was given what {'/'.join(item.job)} waited for, who comes before it"
 
     def _perhaps_held(self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float) -> list[_Usage]:
         """Return what has ended and may have counted as held all the same: as much as *after* fitted beside."""
@@ -100,74 +104,79 @@ class AdmissionOrder:
         return recent
 
     def _is_excused(self, after: BindingState) -> bool:
-        lost = {each.job[1] for each in self.books.bindings.values() if each.paused} | {after.job[1]}
+        lost = {binding.job[1] for binding in self.usage.bindings.values() if binding.suspended} | {after.job[1]}
         return bool(self.troubled & lost)
 
     def _waiting(self, after: BindingState, horizon: float, at: float) -> list[BindingState]:
         """Return who has waited in an open queue since *horizon* and comes before *after*."""
         before: dict[str, bool] = {}
         found = []
-        for each in self.books.bindings.values():
-            is_free = each.gated and each.paused and each.claimed and not (each.leaving or each.clusters or each.record)
-            if not is_free or each.job not in self._jobs or self._since.get(each.job, at) >= horizon:
+        for binding in self.usage.bindings.values():
+            is_free = (
+                binding.gated
+                and binding.suspended
+                and binding.has_policy
+                and not (binding.is_terminating or binding.clusters or binding.record)
+            )
+            if not is_free or binding.job not in self._jobs or self._since.get(binding.job, at) >= horizon:
                 continue
-            queue = self.books.queue(each)
+            queue = self.usage.queue(binding)
             if queue not in before:
-                before[queue] = self._is_before(queue, self.books.queue(after), at) and self._takes(queue, at)
-            is_first = queue != self.books.queue(after) or self._key(each) < self._key(after)
-            if before[queue] and is_first and self._is_alone(each):
-                found.append(each)
+                before[queue] = self._is_before(queue, self.usage.queue(after), at) and self._takes(queue, at)
+            is_first = queue != self.usage.queue(after) or self._key(binding) < self._key(after)
+            if before[queue] and is_first and self._is_alone(binding):
+                found.append(binding)
         return sorted(found, key=lambda each: each.job)
 
     def _is_alone(self, waiting: BindingState) -> bool:
         """Say whether it waits for no other part of a HyperJob, and is not on its way out."""
-        meta = self.books.jobs[waiting.job]["metadata"]
+        meta = self.usage.jobs[waiting.job]["metadata"]
         return "deletionTimestamp" not in meta and not meta.get("ownerReferences")
 
     def _takes(self, queue: str, at: float) -> bool:
         """Say whether *queue* is an open leaf of an unbroken tree in which nothing is reserved."""
-        *path, root = self.books.path(queue, at)
-        parents = {self.books.path(name, at)[1] for name in self.books.queues(at) if name != ROOT}
+        *path, root = self.usage.path(queue, at)
+        parents = {self.usage.path(name, at)[1] for name in self.usage.queues(at) if name != ROOT}
         return (
             root == ROOT
             and queue not in parents
-            and all(self.books.is_open(name, at) for name in path)
-            and not any(each["spec"].get("guarantee") for each in self.books.queues(at).values())
+            and all(self.usage.is_open(name, at) for name in path)
+            and not any(item["spec"].get("guarantee") for item in self.usage.queues(at).values())
         )
 
     def _is_before(self, queue: str, other: str, at: float) -> bool:
         """Say whether *queue* comes before *other* whatever their shares, or is the same."""
-        queues = self.books.queues(at)
+        queues = self.usage.queues(at)
         first, second = (queues.get(name, {}).get("spec", {}).get("priority", 0) for name in (queue, other))
         return queue == other or first > second
 
     def _key(self, binding: BindingState) -> tuple[int, str, Key]:
-        job = self.books.jobs.get(binding.job, {"metadata": {}, "spec": {}})
+        job = self.usage.jobs.get(binding.job, {"metadata": {}, "spec": {}})
         name = job["spec"].get("priorityClassName", "")
         value = self.classes.get(name, 0) if name in self._classes else 0
         return -value, job["metadata"].get("creationTimestamp", ""), binding.job
 
     def _hold(self, binding: BindingState, at: float) -> _Usage:
-        asked = self.books.charges.get(binding.uid) or self.books.demand(binding)
-        grown = self.books.demand(binding)
+        asked = self.usage.charges.get(binding.uid) or self.usage.requests_of(binding)
+        grown = self.usage.requests_of(binding)
         most = {name: max(asked.get(name, 0), grown.get(name, 0)) for name in {*asked, *grown}}
-        return _Usage(self.books.path(self.books.queue(binding), at), binding.clusters, most)
+        return _Usage(self.usage.path(self.usage.queue(binding), at), binding.clusters, most)
 
     def _fits(self, waiting: BindingState, taken: Iterable[_Usage], at: float) -> bool:
         held = list(taken)
-        for queue in self.books.path(self.books.queue(waiting), at):
-            for resource, asked in self.books.demand(waiting).items():
+        for queue in self.usage.path(self.usage.queue(waiting), at):
+            for resource, asked in self.usage.requests_of(waiting).items():
                 used = sum(hold.of(resource, queue=queue) for hold in held)
-                if (resource != "pods" or queue == ROOT) and used + asked > self.books.ceiling(queue, resource, at):
+                if (resource != "pods" or queue == ROOT) and used + asked > self.usage.queue_limit(queue, resource, at):
                     return False
-        gang = self.books.gang(waiting).items()
+        gang = self.usage.gang(waiting).items()
         return any(
             all(
                 sum(hold.of(resource, cluster=cluster) for hold in held) + asked
-                <= self.books.room(cluster, resource, at)
+                <= self.usage.free_capacity(cluster, resource, at)
                 for resource, asked in gang
             )
-            for cluster in self.books.clusters()
+            for cluster in self.usage.clusters()
         )
 
 

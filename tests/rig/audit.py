@@ -33,7 +33,7 @@ class Request:
     def target(self) -> tuple[str, str, str, str]:
         """Return what it is about; a patch that tests a uid is about that very object."""
         tests = self.body if isinstance(self.body, list) else []
-        uid = next((str(each.get("value")) for each in tests if each.get("path") == "/metadata/uid"), "")
+        uid = next((str(test.get("value")) for test in tests if test.get("path") == "/metadata/uid"), "")
         return self.resource, self.namespace, self.name, uid
 
     @property
@@ -61,7 +61,7 @@ def size(log: Path) -> int:
 def by_controller(log: Path, *, since: int = 0) -> list[Request]:
     """Return the controller's writes; its lease and what it tells tenants are no part of the world that it changes."""
     aside = {"leases", "events"}
-    return [each for each in read(log, since=since) if each.user in CONTROLLER and each.resource not in aside]
+    return [item for item in read(log, since=since) if item.user in CONTROLLER and item.resource not in aside]
 
 
 def _request(event: dict[str, Any]) -> Request:

@@ -11,7 +11,7 @@ async def run_in_background(*players: Coroutine[Any, Any, Any]) -> AsyncIterator
     """Let *players* go on while the block runs; one that fails ends the block, which raises what it raised."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in players]
+            tasks = [group.create_task(player) for player in players]
             yield
             for task in tasks:
                 task.cancel()

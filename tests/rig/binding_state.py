@@ -19,40 +19,40 @@ class BindingState:
     uid: str
     job: Key
     gated: bool
-    paused: bool
-    claimed: bool
-    leaving: bool
+    suspended: bool
+    has_policy: bool
+    is_terminating: bool
     clusters: tuple[str, ...]
-    over: bool
+    is_finished: bool
     record: dict[str, Any]
     """Our record, where it speaks of this very binding; else nothing."""
 
     @property
     def admitted(self) -> bool:
         """Say whether it was let go by a record of ours."""
-        return not self.paused and bool(self.record.get("charge"))
+        return not self.suspended and bool(self.record.get("charge"))
 
     @property
     def holds(self) -> bool:
         """Say whether it takes room: it runs, or may start any moment."""
-        return not self.over and (bool(self.clusters) or (self.admitted and self.claimed))
+        return not self.is_finished and (bool(self.clusters) or (self.admitted and self.has_policy))
 
 
 def parse_binding(binding: dict[str, Any]) -> BindingState:
     """Read *binding*."""
     meta, spec = binding["metadata"], binding["spec"]
     group = spec["resource"]["apiVersion"].rpartition("/")[0]
-    clusters = tuple(each["name"] for each in spec.get("clusters") or ())
-    told = {each["clusterName"]: _phase(each) for each in binding.get("status", {}).get("aggregatedStatus") or ()}
+    clusters = tuple(cluster["name"] for cluster in spec.get("clusters") or ())
+    told = {item["clusterName"]: _phase(item) for item in binding.get("status", {}).get("aggregatedStatus") or ()}
     return BindingState(
         uid=meta["uid"],
         job=(spec["resource"].get("namespace", ""), spec["resource"]["name"]),
         gated=(group, spec["resource"]["kind"]) == GATED,
-        paused=(spec.get("suspension") or {}).get("scheduling") is True,
-        claimed=any(claim in meta.get("labels", {}) for claim in _CLAIMS),
-        leaving="deletionTimestamp" in meta,
+        suspended=(spec.get("suspension") or {}).get("scheduling") is True,
+        has_policy=any(claim in meta.get("labels", {}) for claim in _CLAIMS),
+        is_terminating="deletionTimestamp" in meta,
         clusters=clusters,
-        over=bool(clusters) and all(told.get(name) in _OVER for name in clusters),
+        is_finished=bool(clusters) and all(told.get(name) in _OVER for name in clusters),
         record=_record(meta),
     )
 

@@ -38,9 +38,9 @@ class FakeKarmada:
         await self.create(
             CLUSTERS.path, {**_head(CLUSTERS.api_version, "Cluster", name, labels={"rig/site": name}), "spec": spec}
         )
-        await self.summarize(name, **capacity)
+        await self.set_summary(name, **capacity)
 
-    async def summarize(self, name: str, *, ready: str = "True", **capacity: str) -> None:
+    async def set_summary(self, name: str, *, ready: str = "True", **capacity: str) -> None:
         """Let the cluster tell what it has, and how it is."""
         status: dict[str, Any] = {
             "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": "Job", "name": "jobs"}]}],
@@ -122,7 +122,7 @@ class FakeKarmada:
 
     # -- what goes on by itself -------------------------------------------
 
-    async def play(self) -> None:
+    async def run(self) -> None:
         """Run what is admitted, and end what may end, until cancelled; an outage is waited for."""
         while True:
             seen = self.history.revision
@@ -134,7 +134,7 @@ class FakeKarmada:
     def _admitted(self) -> list[BindingState]:
         found = self.history.now.get("resourcebindings", {})
         sights = [parse_binding(binding) for (namespace, _), binding in found.items() if namespace == self.namespace]
-        return [each for each in sights if each.admitted and each.clusters and not each.over]
+        return [sight for sight in sights if sight.admitted and sight.clusters and not sight.is_finished]
 
     async def _advance(self, binding: BindingState) -> bool:
         """Tell the next phase of one; say whether nothing stood in the way."""

@@ -156,7 +156,7 @@ class Kill(Fault):
     async def after(self, call: Call) -> None:
         self._strike(call, "after-unacknowledged")
 
-    async def told(self, call: Call) -> None:
+    async def before_reply(self, call: Call) -> None:
         self._strike(call, "after")
 
 
@@ -200,9 +200,9 @@ class DisturbEvent(Fault):
             yield line
         else:
             following = await _next(lines, self.seconds)
-            for each in (following, line):
-                if each:
-                    yield each
+            for item in (following, line):
+                if item:
+                    yield item
 
 
 @dataclass
@@ -227,14 +227,14 @@ class ScriptedWatch(Fault):
     """A watch of one kind says what it is told to say, and ends as it is told to, once each time it is armed."""
 
     resource: str
-    says: bytes = b""
+    wait_for_log: bytes = b""
     then: Literal["cut", "hang", "end", "go on"] = "cut"
     times: int = 1
 
     async def events(self, call: Call, lines: Lines) -> Lines:
         if call.resource == self.resource and self.times > 0:
             self.times -= 1
-            yield self.says
+            yield self.wait_for_log
             if self.then == "cut":
                 raise CutError
             if self.then == "hang":

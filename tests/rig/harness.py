@@ -86,7 +86,7 @@ class ControllerInstance:
         found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", await self.page("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
-    async def says(self, text: str, *, seconds: float = LIMIT_SECONDS) -> None:
+    async def wait_for_log(self, text: str, *, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until it has logged *text* since its last start."""
         try:
             async with asyncio.timeout(seconds):
@@ -102,13 +102,13 @@ class Harness:
 
     plane: ControlPlane
     history: History
-    cast: FakeKarmada
+    karmada: FakeKarmada
     folder: Path
     stack: AsyncExitStack
     """What ends when the stage does."""
     controllers: list[ControllerInstance] = field(default_factory=list)
     default_queue: str = "default"
-    slipped: set[str] = field(default_factory=set)
+    ungated: set[str] = field(default_factory=set)
     stamps: set[tuple[str, ...]] = field(default_factory=set)
     came_back_at: datetime = _EVER
     logged: int = 0
@@ -124,26 +124,30 @@ class Harness:
         """What stands before the first controller."""
         return self.controllers[0].proxy
 
-    def sights(self) -> Mapping[str, BindingState]:
+    def bindings(self) -> Mapping[str, BindingState]:
         """Return the bindings as they are now, by job."""
-        found = [parse_binding(each) for each in self.history.now.get("resourcebindings", {}).values()]
-        return {each.job[1]: each for each in found if each.job[0] == self.cast.namespace}
+        found = [
+            parse_binding(resourcebinding) for resourcebinding in self.history.now.get("resourcebindings", {}).values()
+        ]
+        return {item.job[1]: item for item in found if item.job[0] == self.karmada.namespace}
 
     async def until(
         self, question: Callable[[Mapping[str, BindingState]], bool], what: str, *, seconds: float = LIMIT_SECONDS
     ) -> None:
         """Wait until the bindings are as they should be (I4); the error shows how they are."""
         try:
-            await self.history.until(lambda _: question(self.sights()), what, seconds=seconds)
+            await self.history.until(lambda _: question(self.bindings()), what, seconds=seconds)
         except AssertionError as error:
-            stood = {name: _word(each) for name, each in sorted(self.sights().items())}
-            logs = "\n".join(each.part.output[-4000:] for each in self.controllers)
-            raise AssertionError(f"{error}; now {stood}; found so far {self.found()}\n{logs}") from error
+            stood = {name: _word(each) for name, each in sorted(self.bindings().items())}
+            logs = "\n".join(controller.part.output[-4000:] for controller in self.controllers)
+            raise AssertionError(f"{error}; now {stood}; found so far {self.violations()}\n{logs}") from error
 
     async def done(self, *names: str, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until these jobs are over."""
         await self.until(
-            lambda seen: all(name in seen and seen[name].over for name in names), f"{names} done", seconds=seconds
+            lambda seen: all(name in seen and seen[name].is_finished for name in names),
+            f"{names} done",
+            seconds=seconds,
         )
 
     async def admitted(self, *names: str, seconds: float = LIMIT_SECONDS) -> None:
@@ -154,7 +158,7 @@ class Harness:
             seconds=seconds,
         )
 
-    async def proxied(self, chosen: Callable[[Call], bool], *, seconds: float = LIMIT_SECONDS) -> None:
+    async def wait_for_call(self, chosen: Callable[[Call], bool], *, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until the first controller has made a call of that sort."""
         async with asyncio.timeout(seconds):
             while not self.proxy.count(chosen):  # noqa: ASYNC110 -- whom it is called by gives no event
@@ -163,78 +167,81 @@ class Harness:
     def requests(self) -> list[audit.Request]:
         """Return the controllers' writes of this scenario."""
         found = audit.by_controller(self.plane.audit_log, since=self.logged)
-        return [each for each in found if each.namespace == self.cast.namespace and each.at >= self.came_back_at]
+        return [item for item in found if item.namespace == self.karmada.namespace and item.at >= self.came_back_at]
 
     def _troubled(self) -> frozenset[str]:
         """Return the jobs of which more writes were sent than the server carried out."""
-        sent = Counter(call.job for each in self.controllers for call in each.proxy.calls if call.is_write)
+        sent = Counter(call.job for controller in self.controllers for call in controller.proxy.calls if call.is_write)
         sent.subtract(request.name.removesuffix("-job") for request in self.requests() if request.done)
         return frozenset(job for job, lost in sent.items() if lost > 0)
 
-    def found(self) -> list[str]:
+    def violations(self) -> list[str]:
         """Return what the judge has to say so far."""
-        changes = sorted((each for each in self.history.changes if each.kind), key=lambda each: each.revision)
+        changes = sorted((change for change in self.history.changes if change.kind), key=lambda each: each.revision)
         return violations(
             Evidence(
                 changes,
                 self.requests(),
                 default_queue=self.default_queue,
-                slipped=frozenset(self.slipped),
+                ungated=frozenset(self.ungated),
                 stamps=frozenset(self.stamps),
-                classes=self.cast.classes,
+                classes=self.karmada.classes,
                 troubled=self._troubled(),
-                patience=PATIENCE if not any(each.proxy.spoiled for each in self.controllers) else LONG_PATIENCE,
+                patience=PATIENCE
+                if not any(controller.proxy.spoiled for controller in self.controllers)
+                else LONG_PATIENCE,
             )
         )
 
-    async def judged(self) -> None:
+    async def check_invariants(self) -> None:
         """Let the history be complete, and judge it."""
         await self.history.reached(await present(self.plane.etcd.url))
-        found = self.found()
+        found = self.violations()
         if found:
             raise AssertionError("\n".join(found))
 
-    async def visible(self, *, seconds: float = LIMIT_SECONDS) -> None:
+    async def expect_pending_reasons(self, *, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until everyone who waits has a reason (I8), as the page of the leader says."""
         await self.history.reached(await present(self.plane.etcd.url))
         told, wanted = -1.0, 0
         try:
             async with asyncio.timeout(seconds):
                 while told != wanted:
-                    wanted = sum(1 for each in self.sights().values() if each.gated and each.paused and not each.over)
+                    gated = [binding for binding in self.bindings().values() if binding.gated]
+                    wanted = sum(binding.suspended and not binding.is_finished for binding in gated)
                     told = await self.controller.metric("volcano_global_pending_workloads_by_reason")
                     await asyncio.sleep(0.02)
         except TimeoutError as error:
             raise AssertionError(f"I8 {wanted} wait, and {told} have a reason") from error
 
-    async def quiet(self, *, seconds: float = 1.5) -> None:
+    async def expect_no_writes(self, *, seconds: float = 1.5) -> None:
         """Look on for a while: who has nothing to do writes nothing (I7)."""
         # The audit log may still lack a line of what was done before.
         begun, before = datetime.now(UTC), self.proxy.writes
         await asyncio.sleep(seconds)
-        late = [each for each in self.requests() if each.at > begun]
+        late = [request for request in self.requests() if request.at > begun]
         assert (late, self.proxy.writes) == ([], before), "I7 a quiet system was written to"
 
-    async def reborn(self) -> None:
+    async def restart_history(self) -> None:
         """Read the history from now on of a store that is put back into the past; the one before is judged already."""
         self.came_back_at = datetime.now(UTC)
-        self.history = self.cast.history = await self.stack.enter_async_context(
+        self.history = self.karmada.history = await self.stack.enter_async_context(
             followed(self.plane.etcd.url, self.plane.prefix)
         )
 
     async def clear(self) -> None:
         """Delete all that was made."""
-        api = self.cast.api
+        api = self.karmada.api
         for path in (
-            self.cast.folder("resourcebindings"),
-            self.cast.folder("jobs"),
+            self.karmada.folder("resourcebindings"),
+            self.karmada.folder("jobs"),
             QUEUES.path,
             CLUSTERS.path,
         ):
             await api.delete(path)
         for _, name in tuple(self.history.now.get("priorityclasses", ())):
             if not name.startswith("system-"):
-                await self.cast.delete(f"{PRIORITY_CLASSES.path}/{name}")
+                await self.karmada.delete(f"{PRIORITY_CLASSES.path}/{name}")
 
 
 def controller_process(plane: ControlPlane, *, name: str, port: int, flags: Sequence[str | Path]) -> ManagedProcess:
@@ -297,14 +304,14 @@ async def open_harness(
             made = controller_instance(plane, folder, *flags, name=f"controller-{number}")
             stage.controllers.append(await stack.enter_async_context(made))
         try:
-            async with run_in_background(*([stage.cast.play()] if plays else [])):
+            async with run_in_background(*([stage.karmada.run()] if plays else [])):
                 yield stage
-                await stage.judged()
+                await stage.check_invariants()
         finally:
-            for each in stage.controllers:
-                each.kill()
+            for controller in stage.controllers:
+                controller.kill()
             await stage.clear()
-        if found := [what for each in stage.controllers for what in each.differences()]:
+        if found := [what for controller in stage.controllers for what in controller.differences()]:
             raise AssertionError("\n".join(found))
 
 
@@ -319,5 +326,5 @@ def _fetch(url: str) -> str:
 
 
 def _word(seen: BindingState) -> str:
-    stands = "over" if seen.over else "admitted" if seen.admitted else "paused" if seen.paused else "loose"
+    stands = "over" if seen.is_finished else "admitted" if seen.admitted else "paused" if seen.suspended else "loose"
     return f"{stands} on {','.join(seen.clusters)}" if seen.clusters else stands

@@ -21,7 +21,7 @@ class HyperJobChecker:
         """By uid."""
         self.jobs: dict[Key, dict[str, Any]] = {}
 
-    def enter(self, change: Change) -> Iterator[str]:
+    def apply(self, change: Change) -> Iterator[str]:
         """Take *change* in; yield what it violates."""
         if change.kind == "hyperjobs":
             gone, there = change.before, change.after
@@ -66,7 +66,7 @@ class HyperJobChecker:
 
 def _owner(job: dict[str, Any]) -> str:
     owners = job["metadata"].get("ownerReferences", ())
-    return next((each["uid"] for each in owners if each.get("controller") and each["kind"] == "HyperJob"), "")
+    return next((owner["uid"] for owner in owners if owner.get("controller") and owner["kind"] == "HyperJob"), "")
 
 
 def _place(job: dict[str, Any]) -> tuple[str, str, int] | None:

@@ -39,7 +39,7 @@ class Evidence:
     requests: Iterable[Request] = ()
     """The controller's, but for its lease."""
     default_queue: str = "default"
-    slipped: frozenset[str] = frozenset()
+    ungated: frozenset[str] = frozenset()
     """Jobs whose bindings were let go by somebody else on purpose."""
     stamps: frozenset[tuple[str, ...]] = frozenset()
     """What somebody else adds to every write on its way."""
@@ -54,73 +54,73 @@ class Evidence:
 def violations(evidence: Evidence) -> list[str]:
     """Return a sentence for each violation, in the order in which they happened."""
     changes = tuple(evidence.changes)
-    books = ObservedUsage(default_queue=evidence.default_queue)
-    order = _order(evidence, books, changes)
+    usage = ObservedUsage(default_queue=evidence.default_queue)
+    order = _order(evidence, usage, changes)
     ours = {request.revision: request for request in evidence.requests if request.done and request.revision}
     found: list[str] = []
     families = HyperJobChecker()
     for change in changes:
-        found.extend(families.enter(change))
-        before = books.bindings.get(change.key) if change.kind == "resourcebindings" else None
-        order.enter(change, before=before)
-        books.enter(change)
+        found.extend(families.apply(change))
+        before = usage.bindings.get(change.key) if change.kind == "resourcebindings" else None
+        order.apply(change, before=before)
+        usage.apply(change)
         if change.kind == "resourcebindings" and change.after is not None:
             after = parse_binding(change.after)
-            found.extend(_over_admitted(books, change, before=before, after=after))
-            found.extend(order.overtaken(change, after))
-            found.extend(_resumed_without_record(change, after, slipped=evidence.slipped))
+            found.extend(_over_admitted(usage, change, before=before, after=after))
+            found.extend(order.find_overtaken(change, after))
+            found.extend(_resumed_without_record(change, after, ungated=evidence.ungated))
             if change.revision in ours:
                 found.extend(_unexpected_changes(change, OURS | evidence.stamps))
         elif change.kind == "works" and change.before is None:
-            found.extend(_work_too_early(books, change))
+            found.extend(_work_too_early(usage, change))
     return [*found, *_no_op_writes(evidence), *_immediate_retries(evidence.requests)]
 
 
-def _order(evidence: Evidence, books: ObservedUsage, changes: Iterable[Change]) -> AdmissionOrder:
+def _order(evidence: Evidence, usage: ObservedUsage, changes: Iterable[Change]) -> AdmissionOrder:
     found = find_admissions(changes, time.time() - time.monotonic())
-    return AdmissionOrder(books, found, evidence.classes, evidence.troubled, evidence.patience)
+    return AdmissionOrder(usage, found, evidence.classes, evidence.troubled, evidence.patience)
 
 
 def _over_admitted(
-    books: ObservedUsage, change: Change, *, before: BindingState | None, after: BindingState
+    usage: ObservedUsage, change: Change, *, before: BindingState | None, after: BindingState
 ) -> Iterator[str]:
     """I1: at the moment of an admission all that is held fits every queue of the path and every cluster."""
     is_news = after.admitted and after.holds and (before is None or not before.admitted or before.uid != after.uid)
     if not is_news or not after.gated:
         return
     at, where = change.at, f"at {change.revision} {'/'.join(change.key)}"
-    queue = books.queue(after)
-    if not books.is_open(queue, at):
+    queue = usage.queue(after)
+    if not usage.is_open(queue, at):
         yield f"I1 {where} was admitted by queue {queue}, which is not open"
-    for name in books.path(queue, at):
-        held = books.held_in(name, at)
-        for resource in books.demand(after):
-            most = books.ceiling(name, resource, at)
-            if held[resource] > most and _counts(books, name, resource):
+    for name in usage.path(queue, at):
+        held = usage.held_in(name, at)
+        for resource in usage.requests_of(after):
+            most = usage.queue_limit(name, resource, at)
+            if held[resource] > most and _counts(usage, name, resource):
                 yield f"I1 {where} lifts queue {name} to {held[resource]} {resource}; its ceiling is {most}"
     for cluster in after.clusters:
-        others = books.held_on(cluster, besides=after.uid)
-        for resource, asked in books.gang(after).items():
-            if others.get(resource, 0) + asked > books.room(cluster, resource, at):
+        others = usage.held_on(cluster, besides=after.uid)
+        for resource, asked in usage.gang(after).items():
+            if others.get(resource, 0) + asked > usage.free_capacity(cluster, resource, at):
                 yield f"I1 {where} needs {asked} {resource} on {cluster}, where {others.get(resource, 0)} are held"
 
 
-def _counts(books: ObservedUsage, queue: str, resource: str) -> bool:
+def _counts(usage: ObservedUsage, queue: str, resource: str) -> bool:
     """Say whether *queue* limits *resource*: pods only where it names them, else the clusters do."""
     return resource != "pods" or queue == "root"
 
 
-def _resumed_without_record(change: Change, after: BindingState, *, slipped: frozenset[str]) -> Iterator[str]:
+def _resumed_without_record(change: Change, after: BindingState, *, ungated: frozenset[str]) -> Iterator[str]:
     """I3: a gated binding that is not paused bears our record for its very uid."""
-    if after.gated and not after.paused and not after.admitted and after.job[1] not in slipped:
+    if after.gated and not after.suspended and not after.admitted and after.job[1] not in ungated:
         yield f"I3 at {change.revision} {'/'.join(change.key)} is not paused and has no record of its admission"
 
 
-def _work_too_early(books: ObservedUsage, change: Change) -> Iterator[str]:
+def _work_too_early(usage: ObservedUsage, change: Change) -> Iterator[str]:
     """I3: no Work before the admission."""
     annotations = (change.after or {}).get("metadata", {}).get("annotations", {})
     name = annotations.get("resourcebinding.karmada.io/name", "")
-    binding = books.bindings.get((annotations.get("resourcebinding.karmada.io/namespace", ""), name))
+    binding = usage.bindings.get((annotations.get("resourcebinding.karmada.io/namespace", ""), name))
     if binding is not None and binding.gated and not binding.admitted:
         yield f"I3 at {change.revision} there is a Work for {name}, which is not admitted"
 

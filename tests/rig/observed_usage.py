@@ -32,7 +32,7 @@ class ObservedUsage:
         self._default_queue = default_queue
         self._versions: dict[tuple[str, str], list[tuple[float, dict[str, Any] | None]]] = {}
 
-    def enter(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
         """Take one change."""
         if change.kind == "resourcebindings":
             self._enter_binding(change)
@@ -49,9 +49,9 @@ class ObservedUsage:
         if after is not None:
             self.bindings[change.key] = after
             if after.holds and after.uid not in self.charges:
-                self.charges[after.uid] = self.demand(after)
+                self.charges[after.uid] = self.requests_of(after)
 
-    def demand(self, binding: BindingState) -> requests.Amounts:
+    def requests_of(self, binding: BindingState) -> requests.Amounts:
         """Return what *binding* asks for in each of its clusters."""
         job = self.jobs.get(binding.job)
         return requests.job_requests(job) if job else NOTHING
@@ -70,12 +70,14 @@ class ObservedUsage:
 
     def held_in(self, queue: str, at: float) -> requests.Amounts:
         """Return what is held below *queue*."""
-        return requests.add(*(self.whole(each) for each in self.holders() if queue in self.path(self.queue(each), at)))
+        return requests.add(
+            *(self.whole(holder) for holder in self.holders() if queue in self.path(self.queue(holder), at))
+        )
 
     def held_on(self, cluster: str, *, besides: str = "") -> requests.Amounts:
         """Return what is held on *cluster*, but for one binding."""
-        there = (each for each in self.holders() if cluster in each.clusters and each.uid != besides)
-        return requests.add(*(self.charges[each.uid] for each in there))
+        there = (holder for holder in self.holders() if cluster in holder.clusters and holder.uid != besides)
+        return requests.add(*(self.charges[item.uid] for item in there))
 
     def whole(self, binding: BindingState) -> requests.Amounts:
         """Return what it holds in all its clusters together."""
@@ -83,7 +85,7 @@ class ObservedUsage:
 
     def holders(self) -> Iterator[BindingState]:
         """Yield who takes room."""
-        return (each for each in self.bindings.values() if each.gated and each.uid in self.charges)
+        return (binding for binding in self.bindings.values() if binding.gated and binding.uid in self.charges)
 
     # -- what may be held -------------------------------------------------
 
@@ -100,33 +102,35 @@ class ObservedUsage:
     def is_open(self, queue: str, at: float) -> bool:
         """Say whether *queue* took workloads at some moment of the last ones."""
         found = self._recent("queues", queue, at)
-        return any(each is not None and _state(each) == "Open" for each in found)
+        return any(item is not None and _state(item) == "Open" for item in found)
 
     def path(self, queue: str, at: float) -> tuple[str, ...]:
         """Return *queue* and the queues above it, the root last."""
         found = [queue]
         while found[-1] != ROOT and len(found) < 8:
             versions = self._recent("queues", found[-1], at)
-            last = next((each for each in reversed(versions) if each is not None), None)
+            last = next((version for version in reversed(versions) if version is not None), None)
             found.append(str((last or {}).get("spec", {}).get("parent") or ROOT))
         return tuple(found)
 
-    def ceiling(self, queue: str, resource: str, at: float) -> Fraction:
+    def queue_limit(self, queue: str, resource: str, at: float) -> Fraction:
         """Return the most that *queue* may ever have held of *resource* in the last moments."""
         if queue == ROOT:
             return self._pool(resource, at)
         parent = self.path(queue, at)[1]
-        above = self.ceiling(parent, resource, at) - self._promised(parent, queue, resource, at)
-        own = [_capability(each, resource) for each in self._recent("queues", queue, at) if each is not None]
-        return above if not own or None in own else min(above, max(each for each in own if each is not None))
+        above = self.queue_limit(parent, resource, at) - self._promised(parent, queue, resource, at)
+        own = [_capability(item, resource) for item in self._recent("queues", queue, at) if item is not None]
+        return above if not own or None in own else min(above, max(item for item in own if item is not None))
 
-    def room(self, cluster: str, resource: str, at: float) -> Fraction:
+    def free_capacity(self, cluster: str, resource: str, at: float) -> Fraction:
         """Return the most that *cluster* had for us in the last moments."""
         versions = self._recent("clusters", cluster, at)
-        return max((_capacity_of(each, resource) for each in versions if each is not None), default=Fraction(0))
+        return max(
+            (_capacity_of(version, resource) for version in versions if version is not None), default=Fraction(0)
+        )
 
     def _pool(self, resource: str, at: float) -> Fraction:
-        return sum((self.room(name, resource, at) for name in self.clusters()), Fraction(0))
+        return sum((self.free_capacity(name, resource, at) for name in self.clusters()), Fraction(0))
 
     def _promised(self, parent: str, queue: str, resource: str, at: float) -> Fraction:
         """Return what is guaranteed to the others below *parent*, at its least in the last moments."""
@@ -135,7 +139,7 @@ class ObservedUsage:
         return sum((self._guarantee(name, resource, at) for name in siblings), Fraction(0))
 
     def _guarantee(self, queue: str, resource: str, at: float) -> Fraction:
-        return min(_guarantee_of(each, resource) for each in self._recent("queues", queue, at))
+        return min(_guarantee_of(item, resource) for item in self._recent("queues", queue, at))
 
     def _recent(self, kind: str, name: str, at: float) -> list[dict[str, Any] | None]:
         """Return the states of the last moments, the present one last; nothing is one, too."""
@@ -159,6 +163,8 @@ def _guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
 
 def _capacity_of(cluster: Mapping[str, Any], resource: str) -> Fraction:
     status = cluster.get("status", {})
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
+    ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
+    )
     allocatable = requests.amounts((status.get("resourceSummary") or {}).get("allocatable"))
     return allocatable.get(resource, Fraction(0)) if ready else Fraction(0)

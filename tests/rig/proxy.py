@@ -83,7 +83,7 @@ class Fault:
     async def after(self, call: Call) -> None:
         """Happen when the server has answered and nobody knows yet."""
 
-    async def told(self, call: Call) -> None:
+    async def before_reply(self, call: Call) -> None:
         """Happen when the answer is on its way."""
 
     def events(self, call: Call, lines: Lines) -> Lines:
@@ -111,11 +111,11 @@ class Proxy:
         self.faults.append(fault)
         self.spoiled = True
 
-    def heal(self) -> None:
+    def clear_faults(self) -> None:
         """End all faults."""
         self.faults.clear()
 
-    def cut(self) -> None:
+    def close_connections(self) -> None:
         """Break every connection off."""
         for transport in tuple(self._open):
             _abort(transport)
@@ -172,7 +172,7 @@ class Proxy:
         await answer.prepare(request)
         await answer.write_eof()
         for fault in tuple(self.faults):
-            await fault.told(call)
+            await fault.before_reply(call)
         return answer
 
     async def _stream(self, request: web.Request, call: Call, reply: aiohttp.ClientResponse) -> web.StreamResponse:
@@ -208,7 +208,7 @@ async def open_proxy(target: str, *, ca: str, certificate: Path, key: Path) -> A
         try:
             yield proxy
         finally:
-            proxy.cut()
+            proxy.close_connections()
             await runner.cleanup()
             # A connection that was just being made is known to the loop alone, which has yet to see it end.
             await asyncio.sleep(_ENDING_SECONDS)

@@ -52,13 +52,13 @@ def _pods(job: Mapping[str, Any]) -> list[Amounts]:
 
 
 def _pod(template: Mapping[str, Any]) -> Amounts:
-    asked = [each.get("resources") or {} for each in template["spec"]["containers"]]
+    asked = [container.get("resources") or {} for container in template["spec"]["containers"]]
     return _sum([{"pods": Fraction(1)}, *(amounts({**r.get("limits", {}), **r.get("requests", {})}) for r in asked)])
 
 
 def _sum(many: list[Amounts]) -> Amounts:
     found: Counter[str] = Counter()
-    for each in many:
-        for name, value in each.items():
+    for item in many:
+        for name, value in item.items():
             found[name] += value
     return found

@@ -35,16 +35,16 @@ class Scenario:
     async def finish(self, stage: Harness) -> None:
         """Wait for the end (I4), and see that everyone has a reason (I8) and nothing more is written (I7)."""
         await stage.until(self.end, f"the end of {self.name}")
-        await stage.visible()
-        await stage.quiet(seconds=0.3)
+        await stage.expect_pending_reasons()
+        await stage.expect_no_writes(seconds=0.3)
 
 
 def expect_finished(*names: str, waiting: int = 0) -> End:
     """Say that these are over, and so many others wait."""
 
     def end(seen: Mapping[str, BindingState]) -> bool:
-        idle = sum(1 for each in seen.values() if each.paused and not each.clusters)
-        return all(name in seen and seen[name].over for name in names) and idle == waiting
+        idle = sum(1 for item in seen.values() if item.suspended and not item.clusters)
+        return all(name in seen and seen[name].is_finished for name in names) and idle == waiting
 
     return end
 
@@ -54,22 +54,22 @@ async def no_change(_: Harness) -> None:
 
 
 async def _chained_jobs(stage: Harness) -> None:
-    await stage.cast.queue("chain")
-    await stage.cast.cluster("m1", cpu="2")
+    await stage.karmada.queue("chain")
+    await stage.karmada.cluster("m1", cpu="2")
     for number in range(4):
-        await stage.cast.job(f"link-{number}", "chain", cpu=2)
+        await stage.karmada.job(f"link-{number}", "chain", cpu=2)
 
 
 async def _shared(stage: Harness) -> None:
-    await stage.cast.queue("light", weight=1)
-    await stage.cast.queue("heavy", weight=3)
+    await stage.karmada.queue("light", weight=1)
+    await stage.karmada.queue("heavy", weight=3)
     for number in range(4):
         for queue in ("light", "heavy"):
-            await stage.cast.job(f"{queue}-{number}", queue, endless=True)
+            await stage.karmada.job(f"{queue}-{number}", queue, endless=True)
 
 
 async def _shared_capacity(stage: Harness) -> None:
-    await stage.cast.cluster("m1", cpu="4")
+    await stage.karmada.cluster("m1", cpu="4")
 
 
 def _shared_end(seen: Mapping[str, BindingState]) -> bool:
@@ -78,46 +78,46 @@ def _shared_end(seen: Mapping[str, BindingState]) -> bool:
 
 
 async def _gangs(stage: Harness) -> None:
-    await stage.cast.queue("gangs", capability={"cpu": "6"})
-    await stage.cast.cluster("m1", cpu="7")
-    await stage.cast.cluster("m2", cpu="7")
+    await stage.karmada.queue("gangs", capability={"cpu": "6"})
+    await stage.karmada.cluster("m1", cpu="7")
+    await stage.karmada.cluster("m2", cpu="7")
     for number in range(4):
-        await stage.cast.job(f"gang-{number}", "gangs", replicas=3)
-    await stage.cast.job("too-big", "gangs", replicas=7)
+        await stage.karmada.job(f"gang-{number}", "gangs", replicas=3)
+    await stage.karmada.job("too-big", "gangs", replicas=7)
 
 
 async def _repaired(stage: Harness) -> None:
     """Somebody has preset clusters on one; and what runs will be paused by somebody."""
-    await stage.cast.queue("mended")
-    await stage.cast.cluster("m1", cpu="3")
-    uid = await stage.cast.template("preset", "mended", cpu=5)
-    await stage.cast.bind("preset", uid, clusters=[{"name": "m1"}])
-    await stage.cast.job("runs", "mended", endless=True)
+    await stage.karmada.queue("mended")
+    await stage.karmada.cluster("m1", cpu="3")
+    uid = await stage.karmada.template("preset", "mended", cpu=5)
+    await stage.karmada.bind("preset", uid, clusters=[{"name": "m1"}])
+    await stage.karmada.job("runs", "mended", endless=True)
 
 
 async def _pause(stage: Harness) -> None:
     await stage.admitted("runs")
-    await stage.cast.merge(stage.cast.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
+    await stage.karmada.merge(stage.karmada.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
 
 
 def _repaired_end(seen: Mapping[str, BindingState]) -> bool:
     preset, runs = seen["preset"], seen["runs"]
-    return runs.admitted and preset.paused and not preset.clusters
+    return runs.admitted and preset.suspended and not preset.clusters
 
 
 async def _recreated(stage: Harness) -> None:
-    await stage.cast.queue("again")
-    await stage.cast.cluster("m1", cpu="2")
-    await stage.cast.job("stays", "again", endless=True)
-    await stage.cast.job("comes-back", "again", endless=True)
+    await stage.karmada.queue("again")
+    await stage.karmada.cluster("m1", cpu="2")
+    await stage.karmada.job("stays", "again", endless=True)
+    await stage.karmada.job("comes-back", "again", endless=True)
 
 
 async def _recreate_binding(stage: Harness) -> None:
     """The binding goes and comes, as another one of its name."""
     await stage.admitted("stays")
-    uid = stage.history.now["jobs"][stage.cast.namespace, "comes-back"]["metadata"]["uid"]
-    await stage.cast.delete(stage.cast.path("comes-back"))
-    await stage.cast.bind("comes-back", uid)
+    uid = stage.history.now["jobs"][stage.karmada.namespace, "comes-back"]["metadata"]["uid"]
+    await stage.karmada.delete(stage.karmada.path("comes-back"))
+    await stage.karmada.bind("comes-back", uid)
 
 
 def _recreated_end(seen: Mapping[str, BindingState]) -> bool:
@@ -125,24 +125,26 @@ def _recreated_end(seen: Mapping[str, BindingState]) -> bool:
 
 
 async def _fill_cluster(stage: Harness) -> None:
-    await stage.cast.queue("open")
-    await stage.cast.queue("closes")
-    await stage.cast.cluster("m1", cpu="4")
+    await stage.karmada.queue("open")
+    await stage.karmada.queue("closes")
+    await stage.karmada.cluster("m1", cpu="4")
     for number in range(2):
-        await stage.cast.job(f"first-{number}", "open", cpu=2, endless=True)
+        await stage.karmada.job(f"first-{number}", "open", cpu=2, endless=True)
 
 
 async def _change_capacity(stage: Harness) -> None:
     """The room shrinks under what runs, a queue closes, and room comes back."""
     await stage.admitted("first-0", "first-1")
-    await stage.cast.summarize("m1", cpu="2")
-    await stage.cast.merge("/apis/scheduling.volcano.sh/v1beta1/queues/closes/status", {"status": {"state": "Closed"}})
-    await stage.cast.job("late", "open", cpu=2)
-    await stage.cast.summarize("m1", cpu="6")
+    await stage.karmada.set_summary("m1", cpu="2")
+    await stage.karmada.merge(
+        "/apis/scheduling.volcano.sh/v1beta1/queues/closes/status", {"status": {"state": "Closed"}}
+    )
+    await stage.karmada.job("late", "open", cpu=2)
+    await stage.karmada.set_summary("m1", cpu="6")
     await stage.done("late")
     # Nobody can know at once that a queue was closed.
     await asyncio.sleep(0.5)
-    await stage.cast.job("shut-out", "closes", cpu=1)
+    await stage.karmada.job("shut-out", "closes", cpu=1)
 
 
 SCENARIOS = (

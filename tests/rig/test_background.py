@@ -54,4 +54,4 @@ async def test_both_are_told_where_both_fail():
 
     with pytest.raises(BaseExceptionGroup) as found:
         await play()
-    assert {type(each) for each in found.value.exceptions} == {KeyError, AssertionError}
+    assert {type(exception) for exception in found.value.exceptions} == {KeyError, AssertionError}

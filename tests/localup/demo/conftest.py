@@ -19,13 +19,13 @@ def demo(binaries, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def role() -> DemoJob:
+def demo_job() -> DemoJob:
     """Return a job of two pods with 2 CPUs each."""
     return DemoJob(volcano_job("team-a/train", "team-a", pods=2, cpu=2, memory="4Gi", runtime="4s"))
 
 
 @pytest.fixture
-def sighting() -> Callable[..., BindingStatus]:
+def binding_status() -> Callable[..., BindingStatus]:
     """Return a function that makes a sighting of that job, paused unless told otherwise."""
 
     def make(**changes: Any) -> BindingStatus:
@@ -33,8 +33,8 @@ def sighting() -> Callable[..., BindingStatus]:
             "version": 1,
             "job": "team-a/train",
             "binding": "team-a/train-job",
-            "paused": True,
-            "recorded": False,
+            "suspended": True,
+            "has_record": False,
             "clusters": (),
             "phase": "",
             "pods": 0,
@@ -45,6 +45,8 @@ def sighting() -> Callable[..., BindingStatus]:
 
 
 @pytest.fixture
-def admitted(sighting) -> Callable[..., BindingStatus]:
+def admitted(binding_status) -> Callable[..., BindingStatus]:
     """Return a function that makes a sighting of that job, admitted to member1."""
-    return lambda **changes: sighting(**({"paused": False, "recorded": True, "clusters": ("member1",)} | changes))
+    return lambda **changes: binding_status(
+        **({"suspended": False, "has_record": True, "clusters": ("member1",)} | changes)
+    )

@@ -22,7 +22,7 @@ def binding(*, record=None, suspension=None, clusters=None, status=None):
 def test_a_new_binding_is_paused_and_nothing_else():
     seen = parse_binding(binding(suspension={"scheduling": True}))
     assert (seen.version, seen.job, seen.binding) == (7, "team-a/train", "team-a/train-job")
-    assert seen.paused
+    assert seen.suspended
     assert not seen.is_admitted
     assert not seen.has_started
 
@@ -46,7 +46,7 @@ def test_a_running_job_is_read_from_its_clusters_status():
     ],
 )
 def test_only_an_admission_of_this_very_binding_counts(record, is_recorded):
-    assert parse_binding(binding(record=record)).recorded is is_recorded
+    assert parse_binding(binding(record=record)).has_record is is_recorded
 
 
 def test_a_resumed_binding_without_clusters_is_not_admitted():

@@ -23,8 +23,8 @@ def family(pid):
             continue
         children.setdefault(parent, []).append(int(stat.parent.name))
     found = [pid]
-    for each in found:
-        found.extend(children.get(each, ()))
+    for item in found:
+        found.extend(children.get(item, ()))
     return found[1:]
 
 
@@ -38,9 +38,9 @@ def lives(pid):
 
 def child(pid, module):
     """Return the descendant of *pid* that runs *module*."""
-    for each in family(pid):
-        if f"-m\0{module}\0" in Path(f"/proc/{each}/cmdline").read_text():
-            return each
+    for item in family(pid):
+        if f"-m\0{module}\0" in Path(f"/proc/{item}/cmdline").read_text():
+            return item
     raise AssertionError(f"{module} does not run")
 
 
@@ -52,17 +52,17 @@ def test_everything_that_can_run_runs(demo, tmp_path):
     assert "\x1b" not in output
     assert "\r" not in output
     for name in ("torchrun-gang", "mpi-gang"):
-        assert re.search(rf"ml/{name} .*paused", output)
+        assert re.search(rf"ml/{name} .*suspended", output)
         assert re.search(rf"ml/{name} .*admitted +to member\d after", output)
         assert re.search(rf"ml/{name} .*running +on member\d, 3 pods", output)
         assert re.search(rf"ml/{name} .*finished +Completed after", output)
-    assert re.search(r"team-b/train-\d+ +waiting +QueueLimitReached: ", output)
+    assert re.search(r"team-b/train-\d+ +pending +QueueLimitReached: ", output)
     for name, reason in (
         ("ops/old-report", "QueueClosed"),
         ("ops/rebuild-all", "ExceedsQueueLimit"),
         ("team-a/moonshot", "ExceedsEveryCluster"),
     ):
-        assert re.search(rf"{name} +waiting +{reason}: ", output)
+        assert re.search(rf"{name} +pending +{reason}: ", output)
         assert not re.search(rf"{name} +admitted", output)
     # What they hold at most depends on how fast the machine is; what they are due does not.
     assert re.search(r"team-a +\d+ +1\d .*\n *team-b +\d+ +3\d ", output)
@@ -73,7 +73,7 @@ def test_everything_that_can_run_runs(demo, tmp_path):
         ("ml/llm-finetuning", "", "member1 8, member2 4"),
     ):
         count = parts.count(",") + 1
-        assert re.search(rf"{hyperjob} +waiting +{reason}", output) or not reason
+        assert re.search(rf"{hyperjob} +pending +{reason}", output) or not reason
         assert re.search(rf"{hyperjob} +split +in {count} parts: {parts}$", output, re.MULTILINE)
         assert re.search(rf"{hyperjob} +finished +Completed: {count} of {count} parts completed", output)
         assert f"HyperJob {hyperjob}: {count} parts were admitted in one plan" in output

@@ -23,26 +23,28 @@ def hyperjob(phase="Pending", *, reason="Pending", message="", parts=2):
 
 
 @pytest.fixture
-def families():
+def hyperjobs():
     return HyperJobTracker({"ml/llm": DemoHyperJob(MANIFEST, Reason.EXCEEDS_EVERY_CLUSTER)})
 
 
 @pytest.fixture
-def see(families, admitted):
+def see(hyperjobs, admitted):
     def see(*plans):
         for name, plan in zip(NAMES, plans, strict=True):
-            families.saw(DemoJob({}, family="ml/llm"), admitted(job=name, plan=plan))
+            hyperjobs.on_binding(DemoJob({}, hyperjob="ml/llm"), admitted(job=name, plan=plan))
 
     return see
 
 
-def told(families, *statuses):
-    return [(line.stage, line.words) for at, each in enumerate(statuses) for line in families.take(each, float(at))]
+def told(hyperjobs, *statuses):
+    return [
+        (line.stage, line.text) for at, each in enumerate(statuses) for line in hyperjobs.on_hyperjob(each, float(at))
+    ]
 
 
-def test_a_hyperjob_is_told_step_by_step(families):
+def test_a_hyperjob_is_told_step_by_step(hyperjobs):
     steps = told(
-        families,
+        hyperjobs,
         MANIFEST,
         hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0),
         hyperjob(),
@@ -52,7 +54,7 @@ def test_a_hyperjob_is_told_step_by_step(families):
         hyperjob("Completed", message="2 of 2 parts completed"),
     )
     assert steps == [
-        ("waiting", "ExceedsEveryCluster: too large"),
+        ("pending", "ExceedsEveryCluster: too large"),
         ("split", "in 2 parts: c0 8, c1 8"),
         ("admitted", "all 2 parts after 3.0 s"),
         ("running", "2 of 2 parts run, on c0,c1"),
@@ -60,41 +62,41 @@ def test_a_hyperjob_is_told_step_by_step(families):
     ]
 
 
-def finish(families):
-    told(families, hyperjob(reason="ExceedsEveryCluster", parts=0), hyperjob("Running"), hyperjob("Completed"))
+def finish(hyperjobs):
+    told(hyperjobs, hyperjob(reason="ExceedsEveryCluster", parts=0), hyperjob("Running"), hyperjob("Completed"))
 
 
-def test_it_is_settled_when_its_parts_were_admitted_in_one_plan_and_have_run(families, see):
-    finish(families)
-    assert not families.all["ml/llm"].is_settled
+def test_it_is_settled_when_its_parts_were_admitted_in_one_plan_and_have_run(hyperjobs, see):
+    finish(hyperjobs)
+    assert not hyperjobs.all["ml/llm"].is_settled
     see("uid@1", "uid@1")
-    assert families.all["ml/llm"].is_settled
-    assert evaluate([], families.all.values(), families.broken).troubles == []
+    assert hyperjobs.all["ml/llm"].is_settled
+    assert evaluate([], hyperjobs.all.values(), hyperjobs.violations).problems == []
 
 
-def test_parts_of_different_plans_are_noted(families, see):
-    finish(families)
+def test_parts_of_different_plans_are_noted(hyperjobs, see):
+    finish(hyperjobs)
     see("uid@1", "uid@2")
-    assert families.broken == ["the parts of ml/llm were admitted in 2 plans instead of one"]
+    assert hyperjobs.violations == ["the parts of ml/llm were admitted in 2 plans instead of one"]
 
 
-def test_who_was_not_seen_to_wait_is_trouble(families, see):
-    told(families, hyperjob("Running"), hyperjob("Completed"))
+def test_who_was_not_seen_to_wait_is_trouble(hyperjobs, see):
+    told(hyperjobs, hyperjob("Running"), hyperjob("Completed"))
     see("uid@1", "uid@1")
-    assert [trouble.text for trouble in evaluate([], families.all.values(), ()).troubles] == [
+    assert [problem.text for problem in evaluate([], hyperjobs.all.values(), ()).problems] == [
         "ml/llm was to wait as ExceedsEveryCluster at first; it waited as nothing"
     ]
 
 
-def test_who_is_stuck_is_trouble(families):
-    told(families, hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0))
-    assert [trouble.text for trouble in evaluate([], families.all.values(), ()).troubles] == [
-        "ml/llm is waiting with 0 parts, 0 of them admitted: too large"
+def test_who_is_stuck_is_trouble(hyperjobs):
+    told(hyperjobs, hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0))
+    assert [problem.text for problem in evaluate([], hyperjobs.all.values(), ()).problems] == [
+        "ml/llm is pending with 0 parts, 0 of them admitted: too large"
     ]
 
 
-def test_of_what_somebody_at_the_keyboard_submits_nothing_is_expected(families, see):
+def test_of_what_somebody_at_the_keyboard_submits_nothing_is_expected(hyperjobs, see):
     other = {**hyperjob(), "metadata": {"name": "other", "namespace": "ml"}}
-    families.take(other, 0.0)
-    assert families.all["ml/other"].is_settled
-    assert evaluate([], [replace(families.all["ml/other"])], ()).troubles == []
+    hyperjobs.on_hyperjob(other, 0.0)
+    assert hyperjobs.all["ml/other"].is_settled
+    assert evaluate([], [replace(hyperjobs.all["ml/other"])], ()).problems == []

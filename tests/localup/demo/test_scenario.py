@@ -20,11 +20,11 @@ def everybody():
 
 def test_there_are_some_forty_jobs_with_names_of_their_own(everybody):
     assert 40 <= len(everybody) <= 45
-    assert len(everybody) == sum(len(act.roles) for act in scenario_steps())
+    assert len(everybody) == sum(len(act.jobs) for act in scenario_steps())
 
 
 def test_the_acts_follow_one_another_in_time():
-    begins = [act.begins for act in scenario_steps()]
+    begins = [act.starts_at for act in scenario_steps()]
     assert begins == sorted(begins)
 
 
@@ -41,41 +41,43 @@ def test_the_examples_are_among_the_jobs_as_they_are(everybody):
 
 
 def test_gpus_that_stand_only_under_limits_are_asked_for(everybody):
-    assert everybody["ml/torchrun-gang"].demand == {"nvidia.com/gpu": 3000, "pods": 3000}
+    assert everybody["ml/torchrun-gang"].requests == {"nvidia.com/gpu": 3000, "pods": 3000}
 
 
 def test_whoever_is_to_run_fits_a_cluster_and_his_queue(everybody):
-    for role in everybody.values():
-        if role.forever is None:
-            assert any(fits(role.demand, room) for room in limits().clusters.values()), role.name
-            ceiling = limits().queues[role.queue]
-            assert all(role.demand.get(name, 0) <= most for name, most in ceiling.items()), role.name
+    for demo_job in everybody.values():
+        if demo_job.expected_reason is None:
+            assert any(fits(demo_job.requests, room) for room in limits().clusters.values()), demo_job.name
+            ceiling = limits().queues[demo_job.queue]
+            assert all(demo_job.requests.get(name, 0) <= most for name, most in ceiling.items()), demo_job.name
 
 
 def test_the_tenants_want_more_than_all_clusters_have(everybody):
-    wanted = sum(role.demand.get("cpu", 0) for role in everybody.values() if role.queue.startswith("team-"))
+    wanted = sum(
+        demo_job.requests.get("cpu", 0) for demo_job in everybody.values() if demo_job.queue.startswith("team-")
+    )
     (policy,) = read_manifests(EXAMPLES / "policy.yaml")
     reachable = policy["spec"]["placement"]["clusterAffinity"]["clusterNames"]
     assert wanted > sum(limits().clusters[name]["cpu"] for name in reachable)
 
 
 def test_every_queue_that_is_named_exists(everybody):
-    named = {job.template_spec.queue for each in hyperjobs() for job in each.spec.replicated_jobs}
-    assert {role.queue for role in everybody.values()} | named == set(queues())
+    named = {job.template_spec.queue for hyperjob in hyperjobs() for job in hyperjob.spec.replicated_jobs}
+    assert {demo_job.queue for demo_job in everybody.values()} | named == set(queues())
 
 
 def hyperjobs():
-    return [read_hyperjob(role.manifest) for role in hyperjobs_by_name(scenario_steps()).values()]
+    return [read_hyperjob(demo_job.manifest) for demo_job in hyperjobs_by_name(scenario_steps()).values()]
 
 
 def test_there_are_hyperjobs_of_both_spellings_and_all_can_be_split():
-    spellings = [each.resource.group for each in hyperjobs()]
+    spellings = [hyperjob.resource.group for hyperjob in hyperjobs()]
     assert sorted(spellings) == ["batch.volcano.sh", "batch.volcano.sh", "training.volcano.sh"]
-    assert [hyperjob_violations(each) for each in hyperjobs()] == [()] * 3
+    assert [hyperjob_violations(hyperjob) for hyperjob in hyperjobs()] == [()] * 3
 
 
-def test_a_job_starts_with_all_its_pods_or_not_at_all(role):
-    assert role.gang == role.manifest["spec"]["tasks"][0]["replicas"]
+def test_a_job_starts_with_all_its_pods_or_not_at_all(demo_job):
+    assert demo_job.gang == demo_job.manifest["spec"]["tasks"][0]["replicas"]
 
 
 def test_a_priority_class_is_named_only_where_one_is_given():

@@ -24,7 +24,7 @@ def spoken(*, terminal, width=80):
 
 
 LINE = TimelineEntry(
-    12.34, "team-a/train-01", JobStage.WAITING, "InsufficientCapacity: " + "no candidate cluster has room now " * 3
+    12.34, "team-a/train-01", JobStage.PENDING, "InsufficientCapacity: " + "no candidate cluster has room now " * 3
 )
 
 
@@ -43,92 +43,98 @@ def test_amounts_are_units_rounded_down_to_tenths(held, text):
 
 
 def test_use_stands_beside_entitlement():
-    row = QueueUsage("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, {"cpu": 48000}, admitted=3, waiting=4)
+    row = QueueUsage("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, {"cpu": 48000}, admitted=3, pending=4)
     text = printed(table.queue_table(7.6, [row]))
     assert "queues at 7.6 s" in text
     assert text.splitlines()[-1].split() == ["team-a", "12", "9.6", "48", "-", "-", "-", "3", "4"]
 
 
-def test_every_table_keeps_within_80_columns(role, sighting):
-    story, usage = Timeline(), UsageHistory()
-    story.submitted(role, 0)
-    story.saw(sighting(), 1.0)
-    story.heard(PendingReason(role.name, "PriorityClassNotAllowed", ""), 2.0)
-    usage.note(0, [QueueUsage("team-a", {"cpu": 123456000, "nvidia.com/gpu": 123456000})])
-    for shown in (table.job_table(story.ways.values()), table.peak_table(usage, ["team-a"])):
+def test_every_table_keeps_within_80_columns(demo_job, binding_status):
+    timeline, usage = Timeline(), UsageHistory()
+    timeline.on_submitted(demo_job, 0)
+    timeline.on_binding(binding_status(), 1.0)
+    timeline.on_pending_reason(PendingReason(demo_job.name, "PriorityClassNotAllowed", ""), 2.0)
+    usage.record(0, [QueueUsage("team-a", {"cpu": 123456000, "nvidia.com/gpu": 123456000})])
+    for shown in (table.job_table(timeline.jobs.values()), table.peak_table(usage, ["team-a"])):
         assert "…" not in printed(shown)
         assert max(map(len, printed(shown).splitlines())) <= 80
 
 
-def test_a_job_that_waits_is_shown_with_its_reason(role, sighting):
-    story = Timeline()
-    story.submitted(role, 0)
-    story.saw(sighting(), 1.0)
-    story.heard(PendingReason(role.name, "QueueClosed", ""), 2.0)
-    last = printed(table.job_table(story.ways.values())).splitlines()[-1]
+def test_a_job_that_waits_is_shown_with_its_reason(demo_job, binding_status):
+    timeline = Timeline()
+    timeline.on_submitted(demo_job, 0)
+    timeline.on_binding(binding_status(), 1.0)
+    timeline.on_pending_reason(PendingReason(demo_job.name, "QueueClosed", ""), 2.0)
+    last = printed(table.job_table(timeline.jobs.values())).splitlines()[-1]
     assert last.split() == ["team-a/train", "team-a", "-", "-", "-", "waits:", "QueueClosed"]
 
 
 def test_in_a_pipe_a_step_is_one_plain_line():
     out, narrator = spoken(terminal=False)
-    narrator.tell([LINE])
-    assert out.getvalue() == f"  12.3  team-a/train-01   waiting   {LINE.words}\n"
+    narrator.print_entries([LINE])
+    assert out.getvalue() == f"  12.3  team-a/train-01   pending   {LINE.text}\n"
 
 
 def test_on_a_terminal_a_step_is_coloured_and_wrapped_below_its_words():
     out, narrator = spoken(terminal=True)
-    narrator.tell([LINE])
+    narrator.print_entries([LINE])
     first, *more = out.getvalue().splitlines()
-    assert "\x1b[33mwaiting" in first
+    assert "\x1b[33mpending" in first
     assert more
     assert all(line.startswith(" " * 36) and len(line) <= 80 for line in more)
 
 
 def test_a_sentence_in_a_pipe_is_not_wrapped():
     out, narrator = spoken(terminal=False)
-    narrator.say("word " * 40)
+    narrator.print("word " * 40)
     assert out.getvalue().count("\n") == 1
 
 
-def a_board(role, sighting, *, lines):
-    story = Timeline()
+def a_board(demo_job, binding_status, *, lines):
+    timeline = Timeline()
     for number in range(9):
         name = f"team-a/train-{number}"
-        story.submitted(replace(role, manifest=volcano_job(name, "team-a", pods=1, runtime="1s")), 0)
-        story.saw(sighting(job=name), 1.0)
-    story.heard(PendingReason("team-a/train-0", "InsufficientCapacity", "no candidate cluster has room now " * 3), 1.0)
+        timeline.on_submitted(replace(demo_job, manifest=volcano_job(name, "team-a", pods=1, runtime="1s")), 0)
+        timeline.on_binding(binding_status(job=name), 1.0)
+    timeline.on_pending_reason(
+        PendingReason("team-a/train-0", "InsufficientCapacity", "no candidate cluster has room now " * 3), 1.0
+    )
     amounts = {"cpu": 1328000, "nvidia.com/gpu": 352000}
-    queues = table.queue_table(7.6, [QueueUsage("global-ai", amounts, amounts, amounts, admitted=12, waiting=12)])
-    return table.live_view(queues, story.ways.values(), (), lines=lines)
+    queues = table.queue_table(7.6, [QueueUsage("global-ai", amounts, amounts, amounts, admitted=12, pending=12)])
+    return table.live_view(queues, timeline.jobs.values(), (), lines=lines)
 
 
-def test_the_board_is_as_high_as_the_terminal_and_no_wider(role, sighting):
-    lines = printed(a_board(role, sighting, lines=14)).rstrip().splitlines()
+def test_the_board_is_as_high_as_the_terminal_and_no_wider(demo_job, binding_status):
+    lines = printed(a_board(demo_job, binding_status, lines=14)).rstrip().splitlines()
     assert len(lines) <= 14
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "and 4 more"
 
 
-def test_the_board_says_why_a_job_waits_on_one_line(role, sighting):
-    (line,) = [each for each in printed(a_board(role, sighting, lines=40)).splitlines() if "train-0" in each]
+def test_the_board_says_why_a_job_waits_on_one_line(demo_job, binding_status):
+    (line,) = [
+        splitline
+        for splitline in printed(a_board(demo_job, binding_status, lines=40)).splitlines()
+        if "train-0" in splitline
+    ]
     assert line.split()[:4] == ["team-a/train-0", "team-a", "waits", "InsufficientCapacity:"]
     assert line.endswith("…")
 
 
-def test_the_board_is_redrawn_in_place_below_what_is_told(role, sighting):
+def test_the_board_is_redrawn_in_place_below_what_is_told(demo_job, binding_status):
     out, narrator = spoken(terminal=True)
-    with narrator.drawing():
-        assert narrator.lines == 24
-        narrator.draw(a_board(role, sighting, lines=24))
-        narrator.tell([LINE])
-        narrator.draw(a_board(role, sighting, lines=24))
-    assert narrator.lines is None
+    with narrator.live_table():
+        assert narrator.table_height == 24
+        narrator.update_table(a_board(demo_job, binding_status, lines=24))
+        narrator.print_entries([LINE])
+        narrator.update_table(a_board(demo_job, binding_status, lines=24))
+    assert narrator.table_height is None
     assert out.getvalue().count("\x1b[1A\x1b[2K") > 24, "the lines before are taken away"
 
 
-def test_in_a_pipe_there_is_no_board(role, sighting):
+def test_in_a_pipe_there_is_no_board(demo_job, binding_status):
     out, narrator = spoken(terminal=False)
-    with narrator.drawing():
-        assert narrator.lines is None
-        narrator.draw(a_board(role, sighting, lines=24))
+    with narrator.live_table():
+        assert narrator.table_height is None
+        narrator.update_table(a_board(demo_job, binding_status, lines=24))
     assert out.getvalue() == ""

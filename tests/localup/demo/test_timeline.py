@@ -10,55 +10,61 @@ INSUFFICIENT_CAPACITY = PendingReason("team-a/train", "InsufficientCapacity", "n
 
 
 @pytest.fixture
-def story(role):
-    story = Timeline()
-    story.submitted(role, 0.0)
-    return story
+def timeline(demo_job):
+    timeline = Timeline()
+    timeline.on_submitted(demo_job, 0.0)
+    return timeline
 
 
 def told(lines):
-    return [(line.at, line.stage, line.words) for line in lines]
+    return [(line.at, line.stage, line.text) for line in lines]
 
 
-def test_a_job_is_told_step_by_step(story, sighting, admitted):
-    assert told(story.saw(sighting(), 1.0)) == [(1.0, JobStage.PAUSED, "queue team-a: 4 cpu, 8Gi memory")]
-    assert told(story.heard(INSUFFICIENT_CAPACITY, 1.5)) == [
-        (1.5, JobStage.WAITING, "InsufficientCapacity: no candidate cluster has room now")
+def test_a_job_is_told_step_by_step(timeline, binding_status, admitted):
+    assert told(timeline.on_binding(binding_status(), 1.0)) == [
+        (1.0, JobStage.SUSPENDED, "queue team-a: 4 cpu, 8Gi memory")
     ]
-    assert told(story.saw(admitted(), 3.0)) == [(3.0, JobStage.ADMITTED, "to member1 after 2.0 s")]
-    assert told(story.saw(admitted(phase="Running", pods=2), 3.5)) == [(3.5, JobStage.RUNNING, "on member1, 2 pods")]
-    assert told(story.saw(admitted(phase="Completed", pods=2), 7.5)) == [
+    assert told(timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 1.5)) == [
+        (1.5, JobStage.PENDING, "InsufficientCapacity: no candidate cluster has room now")
+    ]
+    assert told(timeline.on_binding(admitted(), 3.0)) == [(3.0, JobStage.ADMITTED, "to member1 after 2.0 s")]
+    assert told(timeline.on_binding(admitted(phase="Running", pods=2), 3.5)) == [
+        (3.5, JobStage.RUNNING, "on member1, 2 pods")
+    ]
+    assert told(timeline.on_binding(admitted(phase="Completed", pods=2), 7.5)) == [
         (7.5, JobStage.FINISHED, "Completed after 4.0 s")
     ]
-    assert story.is_over
+    assert timeline.is_over
 
 
-def test_the_same_sight_is_told_once(story, sighting):
-    assert story.saw(sighting(), 1.0)
-    assert story.saw(sighting(version=2), 2.0) == []
+def test_the_same_sight_is_told_once(timeline, binding_status):
+    assert timeline.on_binding(binding_status(), 1.0)
+    assert timeline.on_binding(binding_status(version=2), 2.0) == []
 
 
-def test_steps_that_were_not_seen_are_told_all_the_same(story, admitted):
-    stages = [line.stage for line in story.saw(admitted(phase="Completed", pods=2), 1.0)]
-    assert stages == [JobStage.PAUSED, JobStage.ADMITTED, JobStage.RUNNING, JobStage.FINISHED]
+def test_steps_that_were_not_seen_are_told_all_the_same(timeline, admitted):
+    stages = [line.stage for line in timeline.on_binding(admitted(phase="Completed", pods=2), 1.0)]
+    assert stages == [JobStage.SUSPENDED, JobStage.ADMITTED, JobStage.RUNNING, JobStage.FINISHED]
 
 
-def test_a_reason_that_comes_before_the_pause_is_told_after_it(story, sighting):
-    assert story.heard(INSUFFICIENT_CAPACITY, 0.5) == []
-    assert [line.stage for line in story.saw(sighting(), 1.0)] == [JobStage.PAUSED, JobStage.WAITING]
+def test_a_reason_that_comes_before_the_pause_is_told_after_it(timeline, binding_status):
+    assert timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 0.5) == []
+    assert [line.stage for line in timeline.on_binding(binding_status(), 1.0)] == [JobStage.SUSPENDED, JobStage.PENDING]
 
 
-def test_a_new_reason_is_told_again(story, sighting):
-    story.saw(sighting(), 1.0)
-    story.heard(INSUFFICIENT_CAPACITY, 1.0)
+def test_a_new_reason_is_told_again(timeline, binding_status):
+    timeline.on_binding(binding_status(), 1.0)
+    timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 1.0)
     closed = replace(INSUFFICIENT_CAPACITY, reason="QueueClosed")
-    assert [line.words for line in story.heard(closed, 2.0)] == ["QueueClosed: no candidate cluster has room now"]
+    assert [line.text for line in timeline.on_pending_reason(closed, 2.0)] == [
+        "QueueClosed: no candidate cluster has room now"
+    ]
 
 
-def test_a_reason_that_comes_after_the_admission_is_old(story, sighting, admitted):
-    story.saw(sighting(), 1.0)
-    story.saw(admitted(), 2.0)
-    assert story.heard(INSUFFICIENT_CAPACITY, 2.1) == []
+def test_a_reason_that_comes_after_the_admission_is_old(timeline, binding_status, admitted):
+    timeline.on_binding(binding_status(), 1.0)
+    timeline.on_binding(admitted(), 2.0)
+    assert timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 2.1) == []
 
 
 @pytest.mark.parametrize(
@@ -69,17 +75,19 @@ def test_a_reason_that_comes_after_the_admission_is_old(story, sighting, admitte
         pytest.param(None, "QueueClosed", False, id="not-expected"),
     ],
 )
-def test_it_is_over_when_who_waits_for_ever_waits_for_the_expected_reason(role, sighting, forever, reason, is_over):
-    story = Timeline()
-    story.submitted(replace(role, forever=forever), 0.0)
-    story.saw(sighting(), 0.1)
-    story.heard(replace(INSUFFICIENT_CAPACITY, reason=reason), 0.2)
-    assert story.is_over is is_over
+def test_it_is_over_when_who_waits_for_ever_waits_for_the_expected_reason(
+    demo_job, binding_status, forever, reason, is_over
+):
+    timeline = Timeline()
+    timeline.on_submitted(replace(demo_job, expected_reason=forever), 0.0)
+    timeline.on_binding(binding_status(), 0.1)
+    timeline.on_pending_reason(replace(INSUFFICIENT_CAPACITY, reason=reason), 0.2)
+    assert timeline.is_over is is_over
 
 
-def test_jobs_that_nobody_submitted_here_are_not_told(sighting):
-    assert Timeline().saw(sighting(), 1.0) == []
-    assert Timeline().heard(INSUFFICIENT_CAPACITY, 1.0) == []
+def test_jobs_that_nobody_submitted_here_are_not_told(binding_status):
+    assert Timeline().on_binding(binding_status(), 1.0) == []
+    assert Timeline().on_pending_reason(INSUFFICIENT_CAPACITY, 1.0) == []
 
 
 @pytest.mark.parametrize(
@@ -103,43 +111,43 @@ def test_the_log_tells_why_somebody_waits(line, found):
 def test_the_log_is_read_on_from_the_last_whole_line(tmp_path):
     log = tmp_path / "log"
     gossip = PendingReasonReader(log)
-    assert list(gossip.news()) == []
+    assert list(gossip.read_new()) == []
     line = '{"event": "workload pending", "workload": "Job a/%s", "reason": "InsufficientCapacity", "message": ""}\n'
     log.write_text(line % "x" + (line % "y")[:20])
-    assert [complaint.job for complaint in gossip.news()] == ["a/x"]
-    assert list(gossip.news()) == []
+    assert [pending_reason.job for pending_reason in gossip.read_new()] == ["a/x"]
+    assert list(gossip.read_new()) == []
     log.write_text(line % "x" + line % "y")
-    assert [complaint.job for complaint in gossip.news()] == ["a/y"]
+    assert [pending_reason.job for pending_reason in gossip.read_new()] == ["a/y"]
 
 
-def test_who_has_to_go_begins_anew(story, sighting, admitted):
-    story.saw(admitted(phase="Running", pods=2), 1.0)
-    stale = sighting(phase="Running", pods=2)
-    assert told(story.saw(stale, 2.0)) == [
+def test_who_has_to_go_begins_anew(timeline, binding_status, admitted):
+    timeline.on_binding(admitted(phase="Running", pods=2), 1.0)
+    stale = binding_status(phase="Running", pods=2)
+    assert told(timeline.on_binding(stale, 2.0)) == [
         (2.0, JobStage.EVICTED, "it has to go, and waits again with the age that it had")
     ]
-    assert [line.stage for line in story.heard(INSUFFICIENT_CAPACITY, 2.1)] == [JobStage.WAITING]
-    assert story.heard(INSUFFICIENT_CAPACITY, 2.2) == []
-    lines = story.saw(admitted(phase="Completed", pods=2), 6.0)
+    assert [line.stage for line in timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 2.1)] == [JobStage.PENDING]
+    assert timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 2.2) == []
+    lines = timeline.on_binding(admitted(phase="Completed", pods=2), 6.0)
     assert [line.stage for line in lines] == [JobStage.ADMITTED, JobStage.RUNNING, JobStage.FINISHED]
-    (way,) = story.ways.values()
-    assert (way.evictions, way.waited, way.stage) == (1, 5.0, JobStage.FINISHED)
+    (progress,) = timeline.jobs.values()
+    assert (progress.evictions, progress.waited, progress.stage) == (1, 5.0, JobStage.FINISHED)
 
 
 @pytest.mark.parametrize(("reason", "is_over"), [("PreemptionInProgress", True), ("InsufficientCapacity", False)])
-def test_who_reclaims_must_have_waited_for_others_to_go(role, sighting, admitted, reason, is_over):
-    story = Timeline()
-    story.submitted(replace(role, reclaims=True), 0.0)
-    story.saw(sighting(), 0.1)
-    story.heard(replace(INSUFFICIENT_CAPACITY, reason=reason), 0.2)
-    story.saw(admitted(phase="Completed", pods=2), 1.0)
-    assert story.is_over is is_over
+def test_who_reclaims_must_have_waited_for_others_to_go(demo_job, binding_status, admitted, reason, is_over):
+    timeline = Timeline()
+    timeline.on_submitted(replace(demo_job, reclaims=True), 0.0)
+    timeline.on_binding(binding_status(), 0.1)
+    timeline.on_pending_reason(replace(INSUFFICIENT_CAPACITY, reason=reason), 0.2)
+    timeline.on_binding(admitted(phase="Completed", pods=2), 1.0)
+    assert timeline.is_over is is_over
 
 
-def test_a_reason_that_is_read_too_late_counts_all_the_same(role, admitted):
-    story = Timeline()
-    story.submitted(replace(role, reclaims=True), 0.0)
-    story.saw(admitted(phase="Completed", pods=2), 1.0)
-    assert not story.is_over
-    assert story.heard(replace(INSUFFICIENT_CAPACITY, reason="PreemptionInProgress"), 1.1) == []
-    assert story.is_over
+def test_a_reason_that_is_read_too_late_counts_all_the_same(demo_job, admitted):
+    timeline = Timeline()
+    timeline.on_submitted(replace(demo_job, reclaims=True), 0.0)
+    timeline.on_binding(admitted(phase="Completed", pods=2), 1.0)
+    assert not timeline.is_over
+    assert timeline.on_pending_reason(replace(INSUFFICIENT_CAPACITY, reason="PreemptionInProgress"), 1.1) == []
+    assert timeline.is_over

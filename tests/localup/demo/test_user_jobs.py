@@ -52,10 +52,10 @@ class Guest:
         namespace, _, short = name.partition("/")
         found = json.loads(self._ask("get", EVENTS.item_path(namespace, "").rstrip("/")))["items"]
         about = [
-            each for each in found if (each["regarding"].get("kind"), each["regarding"].get("name")) == ("Job", short)
+            item for item in found if (item["regarding"].get("kind"), item["regarding"].get("name")) == ("Job", short)
         ]
-        ours = [each for each in about if each.get("reportingController") == "volcano-global.io/controller"]
-        return [(each["type"], each["reason"], each["note"]) for each in ours]
+        ours = [item for item in about if item.get("reportingController") == "volcano-global.io/controller"]
+        return [(our["type"], our["reason"], our["note"]) for our in ours]
 
     def told(self, name, stage):
         """Return the words of the demo's own line about a job, once it is printed."""
@@ -133,7 +133,7 @@ def test_a_job_that_fits_is_admitted_and_runs(guest):
 )
 def test_a_job_that_cannot_run_is_told_why_everywhere(guest, name, asked, reason, words):
     guest.submit(name, runtime="600s", **asked)
-    assert guest.told(name, "waiting") == f"{reason}: {words}"
+    assert guest.told(name, "pending") == f"{reason}: {words}"
     explained = guest.explained(name)
     assert f"{reason}: {words}. " in explained
     assert "What would admit it: " in explained
@@ -148,7 +148,7 @@ def test_a_job_that_is_scaled_up_after_its_admission_counts_and_says_so(guest):
     guest.told("ops/grows", "running")
     guest.scale("ops/grows", 6)
     guest.submit("ops/late", "urgent", pods=1, cpu=1, runtime="600s")
-    assert guest.told("ops/late", "waiting").startswith("QueueLimitReached: ")
+    assert guest.told("ops/late", "pending").startswith("QueueLimitReached: ")
     text = guest.explained("ops/grows")
     assert "It was admitted with 4 cpu in 2 pods and has grown since; all of it counts." in text
     assert "Queue 'urgent' holds 12 cpu of 8 and takes nothing more until it is back below that." in text

@@ -35,8 +35,8 @@ def cluster(name, cpus):
 
 
 def job(name, team):
-    role = DemoJob(volcano_job(f"{team}/{name}", team, pods=10, cpu=1, runtime="1s"))
-    return role, event(JOBS.path, role.manifest)
+    demo_job = DemoJob(volcano_job(f"{team}/{name}", team, pods=10, cpu=1, runtime="1s"))
+    return demo_job, event(JOBS.path, demo_job.manifest)
 
 
 def paused(found):
@@ -61,19 +61,19 @@ def view():
     """Return a view of one cluster of 10 CPUs, and of two jobs that want all of them."""
     (first, first_job), (second, second_job) = job("x", "team-a"), job("y", "team-b")
     view = View(({first.name: first, second.name: second}, {}), Limits({}, {}), ["team-a", "team-b"])
-    view.story.submitted(first, 0.0)
-    view.story.submitted(second, 0.0)
-    for each in (cluster("member1", 10), queue("team-a", 1), queue("team-b", 3), first_job, second_job):
-        assert view.take(each, 0.1) == []
+    view.timeline.on_submitted(first, 0.0)
+    view.timeline.on_submitted(second, 0.0)
+    for item in (cluster("member1", 10), queue("team-a", 1), queue("team-b", 3), first_job, second_job):
+        assert view.on_event(item, 0.1) == []
     view.bindings = [paused(first_job), paused(second_job)]
     return view
 
 
 def test_the_queues_entitlements_follow_from_what_is_watched(view):
-    for each in view.bindings:
-        view.take(each, 0.2)
-    standings = view.reckon(0.3)
-    assert [(each.queue, float(each.entitled["cpu"]), each.waiting) for each in standings] == [
+    for binding in view.bindings:
+        view.on_event(binding, 0.2)
+    standings = view.update_usage(0.3)
+    assert [(standing.queue, float(standing.fair_share["cpu"]), standing.pending) for standing in standings] == [
         ("team-a", 2500.0, 1),
         ("team-b", 7500.0, 1),
     ]
@@ -81,29 +81,29 @@ def test_the_queues_entitlements_follow_from_what_is_watched(view):
 
 
 def test_nobody_is_entitled_to_anything_before_anything_is_there():
-    assert [each.entitled for each in View(({}, {}), Limits({}, {}), ["team-a"]).reckon(0.0)] == [{}]
+    assert [item.fair_share for item in View(({}, {}), Limits({}, {}), ["team-a"]).update_usage(0.0)] == [{}]
 
 
 def test_a_binding_is_told_and_booked(view):
-    assert [line.job for line in view.take(view.bindings[0], 0.2)] == ["team-a/x"]
-    assert view.books.seen == 1
+    assert [line.job for line in view.on_event(view.bindings[0], 0.2)] == ["team-a/x"]
+    assert view.invariants.versions_observed == 1
 
 
 def test_a_binding_that_is_gone_is_forgotten(view):
-    view.take(view.bindings[0], 0.2)
-    view.take(Event(RESOURCE_BINDINGS.path, "DELETED", view.bindings[0].object), 0.3)
-    assert view.books.last == {}
-    assert float(view.reckon(0.4)[0].entitled.get("cpu", 0)) == 0
+    view.on_event(view.bindings[0], 0.2)
+    view.on_event(Event(RESOURCE_BINDINGS.path, "DELETED", view.bindings[0].object), 0.3)
+    assert view.invariants.last == {}
+    assert float(view.update_usage(0.4)[0].fair_share.get("cpu", 0)) == 0
 
 
 def test_a_work_is_booked_once_it_is_made(view):
-    view.take(view.bindings[0], 0.2)
+    view.on_event(view.bindings[0], 0.2)
     annotations = {
         "resourcebinding.karmada.io/namespace": "team-a",
         "resourcebinding.karmada.io/name": "x-job",
     }
-    view.take(event(WORKS, {"metadata": {"name": "x-1", "namespace": "es", "annotations": annotations}}), 0.3)
-    assert view.books.unadmitted_works() == ["binding team-a/x-job was sent to a cluster before it was admitted"]
+    view.on_event(event(WORKS, {"metadata": {"name": "x-1", "namespace": "es", "annotations": annotations}}), 0.3)
+    assert view.invariants.unadmitted_works() == ["binding team-a/x-job was sent to a cluster before it was admitted"]
 
 
 def part(name, **metadata):
@@ -119,23 +119,23 @@ OWNER = {"kind": "HyperJob", "name": "llm", "uid": "u", "controller": True}
 def test_the_parts_of_a_hyperjob_are_told_like_jobs(view, binding_first):
     found = part("llm-0", ownerReferences=[OWNER])
     events = [found, paused(found)]
-    lines = [line for each in (events[::-1] if binding_first else events) for line in view.take(each, 0.2)]
-    assert [(line.job, line.stage) for line in lines] == [("team-a/llm-0", "paused")]
-    assert view.story.ways["team-a/llm-0"].role.family == "team-a/llm"
-    assert view.books.count("team-a") == (0, 1)
+    lines = [line for item in (events[::-1] if binding_first else events) for line in view.on_event(item, 0.2)]
+    assert [(line.job, line.stage) for line in lines] == [("team-a/llm-0", "suspended")]
+    assert view.timeline.jobs["team-a/llm-0"].spec.hyperjob == "team-a/llm"
+    assert view.invariants.count("team-a") == (0, 1)
 
 
 def test_jobs_of_somebody_else_are_told_and_nothing_is_expected_of_them(view):
     found = part("mine")
-    view.take(found, 0.2)
-    assert [line.words for line in view.take(paused(found), 0.3)] == ["queue team-a: 10 cpu"]
-    assert view.story.ways["team-a/mine"].is_settled
-    view.take(Event(JOBS.path, "DELETED", found.object), 0.4)
-    assert "team-a/mine" not in view.story.ways
+    view.on_event(found, 0.2)
+    assert [line.text for line in view.on_event(paused(found), 0.3)] == ["queue team-a: 10 cpu"]
+    assert view.timeline.jobs["team-a/mine"].is_settled
+    view.on_event(Event(JOBS.path, "DELETED", found.object), 0.4)
+    assert "team-a/mine" not in view.timeline.jobs
 
 
 def test_clusters_that_join_count_when_they_have_told_what_they_have(view):
-    assert view.have_told(["member1"])
-    assert not view.have_told(["member1", "late"])
-    view.take(event(CLUSTERS.path, {"metadata": {"name": "late"}, "spec": {}}), 0.2)
-    assert not view.have_told(["late"])
+    assert view.have_summaries(["member1"])
+    assert not view.have_summaries(["member1", "late"])
+    view.on_event(event(CLUSTERS.path, {"metadata": {"name": "late"}, "spec": {}}), 0.2)
+    assert not view.have_summaries(["late"])

@@ -41,14 +41,14 @@ def stand_in(fresh_control_plane):
     running.start()
     for name, allocatable in SIZES.items():
         create_cluster(plane.admin, name, allocatable)
-    wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members ready")
+    wait_until(lambda: all(is_ready(item) for item in plane.admin.get(CLUSTERS)["items"]), "members ready")
     yield running
     running.service.check()
     running.service.stop()
 
 
 @pytest.fixture
-def desk(stand_in):
+def harness(stand_in):
     """Yield what a test works with, in a namespace of its own."""
     name = f"team-{uuid.uuid4().hex[:8]}"
     create_namespace(stand_in.api, name)

@@ -25,7 +25,7 @@ def create_cluster(api, name, allocatable, **annotations):
 
 def is_ready(cluster):
     conditions = cluster.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def job(name, *, replicas=2, cpu="1", annotations=None, **spec):
@@ -88,16 +88,16 @@ class Harness:
         self.api.merge(f"{self.bindings}/{name}-job", {"spec": spec})
 
     def targets(self, name="train"):
-        return [each["name"] for each in self.binding(name)["spec"].get("clusters", ())]
+        return [cluster["name"] for cluster in self.binding(name)["spec"].get("clusters", ())]
 
     def conditions(self, name="train"):
         status = (self.binding(name) or {}).get("status", {})
-        return {each["type"]: each["reason"] for each in status.get("conditions", ())}
+        return {condition["type"]: condition["reason"] for condition in status.get("conditions", ())}
 
     def works(self, cluster):
         found = self.api.get(f"{WORKS}/v1alpha1/namespaces/karmada-es-{cluster}/works")["items"]
         note = "resourcebinding.karmada.io/namespace"
-        return [each for each in found if each["metadata"].get("annotations", {}).get(note) == self.namespace]
+        return [item for item in found if item["metadata"].get("annotations", {}).get(note) == self.namespace]
 
     def wait_for_phase(self, phase, name="train"):
         wait_until(lambda: self.phase(name) == phase, f"job {name} {phase}")

@@ -102,7 +102,7 @@ def as_the_detector_made_it(real):
         "labels": dict.fromkeys(real["metadata"]["labels"], "p1") | {names.BINDING_ID: "b1"},
         "name": real["metadata"]["name"],
         "namespace": real["metadata"]["namespace"],
-        "ownerReferences": [each | {"uid": "t1"} for each in real["metadata"]["ownerReferences"]],
+        "ownerReferences": [reference | {"uid": "t1"} for reference in real["metadata"]["ownerReferences"]],
     }
     spec = {k: v for k, v in real["spec"].items() if k not in {"clusters", "suspension"}}
     spec["resource"] = spec["resource"] | {"uid": "t1", "resourceVersion": "5"}

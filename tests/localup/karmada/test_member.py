@@ -8,9 +8,9 @@ from localup.karmada.objects import Key
 from localup.karmada.workloads import Task, Workload, parse_workload
 
 
-def load(*, count=2, together=None, cpu=1000, lasts=10.0, fails=False):
-    task = Task({"cpu": cpu, PODS: 1000}, count, count if together is None else together)
-    return Workload((task,), lasts, fails)
+def load(*, count=2, gang_minimum=None, cpu=1000, run_seconds=10.0, fails=False):
+    task = Task({"cpu": cpu, PODS: 1000}, count, count if gang_minimum is None else gang_minimum)
+    return Workload((task,), run_seconds, fails)
 
 
 def member(*, cpu=4000, pods=10):
@@ -55,8 +55,8 @@ def test_a_later_job_passes_one_that_does_not_fit():
 
 def test_what_exceeds_the_gang_follows_when_there_is_room():
     cluster = member()
-    cluster.submit(key("a"), load(count=6, together=2), 0)
-    cluster.submit(key("b"), load(count=1, lasts=None), 0)
+    cluster.submit(key("a"), load(count=6, gang_minimum=2), 0)
+    cluster.submit(key("b"), load(count=1, run_seconds=None), 0)
     cluster.advance(0)
     assert (cluster.runs[key("a")].running, cluster.runs[key("a")].waiting) == (4, 2)
     assert cluster.allocating == {"cpu": 2000, PODS: 2000}
@@ -74,7 +74,7 @@ def test_a_waiting_job_has_no_pods_that_a_summary_could_show():
 
 def test_pods_of_others_take_room():
     cluster = member()
-    cluster.foreign = {"cpu": 3000}
+    cluster.external_usage = {"cpu": 3000}
     cluster.submit(key("a"), load(), 0)
     cluster.advance(0)
     assert (phases(cluster), cluster.allocated) == ({"a": "Pending"}, {"cpu": 3000})
@@ -135,14 +135,14 @@ def tasks(*sizes):
 )
 def test_a_gang_is_counted_as_volcano_counts_it(spec, together):
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "a"}, "spec": spec}
-    assert [task.together for task in parse_workload(manifest, run_time=1).tasks] == together
+    assert [task.gang_minimum for task in parse_workload(manifest, run_time=1).tasks] == together
 
 
 def test_a_job_says_how_long_it_runs_and_how_it_ends():
     told = {"volcano-global.io/runtime": "1m30s", "volcano-global.io/outcome": "Failed"}
     metadata = {"name": "a", "annotations": told}
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
-    assert (parse_workload(manifest, run_time=1).lasts, parse_workload(manifest, run_time=1).fails) == (90, True)
+    assert (parse_workload(manifest, run_time=1).run_seconds, parse_workload(manifest, run_time=1).fails) == (90, True)
 
 
 @pytest.mark.parametrize("text", ["", "x", "90", "-1h", '{"uid":"u"}', "1970-01-01T00:00:00Z"])
@@ -150,7 +150,7 @@ def test_a_run_time_that_is_no_duration_is_ignored(text):
     """Any tenant may write the annotation; a real cluster runs the job all the same."""
     metadata = {"name": "a", "annotations": {"volcano-global.io/runtime": text}}
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
-    assert parse_workload(manifest, run_time=7).lasts == 7
+    assert parse_workload(manifest, run_time=7).run_seconds == 7
 
 
 def test_a_job_whose_pods_appear_late_waits_although_it_fits():
@@ -169,9 +169,9 @@ def nodes_member(*gpus):
     return Member(total(sizes), node_sizes=sizes)
 
 
-def gang(*sizes, lasts=10.0):
+def gang(*sizes, run_seconds=10.0):
     """Return a load of one pod for each number of GPUs, all of which start together."""
-    return Workload(tuple(Task({"gpu": gpus * 1000, PODS: 1000}, 1, 1) for gpus in sizes), lasts)
+    return Workload(tuple(Task({"gpu": gpus * 1000, PODS: 1000}, 1, 1) for gpus in sizes), run_seconds)
 
 
 def used(cluster):
@@ -190,7 +190,7 @@ def test_a_gang_that_fits_in_sum_but_not_on_nodes_waits(pods):
 def test_pods_stay_on_their_nodes_and_free_ones_are_taken_first_fit():
     cluster = nodes_member(8, 8)
     for name, size in (("a", 5), ("b", 5), ("c", 3)):
-        cluster.submit(key(name), gang(size, lasts=10.0 if name == "a" else None), 0)
+        cluster.submit(key(name), gang(size, run_seconds=10.0 if name == "a" else None), 0)
     cluster.advance(0)
     assert (used(cluster), cluster.nodes_of(key("c"))) == ([8, 5], [[0]])
     cluster.advance(10)
@@ -225,7 +225,7 @@ def test_pods_of_a_node_that_goes_move_to_those_that_stay():
 
 def test_foreign_use_fills_nodes_one_after_the_other():
     cluster = nodes_member(8, 8, 8)
-    cluster.foreign = {"gpu": 11_000}
+    cluster.external_usage = {"gpu": 11_000}
     assert used(cluster) == [8, 3, 0]
     cluster.submit(key("a"), gang(8, 8), 0)
     cluster.advance(0)

@@ -12,8 +12,8 @@ EMPTY_NODE = {"cpu": 64_000, "memory": 256 * GI, "nvidia.com/gpu": 8_000, "pods"
 
 def grades(*nodes):
     counted = allocatable_modelings(default_models(), nodes)
-    assert [each["grade"] for each in counted] == list(range(9))
-    return {each["grade"]: each["count"] for each in counted if each["count"]}
+    assert [item["grade"] for item in counted] == list(range(9))
+    return {item["grade"]: item["count"] for item in counted if item["count"]}
 
 
 def test_definition_writes_the_default_grades_of_karmada():

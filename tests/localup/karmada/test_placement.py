@@ -32,7 +32,7 @@ def binding(*, clusters=(), spread=ONE, observed="", tasks=(), size=None, **plac
 
 
 def names(outcome):
-    return [each["name"] for each in outcome.targets]
+    return [target["name"] for target in outcome.targets]
 
 
 TAINT = {"key": "gpu", "effect": "NoSchedule"}
@@ -169,7 +169,7 @@ SIZES = [cluster("m1", cpu="20", used="8"), cluster("m2", cpu="6")]
 )
 def test_replicas_are_divided(wanted, shares):
     targets = place(wanted, SIZES).targets
-    assert ({each["name"]: each["replicas"] for each in targets} if targets else None) == shares
+    assert ({target["name"]: target["replicas"] for target in targets} if targets else None) == shares
 
 
 def test_too_little_room_is_unschedulable():
@@ -193,9 +193,9 @@ def test_clusters_are_written_as_a_real_karmada_writes_them(file):
     real = yaml.safe_load(file.read_text())
     kind = real["spec"]["resource"]
     members = [cluster("member1", cpu="100"), cluster("member2", cpu="50"), cluster("member3", cpu="25")]
-    for each in members:
+    for member in members:
         resources = [{"kind": kind["kind"], "name": "x"}]
-        each["status"]["apiEnablements"] = [{"groupVersion": kind["apiVersion"], "resources": resources}]
-        each["status"]["resourceSummary"]["allocatable"] |= {"memory": "400Gi", "pods": "1100"}
+        member["status"]["apiEnablements"] = [{"groupVersion": kind["apiVersion"], "resources": resources}]
+        member["status"]["resourceSummary"]["allocatable"] |= {"memory": "400Gi", "pods": "1100"}
     fresh = real | {"spec": {k: v for k, v in real["spec"].items() if k != "clusters"}}
     assert list(place(fresh, members).targets) == real["spec"]["clusters"]

@@ -19,7 +19,7 @@ def policy(name, *selectors, kind="PropagationPolicy", namespace="team-a", prior
         "apiVersion": "policy.karmada.io/v1alpha1",
         "kind": kind,
         "metadata": {"name": name, "labels": {label: f"id-of-{name}"}, **place, **metadata},
-        "spec": {"priority": priority, "resourceSelectors": [jobs | each for each in selectors or ({},)]},
+        "spec": {"priority": priority, "resourceSelectors": [jobs | selector for selector in selectors or ({},)]},
     }
 
 

@@ -37,7 +37,7 @@ def cluster(name="m1", *, ready="True", taints=()):
 
 
 def test_switches_are_told_by_name_and_times_as_durations():
-    told = Quirks.told(["leak=off", "summary-late=10s", "taint_eviction=on"])
+    told = Quirks.parse(["leak=off", "summary-late=10s", "taint_eviction=on"])
     assert told == Quirks(leak=False, summary_late=10, taint_eviction=True)
 
 
@@ -51,7 +51,7 @@ def test_switches_are_told_by_name_and_times_as_durations():
 )
 def test_a_switch_that_cannot_be_read_is_refused(word, says):
     with pytest.raises(ValueError, match=says):
-        Quirks.told([word])
+        Quirks.parse([word])
 
 
 def test_a_new_eviction_task_is_dated():
@@ -119,8 +119,8 @@ def test_who_is_taken_out_leaves_a_task_once():
 
 def test_without_the_habit_a_job_is_not_copied():
     everywhere = [cluster("m1"), cluster("m2")]
-    assert [each["name"] for each in place(binding(), everywhere).targets] == ["m1", "m2"]
-    assert [each["name"] for each in place(binding(), everywhere, SchedulerOptions(copies=False)).targets] == ["m1"]
+    assert [target["name"] for target in place(binding(), everywhere).targets] == ["m1", "m2"]
+    assert [target["name"] for target in place(binding(), everywhere, SchedulerOptions(copies=False)).targets] == ["m1"]
 
 
 def test_without_the_habit_only_the_first_affinity_is_tried():

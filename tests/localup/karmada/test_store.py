@@ -18,9 +18,9 @@ def heard_by(store):
     heard = []
 
     def listen(old, new):
-        heard.append(tuple(each["metadata"]["resourceVersion"] if each else None for each in (old, new)))
+        heard.append(tuple(entry["metadata"]["resourceVersion"] if entry else None for entry in (old, new)))
 
-    store.listen(listen)
+    store.add_event_handler(listen)
     return heard
 
 

@@ -22,7 +22,7 @@ def cluster(**annotations):
 
 def summary(shown, member):
     description = MemberDescription.of(shown)
-    member.allocatable, member.foreign = description.allocatable, description.foreign
+    member.allocatable, member.external_usage = description.allocatable, description.external_usage
     member.node_sizes = description.nodes
     return with_summary(shown, description, member, now=NOON)["status"]
 
@@ -33,7 +33,7 @@ def test_an_empty_member_has_no_zeros():
 
 
 def test_use_is_split_into_what_has_a_node_and_what_has_none():
-    told = cluster(allocatable='{"cpu": "4", "pods": "10"}', foreign_use='{"cpu": "1500m", "pods": "2"}')
+    told = cluster(allocatable='{"cpu": "4", "pods": "10"}', external_usage='{"cpu": "1500m", "pods": "2"}')
     member = Member({"cpu": 4000, "pods": 10000}, {"cpu": 1500, "pods": 2000})
     member.submit(Key("n", "a"), Workload((Task({"cpu": 1000, "pods": 1000}, 4, 1),)), 0)
     member.advance(0)
@@ -46,12 +46,12 @@ def test_use_is_split_into_what_has_a_node_and_what_has_none():
 
 def test_nodes_are_summed_up_and_counted_by_grade():
     sizes = '[{"count": 3, "allocatable": {"cpu": "64", "memory": "256Gi"}}, {"count": 1, "allocatable": {"cpu": "4"}}]'
-    told = cluster(nodes=sizes, foreign_use='{"cpu": "60", "memory": "16Gi"}')
+    told = cluster(nodes=sizes, external_usage='{"cpu": "60", "memory": "16Gi"}')
     told["spec"]["resourceModels"] = default_models()
     shown = summary(told, Member())
     assert shown["nodeSummary"] == {"readyNum": 4, "totalNum": 4}
     assert shown["resourceSummary"]["allocatable"] == {"cpu": "196", "memory": "768Gi", "pods": "440"}
-    counted = {each["grade"]: each["count"] for each in shown["resourceSummary"]["allocatableModelings"]}
+    counted = {modeling["grade"]: modeling["count"] for modeling in shown["resourceSummary"]["allocatableModelings"]}
     # Two nodes are empty, one has 4 CPUs left, and one has no memory.
     assert {grade: count for grade, count in counted.items() if count} == {6: 2, 3: 1, 0: 1}
 
@@ -62,10 +62,12 @@ def test_a_status_has_the_form_of_a_real_one():
     shown = summary(cluster(allocatable='{"cpu": "64"}'), Member())
     assert set(shown) == set(real)
     kinds = {"scheduling.k8s.io/v1": [{"kind": "PriorityClass", "name": "priorityclasses"}]}
-    kinds |= {each["groupVersion"]: each["resources"] for each in real["apiEnablements"]}
-    for each in shown["apiEnablements"]:
-        assert all(resource in kinds[each["groupVersion"]] for resource in each["resources"])
-    assert {each["type"] for each in shown["conditions"]} == {each["type"] for each in real["conditions"]}
+    kinds |= {enablement["groupVersion"]: enablement["resources"] for enablement in real["apiEnablements"]}
+    for enablement in shown["apiEnablements"]:
+        assert all(resource in kinds[enablement["groupVersion"]] for resource in enablement["resources"])
+    assert {condition["type"] for condition in shown["conditions"]} == {
+        condition["type"] for condition in real["conditions"]
+    }
 
 
 def test_a_cluster_that_is_lost_keeps_its_last_summary():
@@ -74,7 +76,7 @@ def test_a_cluster_that_is_lost_keeps_its_last_summary():
     lost = known | {"metadata": cluster(allocatable='{"cpu": "8"}', ready="Unknown")["metadata"]}
     shown = summary(lost, Member())
     assert shown["resourceSummary"]["allocatable"]["cpu"] == "4"
-    assert {each["type"]: each["status"] for each in shown["conditions"]}["Ready"] == "Unknown"
+    assert {condition["type"]: condition["status"] for condition in shown["conditions"]}["Ready"] == "Unknown"
 
 
 def test_a_cluster_without_the_annotation_is_somebody_elses():

@@ -58,8 +58,8 @@ def test_a_work_tells_what_became_of_its_manifest_as_a_real_one_does():
     real = real_work()
     status = real["status"]["manifestStatuses"][0]["status"]
     told = with_applied_status(real | {"status": {}}, status, "Healthy", now=NOON)["status"]
-    for each in (*told["conditions"], *real["status"]["conditions"]):
-        each.pop("lastTransitionTime")
+    for item in (*told["conditions"], *real["status"]["conditions"]):
+        item.pop("lastTransitionTime")
     assert told == real["status"]
 
 
