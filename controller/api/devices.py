@@ -23,7 +23,7 @@ def default_device_limits(job: JobSpec) -> JobSpec:
 
 
 def _lacks_limits(job: JobSpec) -> bool:
-    return any(_missing_limits(each) for task in job.tasks for each in _containers(task))
+    return any(_missing_limits(container) for task in job.tasks for container in _containers(task))
 
 
 def _containers(task: Task) -> tuple[Container, ...]:
@@ -37,9 +37,9 @@ def _missing_limits(container: Container) -> dict[str, str | int | float]:
 
 def _complete_task(task: Task) -> Task:
     spec = task.template.spec
-    changes = {"containers": tuple(_complete_container(each) for each in spec.containers)}
+    changes = {"containers": tuple(_complete_container(container) for container in spec.containers)}
     if spec.init_containers:
-        changes["init_containers"] = tuple(_complete_container(each) for each in spec.init_containers)
+        changes["init_containers"] = tuple(_complete_container(container) for container in spec.init_containers)
     template = task.template.model_copy(update={"spec": spec.model_copy(update=changes)})
     return task.model_copy(update={"template": template})
 

@@ -252,8 +252,8 @@ def read_status(document: dict[str, Any]) -> HyperJobStatus:
 def _without_nulls(value: Any) -> Any:
     """Return *value* without null members, as Kubernetes reads them."""
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value if each is not None] if isinstance(value, list) else value
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value if item is not None] if isinstance(value, list) else value
 
 
 def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
@@ -266,7 +266,7 @@ def _format_errors(section: str, error: ValidationError) -> str:
     """Return the messages of the first errors."""
     # The input of each error is the enclosing object, so all inputs together could be quadratic in its size.
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(_format_error(section, each) for each in details[:_MAX_ERRORS])
+    return "; ".join(_format_error(section, error_details) for error_details in details[:_MAX_ERRORS])
 
 
 def _format_error(section: str, details: Any) -> str:

@@ -65,5 +65,5 @@ REPAIRABLE = frozenset(
 def is_duplicated(placement: Placement) -> bool:
     """Whether a workload that is not divided may be placed on more than one cluster."""
     names = placement.affinity.names if placement.affinity is not None else ()
-    limits = [each for each in placement.spread if each.by == "cluster" and each.maximum == 1]
+    limits = [constraint for constraint in placement.spread if constraint.by == "cluster" and constraint.maximum == 1]
     return len(names) != 1 and not (limits and is_effective(placement))

@@ -37,7 +37,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     parts = _add_surplus_replicas(parts, binding, requests) | _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
-    leaving = {each.name for each in binding.evicting} - {*wanted}
+    leaving = {assignment.name for assignment in binding.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
     return Charge(replace(admission, resized=grown, moved=moved), grown, is_divisible=bool(requests.replicas))
 
@@ -141,8 +141,8 @@ def _usage_on_left_clusters(
 
     Karmada starts the workload elsewhere first, so it runs on both clusters.
     """
-    leaving = [each for each in binding.evicting if each.name not in placed]
-    parts = {each.name: _cluster_requests(each, requests) for each in leaving}
+    leaving = [assignment for assignment in binding.evicting if assignment.name not in placed]
+    parts = {assignment.name: _cluster_requests(assignment, requests) for assignment in leaving}
     return _add_surplus_replicas(_add_excess_pods(parts, binding, requests), binding, requests)
 
 
@@ -184,7 +184,7 @@ def _admission(parts: Mapping[ClusterName, Resources], binding: CachedBinding, *
 
 def _is_running_everywhere(binding: CachedBinding) -> bool:
     """Whether all its clusters report it running, so that their summaries include its pods."""
-    reported = {each.cluster: each.phase for each in binding.progress}
+    reported = {progress.cluster: progress.phase for progress in binding.progress}
     return bool(binding.targets) and all(
         reported.get(target.name) is WorkloadPhase.RUNNING for target in binding.targets
     )

@@ -41,5 +41,9 @@ def _merge(known: WorkloadRequests, requests: WorkloadRequests) -> WorkloadReque
     """
     whole = elementwise_max(known.total, requests.total)
     base = requests if known.job is None else known
-    alike = (each for each in (known, requests) if each.job is base.job and each.replicas == base.replicas)
-    return next((each for each in alike if each.total == whole), replace(base, total=whole))
+    alike = (
+        candidate
+        for candidate in (known, requests)
+        if candidate.job is base.job and candidate.replicas == base.replicas
+    )
+    return next((candidate for candidate in alike if candidate.total == whole), replace(base, total=whole))

@@ -133,7 +133,10 @@ class DynamicInformers:
             served = _API_RESOURCES.decode(await self._api.get(_group_path(kind)))
         except NotFound:
             return ""
-        return next((each.name for each in served.resources if each.kind == kind.kind and "/" not in each.name), "")
+        return next(
+            (resource.name for resource in served.resources if resource.kind == kind.kind and "/" not in resource.name),
+            "",
+        )
 
 
 def _group_path(kind: ApiKind) -> str:

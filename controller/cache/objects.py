@@ -190,7 +190,7 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     @property
     def evicting_from(self) -> tuple[ClusterName, ...]:
         """Names of the clusters of its graceful eviction tasks."""
-        return tuple(each.name for each in self.evicting)
+        return tuple(assignment.name for assignment in self.evicting)
 
     @property
     def targets(self) -> tuple[Assignment, ...]:

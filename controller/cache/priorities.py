@@ -9,11 +9,15 @@ class Priorities:
     """Value and preemption policy of every PriorityClass, and the defaults for workloads without one."""
 
     def __init__(self, classes: Iterable[CachedPriorityClass] = ()) -> None:
-        known = sorted(classes, key=lambda each: each.key)
-        self._values = {each.key: each.value for each in known}
-        self._never = {each.key for each in known if not each.preempts}
+        known = sorted(classes, key=lambda priority_class: priority_class.key)
+        self._values = {priority_class.key: priority_class.value for priority_class in known}
+        self._never = {priority_class.key for priority_class in known if not priority_class.preempts}
         # Kubernetes uses the smallest of several defaults.
-        default = min((each for each in known if each.is_default), key=lambda each: each.value, default=None)
+        default = min(
+            (priority_class for priority_class in known if priority_class.is_default),
+            key=lambda priority_class: priority_class.value,
+            default=None,
+        )
         self.default = default.value if default else 0
         self.otherwise = self.default, default.preempts if default else True, default.key if default else ""
         """Value, preemption and name that count for a missing class or for none."""

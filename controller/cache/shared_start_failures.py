@@ -45,8 +45,8 @@ class SharedStartFailures:
     def update(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
         """Update the clusters where *uid* did not start."""
         known = self._requirements.get(uid)
-        concerned = [each for each in (known, requirements) if each is not None]
-        before = [self.clusters(each) for each in concerned]
+        concerned = [key for key in (known, requirements) if key is not None]
+        before = [self.clusters(key) for key in concerned]
         wanted = {*names} - self._expired.get(uid, set()) if requirements is not None else set[ClusterName]()
         if known is not None:
             self._drop(known, uid, self.clusters(known))
@@ -56,7 +56,7 @@ class SharedStartFailures:
             failed = self._failed.setdefault(requirements, {})
             for name in sorted(wanted):
                 failed.setdefault(name, set()).add(uid)
-        changed = (each for each, names in zip(concerned, before, strict=True) if self.clusters(each) != names)
+        changed = (key for key, names in zip(concerned, before, strict=True) if self.clusters(key) != names)
         self.changed_namespaces.update(namespace for namespace, _ in changed)
 
     def retry(self, uid: WorkloadUid) -> None:
@@ -95,4 +95,4 @@ def stopped_clusters(before: CachedBinding, after: CachedBinding | None) -> set[
 
 
 def _running_clusters(binding: CachedBinding) -> set[ClusterName]:
-    return {each.cluster for each in binding.progress if each.phase is WorkloadPhase.RUNNING}
+    return {progress.cluster for progress in binding.progress if progress.phase is WorkloadPhase.RUNNING}

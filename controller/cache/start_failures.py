@@ -48,7 +48,9 @@ class StartFailures:
 
     def _clusters_with_runs(self, binding: CachedBinding) -> frozenset[ClusterName]:
         """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""
-        told = {each.cluster for each in binding.progress if each.has_run or each.phase in _STARTED_PHASES}
+        told = {
+            progress.cluster for progress in binding.progress if progress.has_run or progress.phase in _STARTED_PHASES
+        }
         return (self._has_run_on.get(binding.uid, _NO_CLUSTERS) | told) & {target.name for target in binding.targets}
 
     def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:

@@ -82,7 +82,10 @@ def _cluster_scoped_key(_: str, name: str) -> str:
 
 def _claim_requests(configuration: VolcanoGlobalConfiguration) -> dict[str, Resources]:
     """Return the requests of one pod by ResourceClaimTemplate that the configuration maps."""
-    return {each.name: parse_resources(each.requests, each.name) for each in configuration.resource_claim_templates}
+    return {
+        template.name: parse_resources(template.requests, template.name)
+        for template in configuration.resource_claim_templates
+    }
 
 
 _NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
@@ -407,8 +410,8 @@ class Store:
         )
         while self._changed_workloads or self._failed_starts.changed_namespaces:
             if namespaces := self._failed_starts.pop_changed_namespaces():
-                alike = (each for each in self._by_uid.values() if each.template.namespace in namespaces)
-                self._changed_workloads.update({each.uid: None for each in alike if not each.targets})
+                alike = (binding for binding in self._by_uid.values() if binding.template.namespace in namespaces)
+                self._changed_workloads.update({binding.uid: None for binding in alike if not binding.targets})
             news, self._changed_workloads = sorted(self._changed_workloads), {}
             for uid in news:
                 self._sync_workload(state, uid, context=context, now=now)
@@ -481,8 +484,8 @@ class Store:
     def _backoff(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why a workload backs off at *now*, after a failed write or a failed start."""
         paused = startup_backoff(binding.record, now, max_backoff_ms(self.startup_timeout_ms))
-        holds = [each for each in (self._assumed.hold(binding.uid, now), paused) if each is not None]
-        return max(holds, key=lambda each: each.until or 0, default=None)
+        holds = [refusal for refusal in (self._assumed.hold(binding.uid, now), paused) if refusal is not None]
+        return max(holds, key=lambda refusal: refusal.until or 0, default=None)
 
     def _report_conditions(
         self, binding: CachedBinding, found: frozenset[BindingCondition], known: frozenset[BindingCondition]
@@ -513,7 +516,7 @@ class Store:
             self._quarantined.pop(before.uid, None)
             self._changed_workloads[before.uid] = None
         if after is None or not is_aborted(after):
-            self._resumed.difference_update(each.uid for each in (before, after) if each is not None)
+            self._resumed.difference_update(cached.uid for cached in (before, after) if cached is not None)
         if after is not None:
             self._by_uid[after.uid] = after
             self._uids_by_template.add(after.template, after.uid)
@@ -544,20 +547,20 @@ class Store:
             self.on_name_collision(job, binding)
 
     def _queue_changed(self, before: CachedQueue | None, after: CachedQueue | None) -> None:
-        self._changed_queues.update({each.key: None for each in (before, after) if each is not None})
+        self._changed_queues.update({cached.key: None for cached in (before, after) if cached is not None})
         self.on_change()
 
     def _cluster_changed(self, before: CachedCluster | None, after: CachedCluster | None) -> None:
-        for each in (before, after):
-            if each is not None:
-                self._changed_clusters[each.key] = None
-                freed = self.start_failures.cluster_changed(after.cluster if after is not None else None, each.key)
+        for cached in (before, after):
+            if cached is not None:
+                self._changed_clusters[cached.key] = None
+                freed = self.start_failures.cluster_changed(after.cluster if after is not None else None, cached.key)
                 self._failed_starts.expire(self.start_failures.pop_changed_clusters())
                 self._changed_workloads.update(dict.fromkeys(freed))
         self.on_change()
 
     def _class_changed(self, before: CachedPriorityClass | None, after: CachedPriorityClass | None) -> None:
-        self._changed_classes.update({each.key: None for each in (before, after) if each is not None})
+        self._changed_classes.update({cached.key: None for cached in (before, after) if cached is not None})
         self.on_change()
 
     def _sync_priority_classes(self) -> None:

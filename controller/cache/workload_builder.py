@@ -370,7 +370,11 @@ def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[
 
 def _aborted_reason(binding: CachedBinding) -> Refusal | None:
     """Return the reason for the eviction of an admitted workload that was aborted (D8)."""
-    phases = {each.phase for each in binding.progress if each.cluster in {target.name for target in binding.targets}}
+    phases = {
+        progress.phase
+        for progress in binding.progress
+        if progress.cluster in {target.name for target in binding.targets}
+    }
     return (
         Refusal(Reason.ABORTED)
         if WorkloadPhase.ABORTED in phases and phases <= {WorkloadPhase.ABORTED, WorkloadPhase.FINISHED}
@@ -392,7 +396,7 @@ def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | Non
 
 def _is_finished(binding: CachedBinding) -> bool:
     """Whether it is finished in every cluster where it is placed (D8)."""
-    reported = {each.cluster: each.phase for each in binding.progress}
+    reported = {progress.cluster: progress.phase for progress in binding.progress}
     return bool(binding.targets) and all(
         reported.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets
     )

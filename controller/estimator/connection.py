@@ -75,6 +75,6 @@ def _certificate_name(certificate: x509.Certificate, host: str) -> str:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         found = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
     except x509.ExtensionNotFound:
-        found = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        found = [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     # A wildcard matches exactly one label.
     return found[0].replace("*", "any", 1) if found else host

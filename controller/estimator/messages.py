@@ -165,11 +165,11 @@ def _node_claim(pods: PodSet) -> Any:
     if not pods.node_claim:
         return None
     claim = decode_node_claim(pods.node_claim)
-    tolerations = [_toleration(each) for each in claim.tolerations]
+    tolerations = [_toleration(toleration) for toleration in claim.tolerations]
     made = TYPES["NodeClaim"](
         nodeSelector=[TYPES["TextEntry"](key=key, value=value) for key, value in sorted(claim.node_selector.items())],
         tolerations=tolerations,
-        tolerationsBytes=[_bytes(each) for each in tolerations],
+        tolerationsBytes=[_bytes(toleration) for toleration in tolerations],
     )
     if claim.node_affinity is not None:
         affinity = _selector(claim.node_affinity)
@@ -199,4 +199,7 @@ def _selector(selector: NodeSelector) -> Any:
 
 def _requirements(requirements: Iterable[NodeSelectorRequirement]) -> list[Any]:
     kind = TYPES["NodeSelectorRequirement"]
-    return [kind(key=each.key, operator=each.operator, values=each.values) for each in requirements]
+    return [
+        kind(key=requirement.key, operator=requirement.operator, values=requirement.values)
+        for requirement in requirements
+    ]

@@ -61,7 +61,7 @@ class _UnitRequests:
 
     def pod_sets(self, count: int, *, is_leader: bool) -> list[PodSet]:
         """Return the pods of *count* units, with those that exist once if it is the leader."""
-        counted = [(request, each * count + (once if is_leader else 0)) for request, each, once in self.tasks]
+        counted = [(request, per_unit * count + (once if is_leader else 0)) for request, per_unit, once in self.tasks]
         return [PodSet(tuple(sorted(request.items())), pods, pods) for request, pods in counted]
 
 
@@ -92,9 +92,9 @@ def place_parts(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracke
         return _explain_shortage(need, bins, stretches, tracker=tracker)
     pods = distribute(template, [count * size for _, count in packed])
     requests = pod_requests(template)
-    shares = [(name, each) for (name, _), each in zip(packed, pods, strict=True)]
-    for name, each in shares:
-        tracker.take(name, sum_requests(requests, each))
+    shares = [(name, counts) for (name, _), counts in zip(packed, pods, strict=True)]
+    for name, counts in shares:
+        tracker.take(name, sum_requests(requests, counts))
     return shares
 
 
@@ -116,7 +116,7 @@ def _job_requests(job: ReplicatedJob) -> Resources:
 
 def _fitting_fraction(whole: Resources, room: FreeCapacity) -> Fraction:
     """Return the fraction of *whole* that fits on a cluster, by its scarcest resource."""
-    shares = (Fraction(room.headroom.get(name, 0), each) for name, each in whole.items() if each > 0)
+    shares = (Fraction(room.headroom.get(name, 0), amount) for name, amount in whole.items() if amount > 0)
     return min(shares, default=Fraction())
 
 
@@ -130,9 +130,9 @@ def _pack(
 ) -> Shares | None:
     """Pack onto the clusters in use if possible, otherwise onto as many more as `maxDomains` allows."""
     if policy.effective_strategy == "ByResources" and preferred:
-        bins = [each for each in bins if each.name in preferred]
+        bins = [cluster for cluster in bins if cluster.name in preferred]
     way = fill_in_order if policy.effective_strategy == "ByResources" else pack
-    in_use = [each for each in bins if each.name in tracker.taken]
+    in_use = [cluster for cluster in bins if cluster.name in tracker.taken]
     again = way(in_use, load, preferred) if in_use else None
     if again is not None or len(tracker.taken) >= load.max_parts:
         return again

@@ -246,8 +246,8 @@ def _with_revision(manifest: Manifest, part: PartStatus, *, template: str = "") 
 def _immutable_fields(value: Any) -> Any:
     """Return the fields that a Volcano Job cannot change after its creation."""
     if isinstance(value, dict):
-        return {key: _immutable_fields(each) for key, each in value.items() if key not in _MUTABLE}
-    return [_immutable_fields(each) for each in value] if isinstance(value, list) else value
+        return {key: _immutable_fields(item) for key, item in value.items() if key not in _MUTABLE}
+    return [_immutable_fields(item) for item in value] if isinstance(value, list) else value
 
 
 def _to_json(value: object) -> str:

@@ -146,7 +146,7 @@ class HyperJobController:
 
     def _children_of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
         found = self._children.get(uid, {})
-        return {name: each for (kind, name), each in found.items() if kind == resource.plural}
+        return {name: child for (kind, name), child in found.items() if kind == resource.plural}
 
     def _prospects(self) -> CapacitySnapshot:
         return self._dependencies.capacity() or CapacitySnapshot()
@@ -222,7 +222,10 @@ class HyperJobController:
         except ApiError as error:
             log.warning("discovery failed", group=resource.group, error=str(error))
             return False
-        return any(each.get("name") == resource.plural for each in msgspec.json.decode(body).get("resources", ()))
+        return any(
+            resource_type.get("name") == resource.plural
+            for resource_type in msgspec.json.decode(body).get("resources", ())
+        )
 
     async def _until_synced(self) -> None:
         for informer in tuple(self._informers.values()):

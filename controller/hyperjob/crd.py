@@ -108,13 +108,15 @@ def _to_structural(schema: Schema, known: Mapping[str, Schema]) -> Schema:
     if "items" in schema:
         plain["items"] = _to_structural(schema["items"], known)
     if "properties" in schema:
-        plain["properties"] = {name: _to_structural(each, known) for name, each in schema["properties"].items()}
+        plain["properties"] = {
+            name: _to_structural(subschema, known) for name, subschema in schema["properties"].items()
+        }
     return plain | _additional(schema, known)
 
 
 def _resolve(schema: Schema, known: Mapping[str, Schema]) -> Schema:
     """Return *schema* with its reference resolved, and without the null of an optional field."""
-    others = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    others = [subschema for subschema in schema.get("anyOf", ()) if subschema.get("type") != "null"]
     if others:
         (only,) = others
         schema = {**only, **{key: value for key, value in schema.items() if key != "anyOf"}}

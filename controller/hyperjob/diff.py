@@ -56,7 +56,7 @@ def diff_objects(
     stale = [policy for name, policy in sorted(policies.items()) if name not in stays]
     in_the_way = {job.key.name for job in old}
     missing = (child for child in wanted.values() if child.name not in in_the_way)
-    remove = tuple(each for each in (*old, *stale) if not each.deleting)
+    remove = tuple(child for child in (*old, *stale) if not child.deleting)
     apply = tuple(_manifests_to_apply(missing, jobs, policies))
     written = {manifest["metadata"]["name"] for manifest in apply}
     found = {name for name in wanted if name in jobs and name in policies and name not in in_the_way | written}

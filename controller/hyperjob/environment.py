@@ -23,7 +23,7 @@ def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterabl
     lacks_leader = bool(template.leader_tasks) and template.leader_tasks.isdisjoint(present)
     for plugin in LEADER_TASKS if lacks_leader else ():
         if wanted.pop(plugin, None) is not None:
-            wanted |= {each: wanted.get(each, []) for each in _REPLACEMENT_PLUGINS[plugin]}
+            wanted |= {implied: wanted.get(implied, []) for implied in _REPLACEMENT_PLUGINS[plugin]}
     return wanted | {plugin: wanted.get(plugin, []) for plugin in _REQUIRED_PLUGINS}
 
 
@@ -42,9 +42,9 @@ def variables(hyperjob: str, part: PartStatus, *, before: int, master: str) -> d
 def with_environment(task: Task, variables: Mapping[str, str]) -> Task:
     """Return *task* with *variables* in the environment of all its containers; variables set by the user stay."""
     spec = task.template.spec
-    changes = {"containers": tuple(_add_variables(each, variables) for each in spec.containers)}
+    changes = {"containers": tuple(_add_variables(container, variables) for container in spec.containers)}
     if spec.init_containers:
-        changes["init_containers"] = tuple(_add_variables(each, variables) for each in spec.init_containers)
+        changes["init_containers"] = tuple(_add_variables(container, variables) for container in spec.init_containers)
     template = task.template.model_copy(update={"spec": spec.model_copy(update=changes)})
     return task.model_copy(update={"template": template})
 

@@ -121,7 +121,9 @@ def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
     metadata = document["metadata"]
     status = _mapping(document.pop("status", None))
     metadata.pop("managedFields", None)
-    owner = next((each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller")), "")
+    owner = next(
+        (reference["uid"] for reference in metadata.get("ownerReferences", ()) if reference.get("controller")), ""
+    )
     revision = _decode_revision(metadata.get("annotations", {}).get(PART_ANNOTATION, "{}"))
     return ObservedChild(
         resource=resource,
@@ -169,10 +171,10 @@ def field_hashes(document: Mapping[str, Any]) -> "array[int]":
         path, value = rest.pop()
         if isinstance(value, dict):
             hashes.append(hash((path, "object")))
-            rest += [(hash((path, name)), each) for name, each in value.items()]
+            rest += [(hash((path, name)), item) for name, item in value.items()]
         elif isinstance(value, list | tuple):
             hashes.append(hash((path, "list", len(value))))
-            rest += [(hash((path, place)), each) for place, each in enumerate(value)]
+            rest += [(hash((path, place)), item) for place, item in enumerate(value)]
         else:
             # The API server returns 1.0 as 1. The text is hashed, because -1 and -2 have the same hash.
             whole = isinstance(value, float) and value.is_integer()

@@ -37,7 +37,7 @@ Shares = tuple[tuple[str, int], ...]
 def pack(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
     """Return the packing with the fewest parts, ``None`` if there is none."""
     order = usable_bins(bins, load, preferred)
-    liked = [each.name for each in order if each.name in preferred]
+    liked = [cluster.name for cluster in order if cluster.name in preferred]
     for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
         for host in order:
             chosen = _choose(order, host, load=load, parts=parts, liked=liked)
@@ -60,15 +60,16 @@ def fill_in_order(bins: Sequence[ClusterBin], load: PackingRequest, preferred: S
 def usable_bins(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str]) -> list[ClusterBin]:
     """Return the bins that can hold a part: preferred ones in their order, then by size and name."""
     place = {name: number for number, name in enumerate(preferred)}
-    usable = (each for each in bins if each.capacity >= load.min_units)
+    usable = (cluster for cluster in bins if cluster.capacity >= load.min_units)
     return sorted(
-        usable, key=lambda each: (place.get(each.name, len(place)), -min(each.capacity, load.units), each.name)
+        usable,
+        key=lambda cluster: (place.get(cluster.name, len(place)), -min(cluster.capacity, load.units), cluster.name),
     )
 
 
 def _min_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
     """Return the minimum number of parts, ignoring pods that must exist once."""
-    sums = accumulate(sorted((each.capacity for each in order), reverse=True))
+    sums = accumulate(sorted((cluster.capacity for cluster in order), reverse=True))
     return next((parts for parts, held in enumerate(sums, start=1) if held >= load.units), len(order) + 1)
 
 
@@ -77,7 +78,7 @@ def _max_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
 
 
 def _capacity(chosen: Sequence[ClusterBin], host: ClusterBin) -> int:
-    return host.leader_capacity + sum(each.capacity for each in chosen if each is not host)
+    return host.leader_capacity + sum(cluster.capacity for cluster in chosen if cluster is not host)
 
 
 def _choose(
@@ -86,7 +87,7 @@ def _choose(
     """Return *parts* bins including *host* that hold all units, in the order of preference, ``None`` if impossible."""
     if host.leader_capacity < load.min_units:
         return None
-    others = [each for each in order if each is not host]
+    others = [cluster for cluster in order if cluster is not host]
     need = load.units - host.leader_capacity
     chosen: list[ClusterBin] = [host]
     for left in range(parts - 1, 0, -1):
@@ -101,27 +102,27 @@ def _choose(
 
 def _choose_next(others: Sequence[ClusterBin], need: int, *, left: int, liked: Sequence[str]) -> ClusterBin | None:
     """Return the first bin that leaves a solution for the *left* - 1 after it; the last bin wastes least."""
-    by_size = sorted(others, key=lambda each: -each.capacity)
-    able = [each for each in others if each.capacity + _largest_capacity(by_size, each, left - 1) >= need]
+    by_size = sorted(others, key=lambda cluster: -cluster.capacity)
+    able = [cluster for cluster in others if cluster.capacity + _largest_capacity(by_size, cluster, left - 1) >= need]
     if not able or left > 1 or able[0].name in liked:
         return able[0] if able else None
-    return min(able, key=lambda each: (each.capacity, each.name))
+    return min(able, key=lambda cluster: (cluster.capacity, cluster.name))
 
 
 def _largest_capacity(by_size: Sequence[ClusterBin], but: ClusterBin, count: int) -> int:
-    first = [each for each in by_size[: count + 1] if each is not but]
-    return sum(each.capacity for each in first[:count])
+    first = [cluster for cluster in by_size[: count + 1] if cluster is not but]
+    return sum(cluster.capacity for cluster in first[:count])
 
 
 def _assign(
     order: Sequence[ClusterBin], chosen: Sequence[ClusterBin], host: ClusterBin, load: PackingRequest
 ) -> Shares:
     """Give each chosen bin the minimum, then fill them in order."""
-    given = {each.name: load.min_units for each in chosen}
+    given = {cluster.name: load.min_units for cluster in chosen}
     rest = load.units - load.min_units * len(chosen)
-    for each in (each for each in order if each.name in given):
-        more = min((each.leader_capacity if each is host else each.capacity) - load.min_units, rest)
-        given[each.name] += more
+    for cluster in (cluster for cluster in order if cluster.name in given):
+        more = min((cluster.leader_capacity if cluster is host else cluster.capacity) - load.min_units, rest)
+        given[cluster.name] += more
         rest -= more
     return tuple(_host_first(given, host.name))
 

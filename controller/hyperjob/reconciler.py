@@ -253,7 +253,7 @@ class Reconciler:
 
 
 def _versions(objects: Mapping[str, ObservedChild]) -> Iterator[tuple[str, int]]:
-    return ((name, each.resource_version) for name, each in objects.items() if not each.deleting)
+    return ((name, child.resource_version) for name, child in objects.items() if not child.deleting)
 
 
 def _inputs_key(hyperjob: HyperJob, state: HyperJobState) -> tuple[object, ...]:

@@ -29,7 +29,9 @@ def _retry(hyperjob: HyperJob, part: PartStatus, capacity: CapacitySnapshot) -> 
 
 
 def _may_move(hyperjob: HyperJob, part: PartStatus) -> bool:
-    job = next(each for each in hyperjob.spec.replicated_jobs if each.name == part.replicated_job)
+    job = next(
+        replicated_job for replicated_job in hyperjob.spec.replicated_jobs if replicated_job.name == part.replicated_job
+    )
     return job.split_policy is not None and job.split_policy.effective_strategy in {"Auto", "ByResources"}
 
 

@@ -122,7 +122,7 @@ def _split_on(hyperjob: HyperJob, capacity: CapacitySnapshot, rooms: Sequence[Fr
         raise SplitError(f"it would have {len(layout.parts)} parts; {capacity.max_parts} are allowed")
     if layout.fits or most == UNLIMITED or len(hyperjob.spec.replicated_jobs) == 1:
         return layout
-    others = (_split_jobs(hyperjob, each) for each in cluster_subsets(hyperjob, tracker))
+    others = (_split_jobs(hyperjob, subset) for subset in cluster_subsets(hyperjob, tracker))
     return next((other for other in others if other.fits), layout)
 
 
@@ -157,7 +157,8 @@ def _split_job(job: ReplicatedJob, tracker: CapacityTracker) -> SplitResult:
     reason = _REASONS[policy.effective_strategy]
     return SplitResult(
         tuple(
-            _part(index, each, name, reason=reason) for index, (each, name) in enumerate(zip(pods, names, strict=True))
+            _part(index, counts, name, reason=reason)
+            for index, (counts, name) in enumerate(zip(pods, names, strict=True))
         )
     )
 

@@ -144,7 +144,7 @@ def _match_spec(hyperjob: HyperJob, parts: Sequence[PartStatus]) -> bool:
 
 def _carry_over(part: PartStatus, known: Sequence[PartStatus]) -> PartStatus:
     """Return a part of a new split with the history of the part that had its name."""
-    before = next((each for each in known if each.name == part.name), None)
+    before = next((earlier for earlier in known if earlier.name == part.name), None)
     if before is None:
         return part
     kept = {"attempt": before.attempt, "retries": before.retries, "failed_on": before.failed_on}
@@ -235,10 +235,10 @@ def _pending_reason(split_status: SplitStatus, seen: ObservedParts) -> PendingRe
         for part, where in placed
         if where is not None and where.pending_reason is not None
     ]
-    own = next(((name, each) for name, each in found if each.reason not in _GANG_REASONS), None)
+    own = next(((name, reason) for name, reason in found if reason.reason not in _GANG_REASONS), None)
     if own is not None:
         return PendingReason(own[1].reason, f"part {own[0]} is pending: {own[1].message}")
-    return min((each for _, each in found), key=lambda each: _GANG_REASONS.index(each.reason), default=None)
+    return min((reason for _, reason in found), key=lambda reason: _GANG_REASONS.index(reason.reason), default=None)
 
 
 def _name_failed(failed: Sequence[str]) -> str:

@@ -65,7 +65,7 @@ def to_json(status: HyperJobStatus) -> dict[str, Any]:
 
 def _conditions(hyperjob: HyperJob, state: HyperJobState, time: datetime) -> Iterable[Condition]:
     """Yield a condition for the phase and for each earlier condition."""
-    before = {each.type: each for each in hyperjob.status.conditions}
+    before = {condition.type: condition for condition in hyperjob.status.conditions}
     for kind, phases in _TRUE_IN.items():
         holds = state.phase in phases
         if not holds and kind not in before:
@@ -86,7 +86,11 @@ def _conditions(hyperjob: HyperJob, state: HyperJobState, time: datetime) -> Ite
 def _keep_message(hyperjob: HyperJob, state: HyperJobState) -> HyperJobState:
     """Return *state* with its previous message if only amounts differ, so that waiting causes no writes."""
     before = hyperjob.status
-    reasons = {each.reason for each in before.conditions if each.type == "Pending" and each.status == "True"}
+    reasons = {
+        condition.reason
+        for condition in before.conditions
+        if condition.type == "Pending" and condition.status == "True"
+    }
     is_same = state.phase == before.phase == "Pending" and reasons == {state.reason or state.phase}
     if not is_same or before.observed_generation != hyperjob.metadata.generation:
         return state
@@ -105,7 +109,7 @@ def _without_amounts(message: str) -> list[str]:
 def _job_statuses(
     hyperjob: HyperJob, parts: tuple[PartStatus, ...], jobs: Mapping[str, ObservedChild]
 ) -> Iterable[ReplicatedJobStatus]:
-    before = {each.name: each.job_states or {} for each in hyperjob.status.replicated_jobs_status}
+    before = {job_status.name: job_status.job_states or {} for job_status in hyperjob.status.replicated_jobs_status}
     for job in hyperjob.spec.replicated_jobs:
         own = [part for part in parts if part.replicated_job == job.name]
         yield _job_status(job, own, jobs, before=before.get(job.name, {}))

@@ -111,7 +111,7 @@ class BindingTranslator:
     def _clusters(self, clusters: Iterable[wire.TargetCluster] | None) -> Targets | None:
         if clusters is None:
             return None
-        targets = tuple(Assignment(ClusterName(sys.intern(each.name)), each.replicas) for each in clusters)
+        targets = tuple(Assignment(ClusterName(sys.intern(cluster.name)), cluster.replicas) for cluster in clusters)
         return self._targets.get(targets, lambda: targets)
 
     def _told(
@@ -163,7 +163,9 @@ def _count_requests(spec: wire.BindingSpec) -> WorkloadRequests | AmountError | 
         return _NotCounted()
     try:
         if spec.components:
-            parts = [_component(each, f"spec.components[{place}]") for place, each in enumerate(spec.components)]
+            parts = [
+                _component(component, f"spec.components[{place}]") for place, component in enumerate(spec.components)
+            ]
             return WorkloadRequests(
                 positive(total(scale(pod, count) for pod, count in parts)),
                 pods=tuple(pod for pod, _ in parts),

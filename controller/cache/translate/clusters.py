@@ -33,7 +33,7 @@ def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
         zones=tuple(spec.zones) or ((spec.zone,) if spec.zone else ()),
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.taints),
         enablements=_enablements(cluster),
-        ready=any(each.type == "Ready" and each.status == "True" for each in cluster.status.conditions),
+        ready=any(condition.type == "Ready" and condition.status == "True" for condition in cluster.status.conditions),
         deleting=cluster.metadata.deletion_timestamp is not None,
         allocatable=allocatable,
         used=used,
@@ -71,9 +71,9 @@ def _grade_limits(cluster: wire.Cluster) -> tuple[Resources, ...]:
     pods: then the counted grades bound nothing.
     """
     summary = cluster.status.resource_summary or wire.ResourceSummary()
-    populated = {each.grade for each in summary.allocatable_modelings if each.count > 0}
+    populated = {grade.grade for grade in summary.allocatable_modelings if grade.count > 0}
     nodes = cluster.status.node_summary.total_num if cluster.status.node_summary else 0
-    if sum(max(each.count, 0) for each in summary.allocatable_modelings) < nodes:
+    if sum(max(grade.count, 0) for grade in summary.allocatable_modelings) < nodes:
         return ()
     ends = [_upper_bounds(model) for model in cluster.spec.resource_models if model.grade in populated]
     if len(ends) < len(populated) or not all(ends):
@@ -83,7 +83,7 @@ def _grade_limits(cluster: wire.Cluster) -> tuple[Resources, ...]:
 
 def _upper_bounds(model: wire.ResourceModel) -> Resources:
     """Return the exclusive upper bound of each resource of a grade; empty for a grade without a bound."""
-    ends = parse_resources({each.name: each.max for each in model.ranges}, "spec.resourceModels")
+    ends = parse_resources({resource.name: resource.max for resource in model.ranges}, "spec.resourceModels")
     is_open = any(end >= _UNBOUNDED * base_units(name) for name, end in ends.items())
     return EMPTY if is_open else ends
 

@@ -34,9 +34,13 @@ _GROUP_ANNOTATIONS = msgspec.json.Decoder(_GroupAnnotation)
 
 def owner_uid(meta: ObjectMeta) -> str:
     """Return the UID of the HyperJob that controls an object, empty if none does."""
-    for each in meta.owner_references:
-        if each.controller and each.kind == HYPERJOB_KIND and each.api_version.partition("/")[0] in HYPERJOB_GROUPS:
-            return each.uid
+    for reference in meta.owner_references:
+        if (
+            reference.controller
+            and reference.kind == HYPERJOB_KIND
+            and reference.api_version.partition("/")[0] in HYPERJOB_GROUPS
+        ):
+            return reference.uid
     return ""
 
 

@@ -65,7 +65,7 @@ def _size(asked: wire.Placement) -> int:
     preference = asked.replica_scheduling.weight_preference if asked.replica_scheduling else None
     weights = preference.static_weight_list if preference else []
     own = [asked.cluster_affinity] if asked.cluster_affinity else []
-    affinities = [*own, *asked.cluster_affinities, *(each.target_cluster for each in weights)]
+    affinities = [*own, *asked.cluster_affinities, *(weight.target_cluster for weight in weights)]
     return (
         len(asked.cluster_tolerations)
         + len(asked.spread_constraints)
@@ -119,11 +119,11 @@ def _operator(name: str) -> Operator:
 
 def _tolerations(asked: Iterable[wire.ClusterToleration]) -> Iterable[Toleration]:
     """Yield the tolerations with a known operator; the others tolerate nothing."""
-    for each in asked:
-        if each.operator in {"", "Equal"}:
-            yield Toleration(each.key, "Equal", each.value, each.effect)
-        elif each.operator == "Exists":
-            yield Toleration(each.key, "Exists", each.value, each.effect)
+    for toleration in asked:
+        if toleration.operator in {"", "Equal"}:
+            yield Toleration(toleration.key, "Equal", toleration.value, toleration.effect)
+        elif toleration.operator == "Exists":
+            yield Toleration(toleration.key, "Exists", toleration.value, toleration.effect)
 
 
 def _spread(asked: wire.SpreadConstraint) -> Spread:
@@ -137,7 +137,7 @@ def _weights(scheduling: wire.ReplicaScheduling) -> tuple[StaticWeight, ...]:
     if scheduling.replica_division_preference == "Aggregated" or (preference and preference.dynamic_weight):
         return ()
     listed = preference.static_weight_list if preference else []
-    return tuple(StaticWeight(_affinity(each.target_cluster), each.weight) for each in listed) or _EQUAL
+    return tuple(StaticWeight(_affinity(weight.target_cluster), weight.weight) for weight in listed) or _EQUAL
 
 
 _EQUAL = (StaticWeight(Affinity(), 1),)

@@ -47,7 +47,9 @@ def _affinity(clusters: tuple[str, ...] | wire.LabelSelector) -> Affinity:
     if isinstance(clusters, tuple):
         return Affinity(names=tuple(map(ClusterName, clusters)))
     labels = [Requirement(key, "In", (value,)) for key, value in sorted(clusters.match_labels.items())]
-    labels += [Requirement(each.key, each.operator, each.values) for each in clusters.match_expressions]
+    labels += [
+        Requirement(expression.key, expression.operator, expression.values) for expression in clusters.match_expressions
+    ]
     return Affinity(labels=tuple(labels))
 
 

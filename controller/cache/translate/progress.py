@@ -78,7 +78,7 @@ def _has_run(document: Any) -> bool:
     """Whether a Volcano Job's conditions, which list its past phases, include the running phase."""
     conditions = value_at(document, ("conditions",))
     return isinstance(conditions, list) and any(
-        value_at(each, ("status",)) == WorkloadPhase.RUNNING for each in conditions
+        value_at(condition, ("status",)) == WorkloadPhase.RUNNING for condition in conditions
     )
 
 
@@ -103,20 +103,20 @@ def _bounded_count(count: Any) -> int:
 
 
 def _true_condition_types(document: Any) -> frozenset[str]:
-    return frozenset(str(value_at(each, ("type",))) for each in _true_conditions(document))
+    return frozenset(str(value_at(condition, ("type",))) for condition in _true_conditions(document))
 
 
 def _true_conditions(document: Any) -> Iterator[Any]:
     conditions = value_at(document, ("conditions",))
     if isinstance(conditions, list):
-        yield from (each for each in conditions if value_at(each, ("status",)) == "True")
+        yield from (condition for condition in conditions if value_at(condition, ("status",)) == "True")
 
 
 def _ended_at(document: Any, rule: FinishedRule) -> int | None:
     """Return the transition time next to the phase, or of the condition, that says that it finished."""
     beside = [value_at(document, rule.path[:-1])] if rule.path else []
-    told = (each for each in _true_conditions(document) if value_at(each, ("type",)) in rule.conditions)
-    times = (_parse_time(value_at(each, ("lastTransitionTime",))) for each in (*beside, *told))
+    told = (condition for condition in _true_conditions(document) if value_at(condition, ("type",)) in rule.conditions)
+    times = (_parse_time(value_at(condition, ("lastTransitionTime",))) for condition in (*beside, *told))
     return max((time for time in times if time is not None), default=None)
 
 

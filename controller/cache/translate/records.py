@@ -103,7 +103,8 @@ def pending_record(
         queue=workload.queue,
         waiting_since=to_datetime(workload.created_at),
         reserved_since=to_datetime(reserved.since) if reserved else None,
-        reserved_clusters={each.cluster: format_resources(positive(each.charge)) for each in rooms} or msgspec.UNSET,
+        reserved_clusters={charge.cluster: format_resources(positive(charge.charge)) for charge in rooms}
+        or msgspec.UNSET,
         nominated_cluster=held.cluster if held else None,
         nominated_at=to_datetime(held.since if held else None),
         nomination_rank=held.rank if held else None,
