@@ -43,7 +43,7 @@ def decode_deeply_nested(decode: Callable[[R], T], raw: R) -> T:
 
 
 def decode(decoder: msgspec.json.Decoder[W], raw: bytes | memoryview) -> W:
-    """Decode an object; fields that do not match their type get their defaults and are listed in ``flaws``.
+    """Decode an object; fields that do not match their type get their defaults and are listed in ``decode_errors``.
 
     Raises `msgspec.DecodeError` only if *raw* is not a JSON object.
     """
@@ -78,7 +78,7 @@ class _LenientReader:
         except _DECODE_ERRORS as error:
             return self._pieces(_without_none(kind), raw, path, str(error))
 
-    def _pieces(self, kind: Any, raw: msgspec.Raw, path: str, trouble: str) -> Any:
+    def _pieces(self, kind: Any, raw: msgspec.Raw, path: str, error: str) -> Any:
         opening = bytes(raw)[:1]
         if bytes(raw) == b"null":
             return msgspec.UNSET
@@ -88,7 +88,7 @@ class _LenientReader:
             return self._mapping(get_args(kind)[1], raw, path)
         if opening == b"[" and get_origin(kind) in {list, tuple}:
             return self._items(kind, raw, path)
-        self.decode_errors.append(f"{path or 'object'}: {trouble}")
+        self.decode_errors.append(f"{path or 'object'}: {error}")
         return msgspec.UNSET
 
     def _struct(self, kind: type[msgspec.Struct], raw: msgspec.Raw, path: str) -> msgspec.Struct:

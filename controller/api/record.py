@@ -74,8 +74,8 @@ def read_record(annotations: Mapping[str, str], uid: str) -> RecordResult:
         record = _RECORD.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return RecordResult(error=f"annotation {ADMISSION_ANNOTATION} is unreadable: {error}")
-    trouble = _violation(record, uid)
-    return RecordResult(error=trouble) if trouble else RecordResult(record)
+    violation = _violation(record, uid)
+    return RecordResult(error=violation) if violation else RecordResult(record)
 
 
 def write_record(record: Record) -> str:

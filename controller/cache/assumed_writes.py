@@ -102,11 +102,11 @@ class AssumedWrites:
     def drop_unsent(self, uid: WorkloadUid) -> bool:
         """Drop all unacknowledged writes of *uid*; return whether there were any."""
         writes = self._writes.get(uid, deque())
-        kept = deque(write for write in writes if write.resource_version is not None)
-        if len(kept) == len(writes):
+        acknowledged = deque(write for write in writes if write.resource_version is not None)
+        if len(acknowledged) == len(writes):
             return False
-        if kept:
-            self._writes[uid] = kept
+        if acknowledged:
+            self._writes[uid] = acknowledged
         else:
             del self._writes[uid]
         return True
@@ -136,7 +136,7 @@ class AssumedWrites:
         """Return the assumed outcomes, in the order of their writes."""
         return tuple(write.outcome for write in self._writes.get(uid, ()))
 
-    def hold(self, uid: WorkloadUid, now: int) -> Refusal | None:
+    def backoff(self, uid: WorkloadUid, now: int) -> Refusal | None:
         """Return why *uid* backs off at *now*, ``None`` if it does not."""
         hold = self._backoffs.get(uid)
         if hold is not None and hold.until is not None and hold.until <= now:

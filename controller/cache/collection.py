@@ -73,27 +73,27 @@ class Collection(Generic[F]):
         """
         self._deleted_uids.clear()
         listed = {self.key(*name) for name in unreadable}
-        for facts in objects:
-            listed.add(facts.key)
-            self.upsert(facts)
+        for obj in objects:
+            listed.add(obj.key)
+            self.upsert(obj)
         for key in [key for key in self._objects if key not in listed]:
             self._on_change(self._objects.pop(key), None)
         self.is_complete = True
 
-    def upsert(self, facts: F) -> None:
+    def upsert(self, obj: F) -> None:
         """Store *facts*, unless a newer version is cached or the object was deleted."""
-        before = self._objects.get(facts.key)
-        if facts.uid in self._deleted_uids or (before is not None and before.resource_version > facts.resource_version):
+        before = self._objects.get(obj.key)
+        if obj.uid in self._deleted_uids or (before is not None and before.resource_version > obj.resource_version):
             return
-        self._objects[facts.key] = facts
-        self._on_change(before, facts)
+        self._objects[obj.key] = obj
+        self._on_change(before, obj)
 
-    def remove(self, facts: F) -> None:
+    def remove(self, obj: F) -> None:
         """Delete an object; *facts* is its last state."""
-        self._record_deletion(facts.uid)
-        known = self._objects.get(facts.key)
-        if known is not None and known.uid == facts.uid:
-            del self._objects[facts.key]
+        self._record_deletion(obj.uid)
+        known = self._objects.get(obj.key)
+        if known is not None and known.uid == obj.uid:
+            del self._objects[obj.key]
             self._on_change(known, None)
 
     def forget(self, namespace: str, name: str) -> None:

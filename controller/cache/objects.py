@@ -132,7 +132,7 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     generation: int
-    since: int
+    created_at: int
     """Creation time, in milliseconds."""
     api: ApiKind
     """API version and kind of the template."""
@@ -212,7 +212,7 @@ class CachedHyperJob:
     """The parts of a HyperJob, as its spec and status list them."""
 
     namespace: str
-    since: int
+    created_at: int
     """Creation time, in milliseconds."""
     split: str
     """ID of its current split."""
@@ -229,7 +229,7 @@ class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
     resource_version: int
     key: TemplateKey
     generation: int
-    since: int
+    created_at: int
     """Creation time, in milliseconds; a workload's age in its queue."""
     queue: str = ""
     """The queue that it names; empty if none."""

@@ -37,27 +37,34 @@ class RequestsResolver:
             return own
         if own is None or not own.pods or not binding.requests.replicas:
             return binding.requests
-        told, counted = binding.requests, own
+        karmada_requests, template_requests = binding.requests, own
         # The ids stay valid while the value is cached, because it is cached together with their objects.
-        return self._merged.get((id(told), id(counted)), lambda: (_merge(told, counted), told, counted))[0]
+        return self._merged.get(
+            (id(karmada_requests), id(template_requests)),
+            lambda: (_merge(karmada_requests, template_requests), karmada_requests, template_requests),
+        )[0]
 
     def unmapped_claim(self, template: CachedTemplate | None) -> str:
         """Return the first ResourceClaimTemplate of *template* that is not mapped to resources, empty if none."""
         names = template.requests.claims if template is not None and template.requests is not None else ()
         return next((name for name in names if name not in self._claims), "")
 
-    def _with_device_claims(self, counted: WorkloadRequests) -> WorkloadRequests:
+    def _with_device_claims(self, template_requests: WorkloadRequests) -> WorkloadRequests:
         """Return *counted* with the devices that its claims request."""
-        return self._with_claims.get(id(counted), lambda: (_add_device_claims(counted, self._claims), counted))[0]
+        return self._with_claims.get(
+            id(template_requests), lambda: (_add_device_claims(template_requests, self._claims), template_requests)
+        )[0]
 
 
-def _add_device_claims(counted: WorkloadRequests, claims: _ClaimRequests) -> WorkloadRequests:
-    if counted.job is not None:
-        job = _add_job_device_claims(counted.job, claims)
-        return replace(counted, total=total_requests(job), pods=pod_requests(job), job=job)
-    claimed = total(claims[name] for name in counted.claims)
-    pods = tuple(positive(add(pod, claimed)) for pod in counted.pods)
-    return replace(counted, total=positive(total(scale(pod, counted.replicas) for pod in pods)), pods=pods)
+def _add_device_claims(template_requests: WorkloadRequests, claims: _ClaimRequests) -> WorkloadRequests:
+    if template_requests.job is not None:
+        job = _add_job_device_claims(template_requests.job, claims)
+        return replace(template_requests, total=total_requests(job), pods=pod_requests(job), job=job)
+    claimed = total(claims[name] for name in template_requests.claims)
+    pods = tuple(positive(add(pod, claimed)) for pod in template_requests.pods)
+    return replace(
+        template_requests, total=positive(total(scale(pod, template_requests.replicas) for pod in pods)), pods=pods
+    )
 
 
 def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTemplate:
@@ -72,8 +79,10 @@ def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTempl
     return replace(job, tasks=tuple(tasks))
 
 
-def _merge(told: WorkloadRequests, counted: WorkloadRequests) -> WorkloadRequests:
+def _merge(karmada_requests: WorkloadRequests, template_requests: WorkloadRequests) -> WorkloadRequests:
     """Return the replicas that Karmada counted, each with the larger of the two requests."""
-    pod = elementwise_max(told.pods[0], counted.pods[0])
-    whole = positive(scale(pod, told.replicas))
-    return WorkloadRequests(whole, pods=(pod,), replicas=told.replicas, node_claim=counted.node_claim)
+    pod = elementwise_max(karmada_requests.pods[0], template_requests.pods[0])
+    whole = positive(scale(pod, karmada_requests.replicas))
+    return WorkloadRequests(
+        whole, pods=(pod,), replicas=karmada_requests.replicas, node_claim=template_requests.node_claim
+    )

@@ -39,8 +39,8 @@ class SharedStartFailures:
 
     def pop_changed_namespaces(self) -> set[str]:
         """Return the namespaces whose excluded clusters changed since the last call."""
-        news, self.changed_namespaces = self.changed_namespaces, set()
-        return news
+        changed, self.changed_namespaces = self.changed_namespaces, set()
+        return changed
 
     def update(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
         """Update the clusters where *uid* did not start."""

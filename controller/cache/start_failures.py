@@ -48,10 +48,10 @@ class StartFailures:
 
     def _clusters_with_runs(self, binding: CachedBinding) -> frozenset[ClusterName]:
         """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""
-        told = {
+        started = {
             progress.cluster for progress in binding.progress if progress.has_run or progress.phase in _STARTED_PHASES
         }
-        return (self._has_run_on.get(binding.uid, _NO_CLUSTERS) | told) & {target.name for target in binding.targets}
+        return (self._has_run_on.get(binding.uid, _NO_CLUSTERS) | started) & {target.name for target in binding.targets}
 
     def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return which of the *recorded* clusters are unchanged, so that the workload is not tried there."""
@@ -60,11 +60,17 @@ class StartFailures:
                 self._forget_exclusions(uid)
             return _NO_CLUSTERS
         changed = self._changed.get(uid, {})
-        changed |= {name: mark for name, mark in recorded.items() if self._cluster_fingerprints.get(name) != mark}
-        kept = {name: mark for name, mark in recorded.items() if changed.get(name) != mark}
-        _set_or_delete(self._changed, uid, {name: mark for name, mark in changed.items() if name in recorded})
-        _set_or_delete(self._left_out, uid, kept)
-        return frozenset(kept)
+        changed |= {
+            name: fingerprint
+            for name, fingerprint in recorded.items()
+            if self._cluster_fingerprints.get(name) != fingerprint
+        }
+        unchanged = {name: fingerprint for name, fingerprint in recorded.items() if changed.get(name) != fingerprint}
+        _set_or_delete(
+            self._changed, uid, {name: fingerprint for name, fingerprint in changed.items() if name in recorded}
+        )
+        _set_or_delete(self._left_out, uid, unchanged)
+        return frozenset(unchanged)
 
     def retry(self, uid: WorkloadUid) -> None:
         """Let the next recorded exclusions of *uid* count as written: the workload was retried."""
@@ -96,7 +102,7 @@ class StartFailures:
 
     def unchanged(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
         """Return which of the *recorded* clusters have unchanged fingerprints."""
-        return [name for name, mark in recorded.items() if self._cluster_fingerprints.get(name) == mark]
+        return [name for name, fingerprint in recorded.items() if self._cluster_fingerprints.get(name) == fingerprint]
 
     def fingerprints(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:
         """Return the fingerprints of the existing clusters among *names*."""
@@ -141,10 +147,10 @@ def cluster_fingerprint(cluster: Cluster) -> str:
 
 
 def _set_or_delete(
-    known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, marks: dict[ClusterName, str]
+    known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, fingerprints: dict[ClusterName, str]
 ) -> None:
     """Store *marks*, or delete the entry if there are none."""
-    if marks:
-        known[uid] = marks
+    if fingerprints:
+        known[uid] = fingerprints
     else:
         known.pop(uid, None)

@@ -284,15 +284,15 @@ class Store:
         """Expect HyperJobs: a Job that refers to a HyperJob stays pending until the HyperJob lists it."""
         self._hyperjobs = {} if self._hyperjobs is None else self._hyperjobs
 
-    def hyperjob_changed(self, uid: str, facts: CachedHyperJob | None) -> None:
+    def hyperjob_changed(self, uid: str, cached: CachedHyperJob | None) -> None:
         """Update the parts of a HyperJob, ``None`` if it was deleted or cannot be read."""
         known = self._hyperjobs if self._hyperjobs is not None else {}
-        if known.get(uid) == facts:
+        if known.get(uid) == cached:
             return
-        if facts is None:
+        if cached is None:
             del known[uid]
         else:
-            known[uid] = facts
+            known[uid] = cached
         for key in self._templates_by_hyperjob.of(uid):
             self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(key)))
         self.on_change()
@@ -347,20 +347,20 @@ class Store:
         """Time at which the next quarantined workload is evaluated again."""
         return min((until for _, until in self._quarantined.values()), default=None)
 
-    def drop_unsent(self, is_under_way: Callable[[WorkloadUid], bool]) -> None:
+    def drop_unsent(self, is_in_progress: Callable[[WorkloadUid], bool]) -> None:
         """Drop all assumed writes that were never sent, or are lost."""
         for uid in self._assumed:
-            if not is_under_way(uid) and self._assumed.drop_unsent(uid):
+            if not is_in_progress(uid) and self._assumed.drop_unsent(uid):
                 self._changed_workloads[uid] = None
         self.on_change()
 
     def resume(self, template: TemplateKey) -> bool:
         """Let aborted workloads of a template be retried; return whether there are any."""
-        found = [uid for uid in self._uids_by_template.of(template) if is_aborted(self._by_uid[uid])]
-        self._resumed.update(found)
-        self._changed_workloads.update(dict.fromkeys(found))
+        result = [uid for uid in self._uids_by_template.of(template) if is_aborted(self._by_uid[uid])]
+        self._resumed.update(result)
+        self._changed_workloads.update(dict.fromkeys(result))
         self.on_change()
-        return bool(found)
+        return bool(result)
 
     def sync_to(self, state: EventHandler, now: int) -> None:
         """Send all changes since the last call to the engine's state."""
@@ -381,20 +381,20 @@ class Store:
 
     def _sync_queues(self, state: EventHandler) -> None:
         for name in sorted(self._changed_queues):
-            facts = self.queues.get(name)
-            if facts is None:
+            cached = self.queues.get(name)
+            if cached is None:
                 state.queue_removed(name)
             else:
-                state.queue_changed(facts.queue)
+                state.queue_changed(cached.queue)
         self._changed_queues.clear()
 
     def _sync_clusters(self, state: EventHandler, now: int) -> None:
         for name in sorted(self._changed_clusters):
-            facts = self.clusters.get(name)
-            if facts is None:
+            cached = self.clusters.get(name)
+            if cached is None:
                 state.cluster_removed(name)
             else:
-                state.cluster_changed(facts.cluster, now)
+                state.cluster_changed(cached.cluster, now)
         self._changed_clusters.clear()
 
     def _sync_workloads(self, state: EventHandler, now: int) -> None:
@@ -412,8 +412,8 @@ class Store:
             if namespaces := self._failed_starts.pop_changed_namespaces():
                 alike = (binding for binding in self._by_uid.values() if binding.template.namespace in namespaces)
                 self._changed_workloads.update({binding.uid: None for binding in alike if not binding.targets})
-            news, self._changed_workloads = sorted(self._changed_workloads), {}
-            for uid in news:
+            changed, self._changed_workloads = sorted(self._changed_workloads), {}
+            for uid in changed:
                 self._sync_workload(state, uid, context=context, now=now)
 
     def _sync_workload(self, state: EventHandler, uid: WorkloadUid, *, context: BuildContext, now: int) -> None:
@@ -429,17 +429,17 @@ class Store:
             return
         if not binding.is_suspended or binding.record is None or not binding.record.admits:
             self._cleared.discard(uid)
-        found = self._build(binding, context, now)
-        if BindingCondition.EVICTED_BY_OTHERS in found.conditions:
+        result = self._build(binding, context, now)
+        if BindingCondition.EVICTED_BY_OTHERS in result.conditions:
             self._cleared.add(uid)
-        if found.conditions:
-            self._conditions[uid] = found.conditions
-            self._report_conditions(binding, found.conditions, known)
-        self.start_failures.update(binding, found.workload)
-        if found.workload is None:
+        if result.conditions:
+            self._conditions[uid] = result.conditions
+            self._report_conditions(binding, result.conditions, known)
+        self.start_failures.update(binding, result.workload)
+        if result.workload is None:
             state.workload_removed(uid, now)
         else:
-            state.workload_changed(found.workload, now)
+            state.workload_changed(result.workload, now)
 
     def _build(self, binding: CachedBinding, context: BuildContext, now: int) -> BuildResult:
         """Build the workload of *binding*; it is quarantined if that fails, so that others are not blocked."""
@@ -484,16 +484,16 @@ class Store:
     def _backoff(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why a workload backs off at *now*, after a failed write or a failed start."""
         paused = startup_backoff(binding.record, now, max_backoff_ms(self.startup_timeout_ms))
-        holds = [refusal for refusal in (self._assumed.hold(binding.uid, now), paused) if refusal is not None]
+        holds = [refusal for refusal in (self._assumed.backoff(binding.uid, now), paused) if refusal is not None]
         return max(holds, key=lambda refusal: refusal.until or 0, default=None)
 
     def _report_conditions(
-        self, binding: CachedBinding, found: frozenset[BindingCondition], known: frozenset[BindingCondition]
+        self, binding: CachedBinding, result: frozenset[BindingCondition], known: frozenset[BindingCondition]
     ) -> None:
-        if found & REPAIRABLE:
+        if result & REPAIRABLE:
             self._repairable[binding.uid] = None
-        if not found <= known:
-            self.on_conditions(binding, found - known)
+        if not result <= known:
+            self.on_conditions(binding, result - known)
 
     # -- changes of the collections --------------------------------------
 
@@ -531,10 +531,10 @@ class Store:
             self._templates_by_hyperjob.discard(before.hyperjob.hyperjob, before.key)
         if after is not None and after.hyperjob is not None:
             self._templates_by_hyperjob.add(after.hyperjob.hyperjob, after.key)
-        for facts, note in ((before, self._templates_by_class.discard), (after, self._templates_by_class.add)):
-            if facts is not None:
-                for name in facts.classes:
-                    note(name, facts.key)
+        for cached, note in ((before, self._templates_by_class.discard), (after, self._templates_by_class.add)):
+            if cached is not None:
+                for name in cached.classes:
+                    note(name, cached.key)
         if after is not None and after.key.kind == VOLCANO_JOB and not self._uids_by_template.of(after.key):
             self._check_name_collision(after, self.bindings.get(binding_key(after)))
         present = after or before

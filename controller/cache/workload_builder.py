@@ -141,10 +141,10 @@ def build_workload(
         )
     requests = context.dispatched_requests.effective_requests(binding, context.requests.resolve(binding, template))
     unmapped = context.requests.unmapped_claim(template)
-    belongs = resolve_membership(template, context.hyperjobs)
-    inputs = _Inputs(binding, template, requests, queue, local_state, belongs, unmapped)
+    hyperjob_membership = resolve_membership(template, context.hyperjobs)
+    inputs = _Inputs(binding, template, requests, queue, local_state, hyperjob_membership, unmapped)
     status = _with_local_state(_with_record(inputs, _observed_status(inputs)), local_state)
-    remarks = frozenset(
+    conditions = frozenset(
         (
             *status.conditions,
             *_decode_conditions(inputs),
@@ -159,7 +159,7 @@ def build_workload(
         if local_state.outcomes
         else frozenset[BindingCondition]()
     )
-    return BuildResult(_make_workload(inputs, status, context), remarks - ours)
+    return BuildResult(_make_workload(inputs, status, context), conditions - ours)
 
 
 def build_quarantined(
@@ -184,7 +184,7 @@ def build_quarantined(
         kind=binding.api.kind,
         queue=record.queue if record and record.queue else context.default_queue,
         requirements=_NO_REQUIREMENTS,
-        created_at=binding.since,
+        created_at=binding.created_at,
         state=status.state or WorkloadState.PENDING,
         admission=status.admission,
         hold=Refusal(Reason.INTERNAL_ERROR, subject=why),
@@ -321,14 +321,14 @@ def _suspended_status(inputs: _Inputs) -> _Status:
         )
     left = charges.remaining(binding, requests, placeable_until=inputs.local_state.placeable_until)
     hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=left.cluster_charges[0].cluster) if left else None
-    remark = (
+    condition = (
         BindingCondition.PLACED_WITHOUT_ADMISSION
         if binding.targets
         else BindingCondition.EVICTED_BY_OTHERS
         if is_admitted
         else None
     )
-    return _Status(WorkloadState.PENDING, left, hold, (remark,) if remark else ())
+    return _Status(WorkloadState.PENDING, left, hold, (condition,) if condition else ())
 
 
 def _unsuspended_status(inputs: _Inputs) -> _Status:
@@ -547,7 +547,7 @@ def _queued_since(inputs: _Inputs) -> int:
     binding, template, record = inputs.binding, inputs.template, inputs.binding.record
     if record is not None and record.waiting_since is not None and (record.evictions or template is None):
         return record.waiting_since
-    since = inputs.membership.since
-    if since is not None:
-        return since
-    return template.since if template else binding.since
+    created_at = inputs.membership.created_at
+    if created_at is not None:
+        return created_at
+    return template.created_at if template else binding.created_at

@@ -58,7 +58,7 @@ def build_parts(hyperjob: HyperJob, parts: tuple[PartStatus, ...], besides: Coll
     """Build the objects of all *parts*, in their order, except those that *besides* names."""
     jobs = {job.name: (job, resize_template(job)) for job in hyperjob.spec.replicated_jobs}
     group = _group_annotation(hyperjob, parts)
-    made = []
+    parts_objects = []
     before: dict[str, tuple[int, ...]] = {}
     for part in parts:
         job, template = jobs[part.replicated_job]
@@ -71,8 +71,8 @@ def build_parts(hyperjob: HyperJob, parts: tuple[PartStatus, ...], besides: Coll
             hyperjob, job, _PartContext(template, part, earlier, _leader_host_name(hyperjob, job, template))
         )
         manifest = _job(hyperjob, job, part, spec=spec, group=group)
-        made.append(PartObjects(part, _policy(hyperjob, part), manifest, spec_hash(_immutable_fields(spec))))
-    return made
+        parts_objects.append(PartObjects(part, _policy(hyperjob, part), manifest, spec_hash(_immutable_fields(spec))))
+    return parts_objects
 
 
 def minimum_parts(hyperjob: HyperJob, count: int) -> int:
@@ -90,7 +90,7 @@ def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> Cached
     """Return what admission needs: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
     return CachedHyperJob(
         namespace=hyperjob.metadata.namespace,
-        since=to_milliseconds(hyperjob.metadata.creation_timestamp) or 0,
+        created_at=to_milliseconds(hyperjob.metadata.creation_timestamp) or 0,
         split=_split_id(parts),
         parts=frozenset(part.name for part in parts),
         minimum=minimum_parts(hyperjob, len(parts)),
@@ -132,28 +132,28 @@ def _leader_host_name(hyperjob: HyperJob, job: ReplicatedJob, template: JobSpec)
     return f"{first}-{leader}-0.{first}" if leader else ""
 
 
-def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, piece: _PartContext) -> Manifest:
-    template = piece.template
-    tasks = tuple(_tasks(hyperjob.metadata.name, piece))
+def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, context: _PartContext) -> Manifest:
+    template = context.template
+    tasks = tuple(_tasks(hyperjob.metadata.name, context))
     changes: dict[str, Any] = {
         "tasks": tasks,
         "plugins": plugins(template, hyperjob.spec.plugins, [task.name for task in tasks]),
     }
     if template.min_available is not None and job.split_policy is not None:
-        changes["min_available"] = part_minimum(template, sum(piece.before), tasks)
+        changes["min_available"] = part_minimum(template, sum(context.before), tasks)
     dumped: Manifest = template.model_copy(update=changes).model_dump(by_alias=True, exclude_unset=True, mode="json")
     return dumped
 
 
-def _tasks(hyperjob: str, piece: _PartContext) -> Iterator[Task]:
-    present = {task.name for task, count in zip(piece.template.tasks, piece.part.pods, strict=True) if count}
+def _tasks(hyperjob: str, context: _PartContext) -> Iterator[Task]:
+    present = {task.name for task, count in zip(context.template.tasks, context.part.pods, strict=True) if count}
     counted = 0
-    for task, count, before in zip(piece.template.tasks, piece.part.pods, piece.before, strict=True):
+    for task, count, before in zip(context.template.tasks, context.part.pods, context.before, strict=True):
         if not count:
             continue
         resized = task if count == task.replicas else task.resized(count, task_minimum(task, before, count))
-        told = variables(hyperjob, piece.part, before=counted, master=piece.master)
-        yield with_environment(_without_missing_dependencies(resized, present), told)
+        environment = variables(hyperjob, context.part, before=counted, master=context.master)
+        yield with_environment(_without_missing_dependencies(resized, present), environment)
         counted += count
 
 
@@ -162,8 +162,8 @@ def _without_missing_dependencies(task: Task, present: set[str]) -> Task:
     names = task.depends_on.name if task.depends_on else None
     if not names or present.issuperset(names):
         return task
-    kept = tuple(name for name in names if name in present)
-    depends = task.depends_on.model_copy(update={"name": kept}) if task.depends_on and kept else None
+    names_present = tuple(name for name in names if name in present)
+    depends = task.depends_on.model_copy(update={"name": names_present}) if task.depends_on and names_present else None
     return task.model_copy(update={"depends_on": depends})
 
 

@@ -139,10 +139,10 @@ class HyperJobController:
             self._hyperjobs[resource].upsert(decode_hyperjob(raw, resource))
             return None
         collection = self._jobs if resource is JOBS else self._policies
-        seen = collection.decode(raw)
-        if seen.owner in self._known:
-            collection.upsert(seen)
-        return seen
+        observed = collection.decode(raw)
+        if observed.owner in self._known:
+            collection.upsert(observed)
+        return observed
 
     def _children_of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
         found = self._children.get(uid, {})
@@ -169,18 +169,18 @@ class HyperJobController:
             self._enqueue(item)
 
     def _child_changed(self, before: ObservedChild | None, after: ObservedChild | None) -> None:
-        for seen, is_there in ((before, False), (after, True)):
-            if seen is None or not seen.owner:
+        for observed, is_there in ((before, False), (after, True)):
+            if observed is None or not observed.owner:
                 continue
-            own = self._children.setdefault(seen.owner, {})
+            own = self._children.setdefault(observed.owner, {})
             if is_there:
-                own[seen.resource.plural, seen.key.name] = seen
+                own[observed.resource.plural, observed.key.name] = observed
             else:
-                own.pop((seen.resource.plural, seen.key.name), None)
+                own.pop((observed.resource.plural, observed.key.name), None)
             if not own:
-                del self._children[seen.owner]
-            if seen.owner in self._known:
-                self._enqueue(self._known[seen.owner])
+                del self._children[observed.owner]
+            if observed.owner in self._known:
+                self._enqueue(self._known[observed.owner])
 
     def _enqueue(self, item: WorkItem) -> None:
         self._queue[item] = None
@@ -266,9 +266,9 @@ class HyperJobController:
 
     def _unfinished(self) -> Iterator[WorkItem]:
         for resource, collection in self._hyperjobs.items():
-            for seen in collection:
-                if not seen.status.is_finished:
-                    yield WorkItem(resource, seen.key)
+            for observed in collection:
+                if not observed.status.is_finished:
+                    yield WorkItem(resource, observed.key)
 
     async def _reconcile(self, item: WorkItem) -> None:
         try:

@@ -43,23 +43,23 @@ def diff_objects(
     if not state.is_valid:
         return ObjectChanges()
     if state.phase in FINISHED or state.phase == "Suspended":
-        up_to_date, wanted = frozenset(), {}
+        up_to_date, desired = frozenset(), {}
     else:
-        wanted = _desired(hyperjob, state, up_to_date)
-    kept = _retained(hyperjob, state)
+        desired = _desired(hyperjob, state, up_to_date)
+    retained = _retained(hyperjob, state)
     old = [
         job
         for name, job in sorted(jobs.items())
-        if name not in up_to_date and not _is_current(job, wanted.get(name), kept)
+        if name not in up_to_date and not _is_current(job, desired.get(name), retained)
     ]
-    stays = {*wanted, *kept, *up_to_date}
+    stays = {*desired, *retained, *up_to_date}
     stale = [policy for name, policy in sorted(policies.items()) if name not in stays]
     in_the_way = {job.key.name for job in old}
-    missing = (child for child in wanted.values() if child.name not in in_the_way)
+    missing = (child for child in desired.values() if child.name not in in_the_way)
     remove = tuple(child for child in (*old, *stale) if not child.deleting)
     apply = tuple(_manifests_to_apply(missing, jobs, policies))
     written = {manifest["metadata"]["name"] for manifest in apply}
-    found = {name for name in wanted if name in jobs and name in policies and name not in in_the_way | written}
+    found = {name for name in desired if name in jobs and name in policies and name not in in_the_way | written}
     return ObjectChanges(remove, apply, frozenset(found.union(up_to_date)))
 
 
@@ -76,11 +76,11 @@ def _retained(hyperjob: HyperJob, state: HyperJobState) -> Mapping[str, PartStat
     return {part.name: part for part in state.parts if part.phase in TERMINAL}
 
 
-def _is_current(job: ObservedChild, child: PartObjects | None, kept: Mapping[str, PartStatus]) -> bool:
+def _is_current(job: ObservedChild, child: PartObjects | None, retained: Mapping[str, PartStatus]) -> bool:
     if job.deleting:
         return False
     if child is None:
-        return job.key.name in kept
+        return job.key.name in retained
     if job.revision.attempt != child.part.attempt:
         return False
     # Volcano rejects all changes except of the size, both in the control plane and in the member clusters.
@@ -88,9 +88,9 @@ def _is_current(job: ObservedChild, child: PartObjects | None, kept: Mapping[str
 
 
 def _manifests_to_apply(
-    wanted: Iterable[PartObjects], jobs: ObjectsByName, policies: ObjectsByName
+    desired: Iterable[PartObjects], jobs: ObjectsByName, policies: ObjectsByName
 ) -> Iterator[Manifest]:
-    for child in wanted:
+    for child in desired:
         policy, job = policies.get(child.name), jobs.get(child.name)
         if policy is not None and policy.deleting:
             continue

@@ -87,12 +87,12 @@ def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
     """Decode a HyperJob; lists omit the kind, so it comes from *resource*."""
     document = {**msgspec.json.decode(raw), "apiVersion": resource.api_version}
     metadata = document["metadata"]
-    hyperjob, status, flaw = None, HyperJobStatus(), ""
+    hyperjob, status, decode_error = None, HyperJobStatus(), ""
     try:
         status = read_status(document)
         hyperjob = read_hyperjob(document)
     except HyperJobError as error:
-        flaw = str(error)
+        decode_error = str(error)
     return ObservedHyperJob(
         uid=metadata["uid"],
         resource_version=int(metadata["resourceVersion"]),
@@ -101,7 +101,7 @@ def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
         generation=metadata.get("generation", 0),
         hyperjob=hyperjob,
         status=status,
-        decode_error=flaw,
+        decode_error=decode_error,
         deleting="deletionTimestamp" in metadata,
     )
 
@@ -153,10 +153,10 @@ def _decode_revision(text: str) -> AppliedRevision:
         return AppliedRevision()
 
 
-def metadata_of(sighting: ObservedHyperJob) -> Metadata:
+def metadata_of(observed: ObservedHyperJob) -> Metadata:
     """Return the metadata of a HyperJob that could not be read."""
     return Metadata(
-        name=sighting.key.name, namespace=sighting.key.namespace, uid=sighting.uid, generation=sighting.generation
+        name=observed.key.name, namespace=observed.key.namespace, uid=observed.uid, generation=observed.generation
     )
 
 

@@ -37,10 +37,10 @@ Shares = tuple[tuple[str, int], ...]
 def pack(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
     """Return the packing with the fewest parts, ``None`` if there is none."""
     order = usable_bins(bins, load, preferred)
-    liked = [cluster.name for cluster in order if cluster.name in preferred]
+    preferred_names = [cluster.name for cluster in order if cluster.name in preferred]
     for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
         for host in order:
-            chosen = _choose(order, host, load=load, parts=parts, liked=liked)
+            chosen = _choose(order, host, load=load, parts=parts, preferred_names=preferred_names)
             if chosen:
                 return _assign(order, chosen, host, load)
     return None
@@ -59,11 +59,11 @@ def fill_in_order(bins: Sequence[ClusterBin], load: PackingRequest, preferred: S
 
 def usable_bins(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str]) -> list[ClusterBin]:
     """Return the bins that can hold a part: preferred ones in their order, then by size and name."""
-    place = {name: number for number, name in enumerate(preferred)}
+    index = {name: number for number, name in enumerate(preferred)}
     usable = (cluster for cluster in bins if cluster.capacity >= load.min_units)
     return sorted(
         usable,
-        key=lambda cluster: (place.get(cluster.name, len(place)), -min(cluster.capacity, load.units), cluster.name),
+        key=lambda cluster: (index.get(cluster.name, len(index)), -min(cluster.capacity, load.units), cluster.name),
     )
 
 
@@ -82,7 +82,7 @@ def _capacity(chosen: Sequence[ClusterBin], host: ClusterBin) -> int:
 
 
 def _choose(
-    order: Sequence[ClusterBin], host: ClusterBin, *, load: PackingRequest, parts: int, liked: Sequence[str]
+    order: Sequence[ClusterBin], host: ClusterBin, *, load: PackingRequest, parts: int, preferred_names: Sequence[str]
 ) -> list[ClusterBin] | None:
     """Return *parts* bins including *host* that hold all units, in the order of preference, ``None`` if impossible."""
     if host.leader_capacity < load.min_units:
@@ -91,7 +91,7 @@ def _choose(
     need = load.units - host.leader_capacity
     chosen: list[ClusterBin] = [host]
     for left in range(parts - 1, 0, -1):
-        found = _choose_next(others, need, left=left, liked=liked)
+        found = _choose_next(others, need, left=left, preferred_names=preferred_names)
         if found is None:
             return None
         chosen.append(found)
@@ -100,17 +100,21 @@ def _choose(
     return chosen if need <= 0 else None
 
 
-def _choose_next(others: Sequence[ClusterBin], need: int, *, left: int, liked: Sequence[str]) -> ClusterBin | None:
+def _choose_next(
+    others: Sequence[ClusterBin], need: int, *, left: int, preferred_names: Sequence[str]
+) -> ClusterBin | None:
     """Return the first bin that leaves a solution for the *left* - 1 after it; the last bin wastes least."""
     by_size = sorted(others, key=lambda cluster: -cluster.capacity)
-    able = [cluster for cluster in others if cluster.capacity + _largest_capacity(by_size, cluster, left - 1) >= need]
-    if not able or left > 1 or able[0].name in liked:
-        return able[0] if able else None
-    return min(able, key=lambda cluster: (cluster.capacity, cluster.name))
+    feasible = [
+        cluster for cluster in others if cluster.capacity + _largest_capacity(by_size, cluster, left - 1) >= need
+    ]
+    if not feasible or left > 1 or feasible[0].name in preferred_names:
+        return feasible[0] if feasible else None
+    return min(feasible, key=lambda cluster: (cluster.capacity, cluster.name))
 
 
-def _largest_capacity(by_size: Sequence[ClusterBin], but: ClusterBin, count: int) -> int:
-    first = [cluster for cluster in by_size[: count + 1] if cluster is not but]
+def _largest_capacity(by_size: Sequence[ClusterBin], excluded: ClusterBin, count: int) -> int:
+    first = [cluster for cluster in by_size[: count + 1] if cluster is not excluded]
     return sum(cluster.capacity for cluster in first[:count])
 
 
@@ -118,15 +122,15 @@ def _assign(
     order: Sequence[ClusterBin], chosen: Sequence[ClusterBin], host: ClusterBin, load: PackingRequest
 ) -> Shares:
     """Give each chosen bin the minimum, then fill them in order."""
-    given = {cluster.name: load.min_units for cluster in chosen}
+    assigned = {cluster.name: load.min_units for cluster in chosen}
     rest = load.units - load.min_units * len(chosen)
-    for cluster in (cluster for cluster in order if cluster.name in given):
+    for cluster in (cluster for cluster in order if cluster.name in assigned):
         more = min((cluster.leader_capacity if cluster is host else cluster.capacity) - load.min_units, rest)
-        given[cluster.name] += more
+        assigned[cluster.name] += more
         rest -= more
-    return tuple(_host_first(given, host.name))
+    return tuple(_host_first(assigned, host.name))
 
 
-def _host_first(given: dict[str, int], host: str) -> Iterator[tuple[str, int]]:
-    yield host, given[host]
-    yield from ((name, units) for name, units in given.items() if name != host)
+def _host_first(assigned: dict[str, int], host: str) -> Iterator[tuple[str, int]]:
+    yield host, assigned[host]
+    yield from ((name, units) for name, units in assigned.items() if name != host)

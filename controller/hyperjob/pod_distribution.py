@@ -29,14 +29,14 @@ def distribute(template: JobSpec, counts: Sequence[int]) -> list[PodCounts]:
     block = next(line, None)
     shares: list[PodCounts] = []
     taken = 0
-    for place, end in enumerate(accumulate(counts)):
+    for index, end in enumerate(accumulate(counts)):
         pods = [0] * len(template.tasks)
-        is_last = place == len(counts) - 1
+        is_last = index == len(counts) - 1
         while block is not None and (is_last or taken + template.tasks[block].partition_step <= end):
             pods[block] += template.tasks[block].partition_step
             taken += template.tasks[block].partition_step
             block = next(line, None)
-        shares.append(_add_single_tasks(template, tuple(pods), is_first=place == 0))
+        shares.append(_add_single_tasks(template, tuple(pods), is_first=index == 0))
     return shares
 
 
@@ -73,35 +73,35 @@ def task_minimum(task: Task, before: int, pods: int) -> int | None:
 
 def divide_equally(total: int, parts: int) -> list[int]:
     """Return *total* in equal parts; the remainder goes to the first parts, one each."""
-    return [total // parts + (place < total % parts) for place in range(parts)]
+    return [total // parts + (index < total % parts) for index in range(parts)]
 
 
 def divide_by_weight(total: int, weights: Sequence[int]) -> list[int]:
     """Return *total* in parts by weight; the rest goes to the largest remainders, to the first of equals."""
     whole = sum(weights)
     shares = [total * weight // whole for weight in weights]
-    by_remainder = sorted(range(len(weights)), key=lambda place: (-(total * weights[place] % whole), place))
-    for place in by_remainder[: total - sum(shares)]:
-        shares[place] += 1
+    by_remainder = sorted(range(len(weights)), key=lambda index: (-(total * weights[index] % whole), index))
+    for index in by_remainder[: total - sum(shares)]:
+        shares[index] += 1
     return shares
 
 
 def _pod_sequence(template: JobSpec) -> Iterator[int]:
     """Yield the task index of each block of pods that stay together."""
     blocks = {
-        place: task.replicas // task.partition_step
-        for place, (task, is_single) in enumerate(zip(template.tasks, template.is_single_instance, strict=True))
+        index: task.replicas // task.partition_step
+        for index, (task, is_single) in enumerate(zip(template.tasks, template.is_single_instance, strict=True))
         if task.replicas > 0 and not is_single
     }
     if len(blocks) == 1:
-        for place, count in blocks.items():
-            yield from (place for _ in range(count))
+        for index, count in blocks.items():
+            yield from (index for _ in range(count))
         return
     scale = lcm(*blocks.values())
     stands = [
-        ((2 * number + 1) * (scale // count), place) for place, count in blocks.items() for number in range(count)
+        ((2 * number + 1) * (scale // count), index) for index, count in blocks.items() for number in range(count)
     ]
-    yield from (place for _, place in sorted(stands))
+    yield from (index for _, index in sorted(stands))
 
 
 def _add_single_tasks(template: JobSpec, pods: PodCounts, *, is_first: bool) -> PodCounts:

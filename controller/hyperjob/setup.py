@@ -30,32 +30,32 @@ class ControllerView:
     may_write: Callable[[], bool]
 
 
-def new_controller(api: Api, process: ControllerView, watch_options: WatchOptions, clock: Clock) -> HyperJobController:
+def new_controller(api: Api, view: ControllerView, watch_options: WatchOptions, clock: Clock) -> HyperJobController:
     """Return a HyperJob controller that is triggered by every change of the store.
 
     The store's existing change handler keeps being called; the admission loop must have set it already.
     """
-    store, state = process.store, process.state
+    store, state = view.store, view.state
     dependencies = Dependencies(
-        may_write=process.may_write,
-        capacity=lambda: capacity_snapshot(state(), process.configuration()),
+        may_write=view.may_write,
+        capacity=lambda: capacity_snapshot(state(), view.configuration()),
         binding=store.bindings.get,
         pending_reason=lambda uid: pending_reason(state().refusal(uid)),
         hyperjob_changed=store.hyperjob_changed,
     )
-    made = HyperJobController(api, dependencies, watch_options=watch_options, clock=clock)
+    hyperjob_controller = HyperJobController(api, dependencies, watch_options=watch_options, clock=clock)
     listening = store.on_change
 
     def changed() -> None:
         listening()
-        made.wake()
+        hyperjob_controller.wake()
 
     store.on_change = changed
-    return made
+    return hyperjob_controller
 
 
 def resync_after_cycle(
-    tell: Callable[[tuple[Wait, ...]], None], made: HyperJobController
+    on_reasons: Callable[[tuple[Wait, ...]], None], hyperjob_controller: HyperJobController
 ) -> Callable[[tuple[Wait, ...]], None]:
     """Return a handler of pending reasons that calls *tell* and then triggers the HyperJob controller.
 
@@ -64,8 +64,8 @@ def resync_after_cycle(
     """
 
     def waits(reasons: tuple[Wait, ...]) -> None:
-        tell(reasons)
-        made.wake()
+        on_reasons(reasons)
+        hyperjob_controller.wake()
 
     return waits
 
@@ -74,11 +74,11 @@ def capacity_snapshot(state: State, configuration: VolcanoGlobalConfiguration) -
     """Return the capacity of the clusters and queues of *state*, ``None`` before its first cycle."""
     if state.queue_shares is None:
         return None
-    held = state.queue_shares.quota
+    queue_usage = state.queue_shares.quota
 
     def quota(name: str, demand: Resources) -> PendingReason | None:
-        node = held.tree.nodes.get(QueueName(name or configuration.default_queue))
-        return pending_reason(held.refusal(node, demand)) if node is not None else None
+        node = queue_usage.tree.nodes.get(QueueName(name or configuration.default_queue))
+        return pending_reason(queue_usage.refusal(node, demand)) if node is not None else None
 
     return CapacitySnapshot(
         free_capacities(state.cluster_usage),

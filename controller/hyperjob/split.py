@@ -117,24 +117,24 @@ def _split_on(hyperjob: HyperJob, capacity: CapacitySnapshot, rooms: Sequence[Fr
     )
     most = hyperjob.spec.max_domains or UNLIMITED
     tracker = CapacityTracker([room for room in rooms if room.name in names], names, most)
-    layout = _split_jobs(hyperjob, tracker)
-    if len(layout.parts) > capacity.max_parts:
-        raise SplitError(f"it would have {len(layout.parts)} parts; {capacity.max_parts} are allowed")
-    if layout.fits or most == UNLIMITED or len(hyperjob.spec.replicated_jobs) == 1:
-        return layout
+    result = _split_jobs(hyperjob, tracker)
+    if len(result.parts) > capacity.max_parts:
+        raise SplitError(f"it would have {len(result.parts)} parts; {capacity.max_parts} are allowed")
+    if result.fits or most == UNLIMITED or len(hyperjob.spec.replicated_jobs) == 1:
+        return result
     others = (_split_jobs(hyperjob, subset) for subset in cluster_subsets(hyperjob, tracker))
-    return next((other for other in others if other.fits), layout)
+    return next((other for other in others if other.fits), result)
 
 
 def _split_jobs(hyperjob: HyperJob, tracker: CapacityTracker) -> SplitResult:
     parts: list[PartStatus] = []
     for job in hyperjob.spec.replicated_jobs:
-        layout = _split_job(job, tracker)
-        if not layout.fits:
-            return layout
+        result = _split_job(job, tracker)
+        if not result.fits:
+            return result
         parts.extend(
             part.model_copy(update={"name": hyperjob.part_name(job, part.index), "replicated_job": job.name})
-            for part in layout.parts
+            for part in result.parts
         )
     return SplitResult(tuple(parts))
 

@@ -42,7 +42,7 @@ class HyperJobState:
         return self.split.parts
 
 
-def compute_state(hyperjob: HyperJob, seen: ObservedParts, capacity: CapacitySnapshot) -> HyperJobState:
+def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: CapacitySnapshot) -> HyperJobState:
     """Return the current state of *hyperjob*."""
     status = hyperjob.status
     known = status.split or SplitStatus()
@@ -51,7 +51,7 @@ def compute_state(hyperjob: HyperJob, seen: ObservedParts, capacity: CapacitySna
     wrong = hyperjob_violations(hyperjob, capacity.max_parts)
     if wrong:
         return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_valid=False)
-    known = known.model_copy(update={"parts": tuple(with_observation(part, seen) for part in known.parts)})
+    known = known.model_copy(update={"parts": tuple(with_observation(part, observed) for part in known.parts)})
     if hyperjob.spec.suspend:
         return HyperJobState("Suspended", "spec.suspend is set; set it to false to start again", _stop_parts(known))
     try:
@@ -59,7 +59,7 @@ def compute_state(hyperjob: HyperJob, seen: ObservedParts, capacity: CapacitySna
     except SplitError as error:
         return HyperJobState("Pending", f"it cannot be split: {error}", known, "Invalid", is_valid=False)
     tried = retry_failed_parts(hyperjob, split_status, capacity)
-    return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, seen), capacity=capacity)
+    return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
 
 
 def _stop_parts(known: SplitStatus) -> SplitStatus:
@@ -86,22 +86,22 @@ def _split(
     started = any(has_started(part) for part in known.parts)
     if known.specification == asked and known.parts and (started or not is_automatic(hyperjob)):
         return known, None
-    layout = split(hyperjob, _with_own_capacity(hyperjob, known, capacity))
-    if known.specification == asked and known.parts and not _is_better(hyperjob, known, layout, capacity=capacity):
-        return known.model_copy(update={"fits": layout.fits}), layout.pending_reason
-    parts = _with_ranks(tuple(_carry_over(part, known.parts) for part in layout.parts))
-    changes = {"specification": asked, "fits": layout.fits, "parts": parts}
-    return known.model_copy(update=changes), layout.pending_reason
+    result = split(hyperjob, _with_own_capacity(hyperjob, known, capacity))
+    if known.specification == asked and known.parts and not _is_better(hyperjob, known, result, capacity=capacity):
+        return known.model_copy(update={"fits": result.fits}), result.pending_reason
+    parts = _with_ranks(tuple(_carry_over(part, known.parts) for part in result.parts))
+    changes = {"specification": asked, "fits": result.fits, "parts": parts}
+    return known.model_copy(update=changes), result.pending_reason
 
 
-def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: SplitResult, *, capacity: CapacitySnapshot) -> bool:
+def _is_better(hyperjob: HyperJob, known: SplitStatus, result: SplitResult, *, capacity: CapacitySnapshot) -> bool:
     """Whether a new split replaces a pending one: only the new one fits, or the cluster of a part no longer exists.
 
     A split that fits stays: moving it has no benefit.
     """
-    if not layout.parts:
+    if not result.parts:
         return False
-    if layout.fits:
+    if result.fits:
         return not _fits(hyperjob, known.parts, capacity)
     names = {room.name for room in capacity.free if room.cluster_state.is_usable}
     return any(part.cluster and part.cluster not in names for part in known.parts)
@@ -147,16 +147,16 @@ def _carry_over(part: PartStatus, known: Sequence[PartStatus]) -> PartStatus:
     before = next((earlier for earlier in known if earlier.name == part.name), None)
     if before is None:
         return part
-    kept = {"attempt": before.attempt, "retries": before.retries, "failed_on": before.failed_on}
+    history = {"attempt": before.attempt, "retries": before.retries, "failed_on": before.failed_on}
     if before.cluster == part.cluster and before.phase not in TERMINAL:
-        kept |= {"phase": before.phase, "running_on": before.running_on}
+        history |= {"phase": before.phase, "running_on": before.running_on}
         if has_started(before):
             state = ("rank_offset", "world_size", "world_parts")
-            kept |= {name: getattr(before, name) for name in state}
-        return part.model_copy(update=kept)
+            history |= {name: getattr(before, name) for name in state}
+        return part.model_copy(update=history)
     if before.phase in TERMINAL and before.pods == part.pods:
         return before
-    return part.model_copy(update=kept | {"attempt": before.attempt + has_started(before)})
+    return part.model_copy(update=history | {"attempt": before.attempt + has_started(before)})
 
 
 def _with_ranks(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
@@ -164,8 +164,8 @@ def _with_ranks(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
     size, offset = sum(sum(part.pods) for part in parts), 0
     ranked = []
     for part in parts:
-        told = {"rank_offset": offset, "world_size": size, "world_parts": len(parts)}
-        ranked.append(part if part.world_parts else part.model_copy(update=told))
+        ranks = {"rank_offset": offset, "world_size": size, "world_parts": len(parts)}
+        ranked.append(part if part.world_parts else part.model_copy(update=ranks))
         offset += sum(part.pods)
     return tuple(ranked)
 
@@ -202,9 +202,11 @@ def _roll_back(
     if split_status.restarts >= policy.max_restarts:
         return HyperJobState("Failed", f"{why}; all parts were stopped", split_status)
     fresh = tuple(next_attempt(part, retries=0, failed_on=()) for part in split_status.parts)
-    begun = split_status.model_copy(update={"parts": fresh, "restarts": split_status.restarts + 1, "specification": ""})
-    anew, reason = _split(hyperjob, begun, capacity)
-    return HyperJobState("Pending", f"{why}; it starts again from the beginning", anew, reason.reason if reason else "")
+    reset = split_status.model_copy(update={"parts": fresh, "restarts": split_status.restarts + 1, "specification": ""})
+    restarted, reason = _split(hyperjob, reset, capacity)
+    return HyperJobState(
+        "Pending", f"{why}; it starts again from the beginning", restarted, reason.reason if reason else ""
+    )
 
 
 def _state_in_progress(split_status: SplitStatus, least: int, *, reason: PendingReason | None) -> HyperJobState:
@@ -227,9 +229,9 @@ def _pending(split_status: SplitStatus, reason: PendingReason) -> HyperJobState:
     return HyperJobState("Pending", reason.message, split_status, reason.reason)
 
 
-def _pending_reason(split_status: SplitStatus, seen: ObservedParts) -> PendingReason | None:
+def _pending_reason(split_status: SplitStatus, observed: ObservedParts) -> PendingReason | None:
     """Return the engine's pending reason; a part's own reason comes before one caused by other parts."""
-    placed = [(part, seen.placement.get(part.name)) for part in split_status.parts if part.phase == "Pending"]
+    placed = [(part, observed.placement.get(part.name)) for part in split_status.parts if part.phase == "Pending"]
     found = [
         (part.name, where.pending_reason)
         for part, where in placed

@@ -121,12 +121,12 @@ def _job_status(
     states: dict[str, JobState] = {}
     counts: Counter[str] = Counter()
     for part in parts:
-        seen = jobs.get(part.name)
-        is_current = seen is not None and seen.revision.attempt == part.attempt
-        if seen is not None and is_current and (part.phase not in TERMINAL or _confirms_phase(part, seen)):
-            counts.update(seen.counts)
-            if seen.state:
-                states[part.name] = JobState.model_validate(seen.state)
+        observed = jobs.get(part.name)
+        is_current = observed is not None and observed.revision.attempt == part.attempt
+        if observed is not None and is_current and (part.phase not in TERMINAL or _confirms_phase(part, observed)):
+            counts.update(observed.counts)
+            if observed.state:
+                states[part.name] = JobState.model_validate(observed.state)
             continue
         if part.phase in TERMINAL:
             counts["succeeded" if part.phase == "Completed" else "failed"] += sum(part.pods)
@@ -136,12 +136,12 @@ def _job_status(
     )
 
 
-def _confirms_phase(part: PartStatus, seen: ObservedChild) -> bool:
+def _confirms_phase(part: PartStatus, observed: ObservedChild) -> bool:
     """Whether a Job still reports that it is finished; observations may be late."""
-    return seen.phase in ({"Completed"} if part.phase == "Completed" else {"Failed", "Terminated"})
+    return observed.phase in ({"Completed"} if part.phase == "Completed" else {"Failed", "Terminated"})
 
 
 def _last_state(part: PartStatus, before: Mapping[str, JobState]) -> JobState:
     """Return the last state of a finished part, as its Job reported it or as derived from its phase."""
-    told = before.get(part.name)
-    return told if told is not None and told.phase in {part.phase, "Terminated"} else JobState(phase=part.phase)
+    last = before.get(part.name)
+    return last if last is not None and last.phase in {part.phase, "Terminated"} else JobState(phase=part.phase)

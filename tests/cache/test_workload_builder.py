@@ -553,7 +553,7 @@ HYPERJOB = {
     "uid": "hyper",
     "controller": True,
 }
-SAID = CachedHyperJob("ml", since=1_767_225_600_000, split="s1", parts=frozenset({"j1", "j2", "j3"}), minimum=2)
+SAID = CachedHyperJob("ml", created_at=1_767_225_600_000, split="s1", parts=frozenset({"j1", "j2", "j3"}), minimum=2)
 CLAIMED = {"uid": "hyper", "split": "s1"}
 UNLISTED = "its HyperJob does not list it as a part"
 
@@ -595,7 +595,7 @@ def test_unlisted_part_is_pending_with_its_own_age(template, said):
     workload = heard_part(template, said)
     assert workload.gang is None
     assert (workload.hold.reason, workload.hold.subject) == (Reason.HYPERJOB_INCOMPLETE, UNLISTED)
-    assert workload.created_at > SAID.since
+    assert workload.created_at > SAID.created_at
 
 
 @pytest.mark.parametrize(
@@ -609,16 +609,16 @@ def test_unlisted_part_is_pending_with_its_own_age(template, said):
 def test_group_annotation_without_controlling_owner_is_ignored(owner):
     workload = heard_part(part(owner))
     assert (workload.gang, workload.hold) == (None, None)
-    assert workload.created_at > SAID.since
+    assert workload.created_at > SAID.created_at
 
 
 @pytest.mark.parametrize("since", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
 def test_group_annotation_cannot_set_the_age(since):
     """It once came before all others, and the year 1 ended every cycle."""
     forged = {**CLAIMED, "parts": 1, "minAvailable": 1, "since": since}
-    assert heard_part(part(hyperjob=forged)).created_at == SAID.since
+    assert heard_part(part(hyperjob=forged)).created_at == SAID.created_at
     plain, _ = heard(binding("j1"), jobs=(part(hyperjob=forged),))
-    assert plain.created_at > SAID.since
+    assert plain.created_at > SAID.created_at
 
 
 def test_part_is_updated_when_its_hyperjob_lists_it():

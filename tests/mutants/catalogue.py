@@ -180,14 +180,14 @@ MUTANTS = (
     Mutant(
         "accept-outdated-event",
         "controller/cache/collection.py",
-        "(before is not None and before.resource_version > facts.resource_version)",
+        "(before is not None and before.resource_version > obj.resource_version)",
         "False",
         "tests/cache/test_store.py",
     ),
     Mutant(
         "accept-response-after-deletion",
         "controller/cache/collection.py",
-        "        if facts.uid in self._deleted_uids or ",
+        "        if obj.uid in self._deleted_uids or ",
         "        if ",
         "tests/cache/test_store.py",
     ),
@@ -230,8 +230,8 @@ MUTANTS = (
     Mutant(
         "admit-youngest-first",
         "controller/cache/workload_builder.py",
-        "    return template.since if template else binding.since\n",
-        "    return -template.since if template else binding.since\n",
+        "    return template.created_at if template else binding.created_at\n",
+        "    return -template.created_at if template else binding.created_at\n",
         _ORDER,
     ),
     Mutant(
@@ -251,8 +251,8 @@ MUTANTS = (
     Mutant(
         "treat-unready-cluster-as-ready",
         "controller/cache/translate/clusters.py",
-        '        ready=any(each.type == "Ready" and each.status == "True" for each in cluster.status.conditions),\n',
-        "        ready=True,\n",
+        '        ready=any(condition.type == "Ready" and condition.status == "True" for ',
+        "        ready=True or any(condition.status for ",
         f"{_OBJECTS}test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody",
     ),
     Mutant(

@@ -1,4 +1,4 @@
 """Translates wire types into cached objects and engine values.
 
-Fields that cannot be read are reported in the cached object's ``flaw``; they raise no error.
+Fields that cannot be read are reported in the cached object's ``decode_error``; they raise no error.
 """

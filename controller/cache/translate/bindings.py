@@ -43,7 +43,7 @@ class BindingTranslator:
         self.integrations = integrations
         self._apis: InternPool[ApiKind] = InternPool()
         self._placements: InternPool[Placement | PlacementError] = InternPool()
-        self._demands: InternPool[WorkloadRequests | AmountError | _NotCounted] = InternPool()
+        self._interned_requests: InternPool[WorkloadRequests | AmountError | _NotCounted] = InternPool()
         self._targets: InternPool[Targets] = InternPool()
         self._progress: InternPool[tuple[ClusterProgress, ...]] = InternPool()
 
@@ -55,24 +55,24 @@ class BindingTranslator:
             (resource.api_version, resource.kind), lambda: ApiKind(resource.api_version, resource.kind)
         )
         template = TemplateKey(group_kind(api), sys.intern(resource.namespace), sys.intern(resource.name))
-        place, where_flaw = self._placement(spec.placement)
-        demand, demand_flaw = self._demand(spec, template)
-        record, record_flaw = translate_record(read_record(meta.annotations, meta.uid))
-        progress, ended_at = self._told(binding, template)
+        placement, placement_error = self._placement(spec.placement)
+        requests, requests_error = self._requests(spec, template)
+        record, record_error = translate_record(read_record(meta.annotations, meta.uid))
+        progress, ended_at = self._read_progress(binding, template)
         return CachedBinding(
             uid=WorkloadUid(meta.uid or f"{meta.namespace}/{meta.name}"),
             resource_version=parse_resource_version(meta.resource_version),
             namespace=sys.intern(meta.namespace),
             name=meta.name,
             generation=meta.generation,
-            since=to_milliseconds(meta.creation_timestamp) or 0,
+            created_at=to_milliseconds(meta.creation_timestamp) or 0,
             api=api,
             template=template,
             template_uid=sys.intern(resource.uid),
-            placement=place,
+            placement=placement,
             clusters=self._clusters(spec.clusters),
             suspension=_suspension(spec.suspension),
-            requests=demand,
+            requests=requests,
             evicting=tuple(
                 Assignment(ClusterName(sys.intern(task.from_cluster)), task.replicas)
                 for task in spec.graceful_eviction_tasks
@@ -81,7 +81,7 @@ class BindingTranslator:
             ended_at=ended_at,
             observed_term=sys.intern(binding.status.scheduler_observing_affinity_name),
             record=record,
-            record_error=record_flaw,
+            record_error=record_error,
             has_annotations=bool(meta.annotations),
             has_policy=_has_policy(meta),
             is_dependency=bool(spec.required_by),
@@ -91,19 +91,19 @@ class BindingTranslator:
             application_failover=spec.propagate_deps
             and spec.failover is not None
             and spec.failover.application is not None,
-            decode_error=join_errors(binding.decode_errors, where_flaw, demand_flaw),
+            decode_error=join_errors(binding.decode_errors, placement_error, requests_error),
         )
 
     def _placement(self, asked: placements.Placement | None) -> tuple[Placement, str]:
         found = self._placements.get(fingerprint(asked), lambda: _read_placement(asked))
         return (ANY_CLUSTER, str(found)) if isinstance(found, PlacementError) else (found, "")
 
-    def _demand(self, spec: wire.BindingSpec, template: TemplateKey) -> tuple[WorkloadRequests | None, str]:
+    def _requests(self, spec: wire.BindingSpec, template: TemplateKey) -> tuple[WorkloadRequests | None, str]:
         """Return the requests that Karmada counted; not for Volcano Jobs, which it counts incorrectly (D3)."""
         if template.kind == VOLCANO_JOB or self.integrations.get(template.kind) is None:
             return None, ""
         key = fingerprint(spec.replicas, spec.replica_requirements, spec.components)
-        counted = self._demands.get(key, lambda: _count_requests(spec))
+        counted = self._interned_requests.get(key, lambda: _count_requests(spec))
         if isinstance(counted, _NotCounted):
             return None, ""
         return (None, str(counted)) if isinstance(counted, AmountError) else (counted, "")
@@ -114,21 +114,21 @@ class BindingTranslator:
         targets = tuple(Assignment(ClusterName(sys.intern(cluster.name)), cluster.replicas) for cluster in clusters)
         return self._targets.get(targets, lambda: targets)
 
-    def _told(
+    def _read_progress(
         self, binding: wire.ResourceBinding, template: TemplateKey
     ) -> tuple[tuple[ClusterProgress, ...], int | None]:
         """Return its progress by cluster, and the latest time at which it finished in a cluster."""
         ending = self.integrations.finished_rule(template.kind)
         items = binding.status.aggregated_status
         courses = [read_progress(item.status, ending) for item in items]
-        told = tuple(
+        progress = tuple(
             ClusterProgress(
                 ClusterName(sys.intern(item.cluster_name)), found.phase, found.has_run, found.pods, found.replicas
             )
             for item, found in zip(items, courses, strict=True)
         )
         ends = [found.ended_at for found in courses if found.ended_at is not None]
-        return self._progress.get(told, lambda: told), max(ends, default=None)
+        return self._progress.get(progress, lambda: progress), max(ends, default=None)
 
 
 def _read_placement(asked: placements.Placement | None) -> Placement | PlacementError:
@@ -164,7 +164,7 @@ def _count_requests(spec: wire.BindingSpec) -> WorkloadRequests | AmountError | 
     try:
         if spec.components:
             parts = [
-                _component(component, f"spec.components[{place}]") for place, component in enumerate(spec.components)
+                _component(component, f"spec.components[{index}]") for index, component in enumerate(spec.components)
             ]
             return WorkloadRequests(
                 positive(total(scale(pod, count) for pod, count in parts)),

@@ -19,9 +19,9 @@ def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
     """
     try:
         allocatable, used = _resource_summary(cluster)
-        grades, trouble = _grade_limits(cluster), ""
+        grades, invalid = _grade_limits(cluster), ""
     except AmountError as error:
-        allocatable, used, grades, trouble = None, EMPTY, (), str(error)
+        allocatable, used, grades, invalid = None, EMPTY, (), str(error)
     if cluster.decode_errors:
         allocatable = None
     spec = cluster.spec
@@ -39,8 +39,10 @@ def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
         used=used,
         grades=grades,
     )
-    flaw = join_errors(cluster.decode_errors, trouble)
-    return CachedCluster(cluster.metadata.uid, parse_resource_version(cluster.metadata.resource_version), value, flaw)
+    decode_error = join_errors(cluster.decode_errors, invalid)
+    return CachedCluster(
+        cluster.metadata.uid, parse_resource_version(cluster.metadata.resource_version), value, decode_error
+    )
 
 
 def _enablements(cluster: wire.Cluster) -> frozenset[ApiKind]:

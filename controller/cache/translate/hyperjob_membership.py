@@ -18,10 +18,10 @@ class _GroupAnnotation(msgspec.Struct):
 
 
 class Membership(NamedTuple):
-    """Properties of a Job that follow from its HyperJob; *since* is ``None`` where the Job's own age counts."""
+    """Properties of a Job that follow from its HyperJob; *created_at* is ``None`` where the Job's own age counts."""
 
     group: HyperJobGang | None = None
-    since: int | None = None
+    created_at: int | None = None
     hold: Refusal | None = None
     """Why the Job stays pending: its HyperJob does not list it."""
 
@@ -71,5 +71,5 @@ def resolve_membership(template: CachedTemplate | None, known: Mapping[str, Cach
         return _NOT_LISTED
     parts = len(hyperjob.parts)
     # Jobs may be recreated while the HyperJob is pending, so its age counts, but only for Jobs younger than it.
-    since = min(hyperjob.since, template.since)
-    return Membership(HyperJobGang(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), since)
+    created_at = min(hyperjob.created_at, template.created_at)
+    return Membership(HyperJobGang(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), created_at)

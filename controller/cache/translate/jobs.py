@@ -36,7 +36,7 @@ class JobTranslator:
             resource_version=parse_resource_version(meta.resource_version),
             key=TemplateKey(VOLCANO_JOB, sys.intern(meta.namespace), sys.intern(meta.name)),
             generation=meta.generation,
-            since=to_milliseconds(meta.creation_timestamp) or 0,
+            created_at=to_milliseconds(meta.creation_timestamp) or 0,
             queue=sys.intern(spec.queue),
             priority_class=sys.intern(spec.priority_class_name),
             hyperjob=hyperjob_reference(meta),
@@ -84,7 +84,7 @@ def _job_template(spec: wire.JobSpec) -> JobTemplate:
     if spec.min_available < 0:
         raise AmountError(f"spec.minAvailable is {spec.min_available}; write zero or more")
     return JobTemplate(
-        tuple(_task(task, f"spec.tasks[{place}]") for place, task in enumerate(spec.tasks)),
+        tuple(_task(task, f"spec.tasks[{index}]") for index, task in enumerate(spec.tasks)),
         min_available=spec.min_available,
     )
 

@@ -30,30 +30,30 @@ class PlacementError(ValueError):
     """An invalid placement, or one that is too large; the message names the field."""
 
 
-def translate_placement(asked: wire.Placement | None) -> Placement:
+def translate_placement(wire_placement: wire.Placement | None) -> Placement:
     """Return the engine's form of a placement; without one, any cluster."""
-    if asked is None:
+    if wire_placement is None:
         return ANY_CLUSTER
-    _check_size(asked)
-    scheduling = asked.replica_scheduling
+    _check_size(wire_placement)
+    scheduling = wire_placement.replica_scheduling
     divided = scheduling is not None and scheduling.replica_scheduling_type in {"", "Divided"}
     return Placement(
-        affinity=_affinity(asked.cluster_affinity) if asked.cluster_affinity else None,
-        terms=tuple(Term(term.affinity_name, _affinity(term)) for term in asked.cluster_affinities),
-        tolerations=tuple(_tolerations(asked.cluster_tolerations)),
-        spread=tuple(_spread(constraint) for constraint in asked.spread_constraints),
+        affinity=_affinity(wire_placement.cluster_affinity) if wire_placement.cluster_affinity else None,
+        terms=tuple(Term(term.affinity_name, _affinity(term)) for term in wire_placement.cluster_affinities),
+        tolerations=tuple(_tolerations(wire_placement.cluster_tolerations)),
+        spread=tuple(_spread(constraint) for constraint in wire_placement.spread_constraints),
         divided=divided,
         weights=_weights(scheduling) if divided and scheduling else (),
         aggregated=divided and scheduling is not None and scheduling.replica_division_preference == "Aggregated",
     )
 
 
-def _check_size(asked: wire.Placement) -> None:
+def _check_size(wire_placement: wire.Placement) -> None:
     """Raise `PlacementError` if comparing the placement with each cluster would be too expensive."""
-    terms = len(asked.cluster_affinities)
+    terms = len(wire_placement.cluster_affinities)
     if terms > MAX_TERMS:
         raise PlacementError(f"spec.placement: {terms} clusterAffinities are too many; use at most {MAX_TERMS}")
-    size = _size(asked)
+    size = _size(wire_placement)
     if size > MAX_CONDITIONS:
         raise PlacementError(
             f"spec.placement: {size} names, expressions, values, tolerations, constraints and weights are too many;"
@@ -61,41 +61,41 @@ def _check_size(asked: wire.Placement) -> None:
         )
 
 
-def _size(asked: wire.Placement) -> int:
-    preference = asked.replica_scheduling.weight_preference if asked.replica_scheduling else None
+def _size(wire_placement: wire.Placement) -> int:
+    preference = wire_placement.replica_scheduling.weight_preference if wire_placement.replica_scheduling else None
     weights = preference.static_weight_list if preference else []
-    own = [asked.cluster_affinity] if asked.cluster_affinity else []
-    affinities = [*own, *asked.cluster_affinities, *(weight.target_cluster for weight in weights)]
+    own = [wire_placement.cluster_affinity] if wire_placement.cluster_affinity else []
+    affinities = [*own, *wire_placement.cluster_affinities, *(weight.target_cluster for weight in weights)]
     return (
-        len(asked.cluster_tolerations)
-        + len(asked.spread_constraints)
+        len(wire_placement.cluster_tolerations)
+        + len(wire_placement.spread_constraints)
         + len(weights)
         + sum(_affinity_size(affinity) for affinity in affinities)
     )
 
 
-def _affinity_size(asked: wire.ClusterAffinity) -> int:
-    labels = asked.label_selector
+def _affinity_size(wire_placement: wire.ClusterAffinity) -> int:
+    labels = wire_placement.label_selector
     expressions = [
         *(labels.match_expressions if labels else ()),
-        *(asked.field_selector.match_expressions if asked.field_selector else ()),
+        *(wire_placement.field_selector.match_expressions if wire_placement.field_selector else ()),
     ]
     return (
-        len(asked.cluster_names)
-        + len(asked.exclude)
+        len(wire_placement.cluster_names)
+        + len(wire_placement.exclude)
         + (len(labels.match_labels) if labels else 0)
         + sum(1 + len(expression.values) for expression in expressions)
-        + sum(_affinity_size(further) for further in asked.overflow_affinities)
+        + sum(_affinity_size(further) for further in wire_placement.overflow_affinities)
     )
 
 
-def _affinity(asked: wire.ClusterAffinity) -> Affinity:
-    labels = asked.label_selector
+def _affinity(wire_placement: wire.ClusterAffinity) -> Affinity:
+    labels = wire_placement.label_selector
     return Affinity(
-        names=tuple(ClusterName(name) for name in asked.cluster_names),
-        excluded=frozenset(ClusterName(name) for name in asked.exclude),
+        names=tuple(ClusterName(name) for name in wire_placement.cluster_names),
+        excluded=frozenset(ClusterName(name) for name in wire_placement.exclude),
         labels=_labels(labels) if labels else (),
-        fields=_requirements(asked.field_selector.match_expressions) if asked.field_selector else (),
+        fields=_requirements(wire_placement.field_selector.match_expressions) if wire_placement.field_selector else (),
     )
 
 
@@ -117,18 +117,22 @@ def _operator(name: str) -> Operator:
     return _OPERATORS[name]
 
 
-def _tolerations(asked: Iterable[wire.ClusterToleration]) -> Iterable[Toleration]:
+def _tolerations(wire_placement: Iterable[wire.ClusterToleration]) -> Iterable[Toleration]:
     """Yield the tolerations with a known operator; the others tolerate nothing."""
-    for toleration in asked:
+    for toleration in wire_placement:
         if toleration.operator in {"", "Equal"}:
             yield Toleration(toleration.key, "Equal", toleration.value, toleration.effect)
         elif toleration.operator == "Exists":
             yield Toleration(toleration.key, "Exists", toleration.value, toleration.effect)
 
 
-def _spread(asked: wire.SpreadConstraint) -> Spread:
-    by = f"label:{asked.spread_by_label}" if asked.spread_by_label else asked.spread_by_field or "cluster"
-    return Spread(by, max(asked.min_groups, 1), max(asked.max_groups, 0))
+def _spread(wire_placement: wire.SpreadConstraint) -> Spread:
+    by = (
+        f"label:{wire_placement.spread_by_label}"
+        if wire_placement.spread_by_label
+        else wire_placement.spread_by_field or "cluster"
+    )
+    return Spread(by, max(wire_placement.min_groups, 1), max(wire_placement.max_groups, 0))
 
 
 def _weights(scheduling: wire.ReplicaScheduling) -> tuple[StaticWeight, ...]:

@@ -29,7 +29,7 @@ def _claim_template_name(claim: pods.PodResourceClaim) -> str:
 
 
 def _containers(containers: list[pods.Container], where: str) -> tuple[Container, ...]:
-    return tuple(_container(container, f"{where}[{place}]") for place, container in enumerate(containers))
+    return tuple(_container(container, f"{where}[{index}]") for index, container in enumerate(containers))
 
 
 def _container(container: pods.Container, where: str) -> Container:

@@ -114,9 +114,14 @@ def _true_conditions(document: Any) -> Iterator[Any]:
 
 def _ended_at(document: Any, rule: FinishedRule) -> int | None:
     """Return the transition time next to the phase, or of the condition, that says that it finished."""
-    beside = [value_at(document, rule.path[:-1])] if rule.path else []
-    told = (condition for condition in _true_conditions(document) if value_at(condition, ("type",)) in rule.conditions)
-    times = (_parse_time(value_at(condition, ("lastTransitionTime",))) for condition in (*beside, *told))
+    phase_objects = [value_at(document, rule.path[:-1])] if rule.path else []
+    finished_conditions = (
+        condition for condition in _true_conditions(document) if value_at(condition, ("type",)) in rule.conditions
+    )
+    times = (
+        _parse_time(value_at(condition, ("lastTransitionTime",)))
+        for condition in (*phase_objects, *finished_conditions)
+    )
     return max((time for time in times if time is not None), default=None)
 
 

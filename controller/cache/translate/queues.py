@@ -15,13 +15,13 @@ def translate_queue(queue: wire.Queue) -> CachedQueue:
     A queue with an unreadable field gets an unknown state, so that nothing is admitted without its limits.
     """
     try:
-        value, trouble = _queue(queue), ""
+        value, invalid = _queue(queue), ""
     except AmountError as error:
-        value, trouble = Queue(QueueName(queue.metadata.name), state=QueueState.UNKNOWN), str(error)
-    flaw = join_errors(queue.decode_errors, trouble)
+        value, invalid = Queue(QueueName(queue.metadata.name), state=QueueState.UNKNOWN), str(error)
+    decode_error = join_errors(queue.decode_errors, invalid)
     if queue.decode_errors:
         value = Queue(value.name, parent=value.parent, state=QueueState.UNKNOWN)
-    return CachedQueue(queue.metadata.uid, parse_resource_version(queue.metadata.resource_version), value, flaw)
+    return CachedQueue(queue.metadata.uid, parse_resource_version(queue.metadata.resource_version), value, decode_error)
 
 
 def _queue(queue: wire.Queue) -> Queue:

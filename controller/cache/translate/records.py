@@ -87,8 +87,8 @@ def _by_cluster(written: Mapping[str, wire.Amounts] | msgspec.UnsetType) -> dict
 
 def pending_record(
     workload: Workload,
-    held: Nomination | None,
-    reserved: Reservation | None = None,
+    nomination: Nomination | None,
+    reservation: Reservation | None = None,
     *,
     before: AdmissionRecord | None = None,
 ) -> wire.Record:
@@ -96,19 +96,21 @@ def pending_record(
 
     The counters of *before* continue.
     """
-    kept = held or reserved
-    rooms = reserved.cluster_charges if reserved and not held else ()
+    capacity = nomination or reservation
+    charges = reservation.cluster_charges if reservation and not nomination else ()
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
         waiting_since=to_datetime(workload.created_at),
-        reserved_since=to_datetime(reserved.since) if reserved else None,
-        reserved_clusters={charge.cluster: format_resources(positive(charge.charge)) for charge in rooms}
+        reserved_since=to_datetime(reservation.since) if reservation else None,
+        reserved_clusters={charge.cluster: format_resources(positive(charge.charge)) for charge in charges}
         or msgspec.UNSET,
-        nominated_cluster=held.cluster if held else None,
-        nominated_at=to_datetime(held.since if held else None),
-        nomination_rank=held.rank if held else None,
-        nominated_requests=format_resources(positive(kept.requests)) if kept and kept.requests is not None else None,
+        nominated_cluster=nomination.cluster if nomination else None,
+        nominated_at=to_datetime(nomination.since if nomination else None),
+        nomination_rank=nomination.rank if nomination else None,
+        nominated_requests=format_resources(positive(capacity.requests))
+        if capacity and capacity.requests is not None
+        else None,
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
         excluded_clusters=_format_exclusions(dict(before.excluded_clusters) if before else {}),

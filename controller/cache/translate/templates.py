@@ -40,18 +40,18 @@ class TemplateTranslator:
         meta = template.metadata
         document = {"spec": template.spec}
         counted = self._counted(document, integration)
-        trouble = str(counted) if isinstance(counted, AmountError) else ""
+        error = str(counted) if isinstance(counted, AmountError) else ""
         return CachedTemplate(
             uid=sys.intern(meta.uid),
             resource_version=parse_resource_version(meta.resource_version),
             key=TemplateKey(group_kind(integration.api), sys.intern(meta.namespace), sys.intern(meta.name)),
             generation=meta.generation,
-            since=to_milliseconds(meta.creation_timestamp) or 0,
+            created_at=to_milliseconds(meta.creation_timestamp) or 0,
             queue=sys.intern(next(_queue_names(template, document, integration), "")),
             priority_class=sys.intern(_string_or_empty(value_at(document, integration.priority_class))),
             deleting=meta.deletion_timestamp is not None,
             requests=counted if isinstance(counted, WorkloadRequests) else None,
-            decode_error=join_errors(template.decode_errors, trouble),
+            decode_error=join_errors(template.decode_errors, error),
         )
 
     def _counted(self, document: dict[str, Any], integration: Integration) -> RequestsOrError | None:
@@ -98,7 +98,7 @@ def _queue_names(template: wire.Template, document: dict[str, Any], integration:
         value_at(pod, ("labels",)),
     )
     named = _string_or_empty(value_at(document, integration.queue)) if integration.queue else ""
-    found = (named, *(_string_or_empty(value_at(place, (name,))) for place in places for name in QUEUE_NAME_KEYS))
+    found = (named, *(_string_or_empty(value_at(index, (name,))) for index in places for name in QUEUE_NAME_KEYS))
     return (name for name in found if name)
 
 

@@ -52,6 +52,6 @@ def parse_resource_version(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def join_errors(flaws: tuple[str, ...], *more: str) -> str:
+def join_errors(errors: tuple[str, ...], *more: str) -> str:
     """Return the errors joined into one text, empty if there are none."""
-    return "; ".join(flaw for flaw in (*flaws, *more) if flaw)
+    return "; ".join(error for error in (*errors, *more) if error)
