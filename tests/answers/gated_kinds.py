@@ -17,20 +17,20 @@ def configuration(*kinds: tuple[str, str], **more: Any) -> str:
     return f"{HEAD}integrations: {json.dumps(rules)}\n" + "".join(f"{key}: {json.dumps(more[key])}\n" for key in more)
 
 
-async def enable(stage: Harness, cluster: str, *kinds: tuple[str, str]) -> None:
+async def enable(harness: Harness, cluster: str, *kinds: tuple[str, str]) -> None:
     """Let the cluster serve these kinds."""
     served = [
         {"groupVersion": version, "resources": [{"kind": kind, "name": PLURALS[kind]}]} for version, kind in kinds
     ]
     own = {"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job", "name": "jobs"}]}
-    await stage.karmada.merge(f"{CLUSTERS.path}/{cluster}/status", {"status": {"apiEnablements": [own, *served]}})
+    await harness.karmada.merge(f"{CLUSTERS.path}/{cluster}/status", {"status": {"apiEnablements": [own, *served]}})
 
 
-async def submit(stage: Harness, version: str, kind: str, name: str, **more: Any) -> str:
+async def submit(harness: Harness, version: str, kind: str, name: str, **more: Any) -> str:
     """Submit an object with *replicas* pods of *cpu* each, and its binding; return the binding's uid."""
     labels = {"scheduling.volcano.sh/queue-name": more["queue"]} if more.get("queue") else {}
-    made = await stage.karmada.create(
-        folder(stage, version, kind),
+    made = await harness.karmada.create(
+        folder(harness, version, kind),
         {
             "apiVersion": version,
             "kind": kind,
@@ -38,31 +38,31 @@ async def submit(stage: Harness, version: str, kind: str, name: str, **more: Any
             "spec": _spec(kind, name, **more),
         },
     )
-    return await bind(stage, version, kind, name, uid=made["metadata"]["uid"], **more)
+    return await bind(harness, version, kind, name, uid=made["metadata"]["uid"], **more)
 
 
-async def bind(stage: Harness, version: str, kind: str, name: str, **more: Any) -> str:
+async def bind(harness: Harness, version: str, kind: str, name: str, **more: Any) -> str:
     """Make the paused binding of an object; what Karmada has *counted* of it is told there."""
-    bound = seed.binding(stage.karmada.namespace, name, more["uid"])
+    bound = seed.binding(harness.karmada.namespace, name, more["uid"])
     bound["metadata"]["name"] = f"{name}-{kind.lower()}"
     placement = {"clusterAffinity": {}, **more.get("placement", {})}
     bound["spec"] |= {"placement": placement} | more.get("counted", {"replicas": more.get("replicas", 1)})
     bound["spec"]["resource"] |= {"apiVersion": version, "kind": kind, "uid": more["uid"]}
     if more.get("paused") is False:
         bound["spec"]["suspension"] = None
-    made = await stage.karmada.create(stage.karmada.folder("resourcebindings"), bound)
+    made = await harness.karmada.create(harness.karmada.folder("resourcebindings"), bound)
     return str(made["metadata"]["uid"])
 
 
-def folder(stage: Harness, version: str, kind: str) -> str:
+def folder(harness: Harness, version: str, kind: str) -> str:
     """Return where objects of a kind are."""
     root = f"/{'apis' if '/' in version else 'api'}/{version}"
-    return f"{root}/namespaces/{stage.karmada.namespace}/{PLURALS[kind]}"
+    return f"{root}/namespaces/{harness.karmada.namespace}/{PLURALS[kind]}"
 
 
-def path(stage: Harness, name: str, kind: str) -> str:
+def path(harness: Harness, name: str, kind: str) -> str:
     """Return where the binding of an object is."""
-    return RESOURCE_BINDINGS.item_path(stage.karmada.namespace, f"{name}-{kind.lower()}")
+    return RESOURCE_BINDINGS.item_path(harness.karmada.namespace, f"{name}-{kind.lower()}")
 
 
 def _spec(kind: str, name: str, **more: Any) -> dict[str, Any]:

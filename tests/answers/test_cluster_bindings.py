@@ -43,29 +43,29 @@ BOUND = {
 }
 
 
-async def served(stage: Harness) -> None:
+async def served(harness: Harness) -> None:
     """Let there be a kind without namespaces that has a pod template, and let us read it."""
     for path, manifest in (
         (f"{DEFINITIONS}/fleets.example.com", DEFINITION),
         (f"{RIGHTS}/clusterroles/reads-fleets", ROLE),
         (f"{RIGHTS}/clusterrolebindings/reads-fleets", BOUND),
     ):
-        await stage.karmada.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
+        await harness.karmada.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             try:
-                await stage.karmada.api.get(FLEETS)
+                await harness.karmada.api.get(FLEETS)
             except ApiError:
                 await asyncio.sleep(0.1)
             else:
                 return
 
 
-async def fleet(stage: Harness, name: str, *, replicas: int) -> None:
+async def fleet(harness: Harness, name: str, *, replicas: int) -> None:
     """Submit a fleet, and its binding."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
     annotations = {"scheduling.volcano.sh/queue-name": "q"}
-    made = await stage.karmada.create(
+    made = await harness.karmada.create(
         FLEETS,
         {
             "apiVersion": "example.com/v1",
@@ -74,10 +74,10 @@ async def fleet(stage: Harness, name: str, *, replicas: int) -> None:
             "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
         },
     )
-    await bind(stage, name, *FLEET, uid=made["metadata"]["uid"])
+    await bind(harness, name, *FLEET, uid=made["metadata"]["uid"])
 
 
-async def bind(stage: Harness, name: str, version: str, kind: str, *, uid: str, namespace: str = "") -> None:
+async def bind(harness: Harness, name: str, version: str, kind: str, *, uid: str, namespace: str = "") -> None:
     """Make the paused ClusterResourceBinding of an object."""
     bound = seed.binding("", name, uid)
     bound["kind"] = "ClusterResourceBinding"
@@ -88,91 +88,93 @@ async def bind(stage: Harness, name: str, version: str, kind: str, *, uid: str, 
     bound["spec"]["placement"]["clusterAffinity"] = {}
     resource = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "namespace": namespace}
     bound["spec"]["resource"] = resource
-    await stage.karmada.create(CLUSTER_RESOURCE_BINDINGS.path, bound)
+    await harness.karmada.create(CLUSTER_RESOURCE_BINDINGS.path, bound)
 
 
-def binding(stage: Harness, name: str) -> dict[str, Any]:
-    return stage.history.now["clusterresourcebindings"]["", name]
+def binding(harness: Harness, name: str) -> dict[str, Any]:
+    return harness.history.now["clusterresourcebindings"]["", name]
 
 
-def is_let_go(stage: Harness, name: str) -> bool:
-    return binding(stage, name)["spec"]["suspension"]["scheduling"] is False
+def is_let_go(harness: Harness, name: str) -> bool:
+    return binding(harness, name)["spec"]["suspension"]["scheduling"] is False
 
 
-async def let_go(stage: Harness, name: str) -> dict[str, Any]:
-    await stage.history.until(lambda _: is_let_go(stage, name), f"{name} resumed")
-    record: dict[str, Any] = json.loads(binding(stage, name)["metadata"]["annotations"][ADMISSION_ANNOTATION])
+async def let_go(harness: Harness, name: str) -> dict[str, Any]:
+    await harness.history.until(lambda _: is_let_go(harness, name), f"{name} resumed")
+    record: dict[str, Any] = json.loads(binding(harness, name)["metadata"]["annotations"][ADMISSION_ANNOTATION])
     return record
 
 
-async def cleared(stage: Harness) -> None:
-    await stage.karmada.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
-    await stage.karmada.api.delete(FLEETS)
+async def cleared(harness: Harness) -> None:
+    await harness.karmada.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
+    await harness.karmada.api.delete(FLEETS)
 
 
 async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     rule = {"apiVersion": FLEET[0], "kind": FLEET[1], "finished": {"path": "phase", "values": ["Done"]}}
     file.write_text(f"{gated_kinds.HEAD}workloads: [{json.dumps(rule)}]\n")
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
-        await served(stage)
-        await stage.karmada.queue("q", capability={"cpu": "4"})
-        await stage.karmada.cluster("m1", cpu="8")
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+        await served(harness)
+        await harness.karmada.queue("q", capability={"cpu": "4"})
+        await harness.karmada.cluster("m1", cpu="8")
         enabled = [{"groupVersion": FLEET[0], "resources": [{"kind": FLEET[1], "name": "fleets"}]}]
-        await stage.karmada.merge(
+        await harness.karmada.merge(
             "/apis/cluster.karmada.io/v1alpha1/clusters/m1/status", {"status": {"apiEnablements": enabled}}
         )
-        await stage.controller.start()
-        await fleet(stage, "first", replicas=3)
-        record = await let_go(stage, "first-fleet")
+        await harness.controller.start()
+        await fleet(harness, "first", replicas=3)
+        record = await let_go(harness, "first-fleet")
         assert (record["queue"], record["charge"]["cpu"], record["clusters"]) == ("q", "3", ["m1"])
-        await fleet(stage, "second", replicas=3)
-        event = await wait_for_event(stage, "QueueLimitReached", "Fleet", "second", namespace="default")
+        await fleet(harness, "second", replicas=3)
+        event = await wait_for_event(harness, "QueueLimitReached", "Fleet", "second", namespace="default")
         assert event["related"]["kind"] == "ClusterResourceBinding"
-        assert not is_let_go(stage, "second-fleet")
+        assert not is_let_go(harness, "second-fleet")
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": {"phase": "Done"}}]}
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "first-fleet")
-        await stage.karmada.merge(f"{path}/status", {"status": status})
-        await let_go(stage, "second-fleet")
-        await cleared(stage)
+        await harness.karmada.merge(f"{path}/status", {"status": status})
+        await let_go(harness, "second-fleet")
+        await cleared(harness)
 
 
 async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane, tmp_path):
     """However it came to be: it is charged to its queue, and cleared where somebody has placed it beforehand."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q", capability={"cpu": "2"})
-        await stage.karmada.cluster("m1", cpu="8")
-        await stage.controller.start()
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q", capability={"cpu": "2"})
+        await harness.karmada.cluster("m1", cpu="8")
+        await harness.controller.start()
         for name in ("wide", "late"):
-            uid = await stage.karmada.template(name, "q", cpu=2)
-            await bind(stage, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=stage.karmada.namespace)
+            uid = await harness.karmada.template(name, "q", cpu=2)
+            await bind(harness, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=harness.karmada.namespace)
             if name == "wide":
-                assert (await let_go(stage, "wide-job"))["charge"]["cpu"] == "2"
-        await wait_for_event(stage, "QueueLimitReached", "Job", "late")
+                assert (await let_go(harness, "wide-job"))["charge"]["cpu"] == "2"
+        await wait_for_event(harness, "QueueLimitReached", "Job", "late")
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "late-job")
-        await stage.karmada.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
-        await stage.history.until(lambda _: not binding(stage, "late-job")["spec"].get("clusters"), "cleared")
-        assert not is_let_go(stage, "late-job")
-        await cleared(stage)
+        await harness.karmada.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
+        await harness.history.until(lambda _: not binding(harness, "late-job")["spec"].get("clusters"), "cleared")
+        assert not is_let_go(harness, "late-job")
+        await cleared(harness)
 
 
 async def test_what_another_binding_brings_along_waits_for_nobody(plane, tmp_path):
     """Paused by whomever, it is let go; as soon as a policy selects it, it is a workload of its own."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q", capability={"cpu": "1"})
-        await stage.karmada.cluster("m1", cpu="8")
-        await stage.controller.start()
-        stage.ungated.add("brought")
-        uid = await stage.karmada.template("brought", "q", cpu=5)
-        bound = seed.binding(stage.karmada.namespace, "brought", uid)
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q", capability={"cpu": "1"})
+        await harness.karmada.cluster("m1", cpu="8")
+        await harness.controller.start()
+        harness.ungated.add("brought")
+        uid = await harness.karmada.template("brought", "q", cpu=5)
+        bound = seed.binding(harness.karmada.namespace, "brought", uid)
         bound["metadata"]["labels"] = {"resourcebinding.karmada.io/depended-by-abc": "abc"}
-        bound["spec"]["requiredBy"] = [{"namespace": stage.karmada.namespace, "name": "parent-job"}]
-        await stage.karmada.create(stage.karmada.folder("resourcebindings"), bound)
-        await stage.until(lambda seen: "brought" in seen and not seen["brought"].suspended, "what was brought goes on")
-        await stage.karmada.job("other", "q")
-        await stage.admitted("other")
-        await stage.karmada.merge(
-            stage.karmada.path("brought"),
+        bound["spec"]["requiredBy"] = [{"namespace": harness.karmada.namespace, "name": "parent-job"}]
+        await harness.karmada.create(harness.karmada.folder("resourcebindings"), bound)
+        await harness.until(
+            lambda seen: "brought" in seen and not seen["brought"].suspended, "what was brought goes on"
+        )
+        await harness.karmada.job("other", "q")
+        await harness.admitted("other")
+        await harness.karmada.merge(
+            harness.karmada.path("brought"),
             {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
         )
-        await wait_for_event(stage, "ExceedsQueueLimit", "Job", "brought")
+        await wait_for_event(harness, "ExceedsQueueLimit", "Job", "brought")

@@ -12,10 +12,10 @@ from tests.rig.proxy import Call
 from tests.waiting import LIMIT_SECONDS
 
 
-async def begun(stage: Harness, *, cpu: str = "2", **queue) -> None:
-    await stage.karmada.queue("q", **queue)
-    await stage.karmada.cluster("m1", cpu=cpu)
-    await stage.controller.start()
+async def begun(harness: Harness, *, cpu: str = "2", **queue) -> None:
+    await harness.karmada.queue("q", **queue)
+    await harness.karmada.cluster("m1", cpu=cpu)
+    await harness.controller.start()
 
 
 def of_events(call: Call) -> bool:
@@ -23,102 +23,110 @@ def of_events(call: Call) -> bool:
 
 
 async def test_a_job_and_its_binding_are_told_why_they_wait_and_that_they_were_admitted(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await stage.karmada.job("first", "q", cpu=2)
-        await stage.admitted("first")
-        await stage.karmada.job("next", "q", cpu=2)
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await harness.karmada.job("first", "q", cpu=2)
+        await harness.admitted("first")
+        await harness.karmada.job("next", "q", cpu=2)
         for kind, name in (("Job", "next"), ("ResourceBinding", "next-job")):
-            event = await wait_for_event(stage, "QueueLimitReached", kind, name)
+            event = await wait_for_event(harness, "QueueLimitReached", kind, name)
             assert "queue 'q' has 0 left below its limit; it starts when workloads of the queue" in event["note"]
             assert (event["type"], event["action"]) == ("Normal", "Wait")
             assert event["reportingController"] == "volcano-global.io/controller"
-        event = await wait_for_event(stage, "Admitted", "Job", "first")
+        event = await wait_for_event(harness, "Admitted", "Job", "first")
         assert event["note"] == "admitted to m1 by queue 'q'"
-        stored = stage.history.now["resourcebindings"][stage.karmada.namespace, "first-job"]
+        stored = harness.history.now["resourcebindings"][harness.karmada.namespace, "first-job"]
         assert event["related"]["uid"] == stored["metadata"]["uid"]
-        await stage.karmada.phase("first", "Completed")
-        await wait_for_event(stage, "Admitted", "Job", "next")
+        await harness.karmada.phase("first", "Completed")
+        await wait_for_event(harness, "Admitted", "Job", "next")
 
 
 async def test_what_only_somebody_can_put_right_is_a_warning(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await stage.karmada.job("lost", "no-such-queue")
-        await stage.karmada.job("giant", "q", cpu=500)
-        lost = await wait_for_event(stage, "QueueNotFound", "Job", "lost")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await harness.karmada.job("lost", "no-such-queue")
+        await harness.karmada.job("giant", "q", cpu=500)
+        lost = await wait_for_event(harness, "QueueNotFound", "Job", "lost")
         assert (lost["type"], "create the queue" in lost["note"]) == ("Warning", True)
-        assert (await wait_for_event(stage, "ExceedsQueueLimit", "Job", "giant"))["type"] == "Warning"
+        assert (await wait_for_event(harness, "ExceedsQueueLimit", "Job", "giant"))["type"] == "Warning"
 
 
 async def test_who_is_evicted_hears_why(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await stage.karmada.job("stopped", "q")
-        await stage.admitted("stopped")
-        await stage.karmada.phase("stopped", "Aborted")
-        event = await wait_for_event(stage, "Aborted", "Job", "stopped", action="Evict")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await harness.karmada.job("stopped", "q")
+        await harness.admitted("stopped")
+        await harness.karmada.phase("stopped", "Aborted")
+        event = await wait_for_event(harness, "Aborted", "Job", "stopped", action="Evict")
         assert event["note"].startswith("evicted: it was aborted")
 
 
 async def test_the_same_again_adds_to_the_series_also_after_a_restart(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await stage.karmada.job("lost", "no-such-queue")
-        await wait_for_event(stage, "QueueNotFound", "Job", "lost")
-        await wait_for_event(stage, "QueueNotFound", "ResourceBinding", "lost-job")
-        await stage.controller.start()
-        await stage.controller.wait_for_log("workload pending")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await harness.karmada.job("lost", "no-such-queue")
+        await wait_for_event(harness, "QueueNotFound", "Job", "lost")
+        await wait_for_event(harness, "QueueNotFound", "ResourceBinding", "lost-job")
+        await harness.controller.start()
+        await harness.controller.wait_for_log("workload pending")
         async with asyncio.timeout(LIMIT_SECONDS):
             # The job and its binding are told one after the other.
-            while "series" not in (await events_of(stage, "Job", "lost"))[0]:  # noqa: ASYNC110 -- events are polled
+            while "series" not in (await events_of(harness, "Job", "lost"))[0]:  # noqa: ASYNC110 -- events are polled
                 await asyncio.sleep(0.1)
-        (event,) = await events_of(stage, "Job", "lost")
+        (event,) = await events_of(harness, "Job", "lost")
         assert event["series"]["count"] == 2
 
 
 async def test_nobody_waits_for_what_is_told(plane, tmp_path):
     """The server takes no events: everyone is admitted all the same, and what was not told is counted."""
-    async with open_harness(plane, tmp_path, "--event-backlog", "5") as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="40")
-        stage.proxy.add(ErrorReply(of_events, status=429, retry_after=1))
-        await stage.controller.start()
+    async with open_harness(plane, tmp_path, "--event-backlog", "5") as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="40")
+        harness.proxy.add(ErrorReply(of_events, status=429, retry_after=1))
+        await harness.controller.start()
         for number in range(30):
-            await stage.karmada.job(f"j{number}", "q")
-        await stage.done(*(f"j{number}" for number in range(30)))
+            await harness.karmada.job(f"j{number}", "q")
+        await harness.done(*(f"j{number}" for number in range(30)))
         async with asyncio.timeout(LIMIT_SECONDS):
-            while await stage.controller.metric("volcano_global_events_total") < 20:  # noqa: ASYNC110 -- a page is polled
+            while await harness.controller.metric("volcano_global_events_total") < 20:  # noqa: ASYNC110 -- a page is polled
                 await asyncio.sleep(0.1)
-        stage.proxy.clear_faults()
+        harness.proxy.clear_faults()
 
 
 async def test_without_the_right_to_tell_it_goes_on_and_says_so(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="4")
-        stage.proxy.add(ErrorReply(of_events, status=403))
-        await stage.controller.start()
-        await stage.karmada.job("one", "q")
-        await stage.done("one")
-        await stage.controller.wait_for_log("event rejected")
+    async with open_harness(plane, tmp_path) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="4")
+        harness.proxy.add(ErrorReply(of_events, status=403))
+        await harness.controller.start()
+        await harness.karmada.job("one", "q")
+        await harness.done("one")
+        await harness.controller.wait_for_log("event rejected")
 
 
 async def test_who_wants_no_events_gets_none(plane, tmp_path):
-    async with open_harness(plane, tmp_path, "--events-per-second", "0") as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="4")
-        await stage.controller.start()
-        await stage.karmada.job("one", "q")
-        await stage.done("one")
-        await stage.karmada.job("lost", "no-such-queue")
-        await stage.controller.wait_for_log("QueueNotFound")
-        assert stage.proxy.count(lambda call: EVENTS.plural in call.path) == 0
+    async with open_harness(plane, tmp_path, "--events-per-second", "0") as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="4")
+        await harness.controller.start()
+        await harness.karmada.job("one", "q")
+        await harness.done("one")
+        await harness.karmada.job("lost", "no-such-queue")
+        await harness.controller.wait_for_log("QueueNotFound")
+        assert harness.proxy.count(lambda call: EVENTS.plural in call.path) == 0
 
 
-async def explained(stage: Harness, name: str, *flags: str) -> str:
+async def explained(harness: Harness, name: str, *flags: str) -> str:
     """Return what `volcano-global explain job` says."""
-    asked = ("job", name, "-n", stage.karmada.namespace, "--kubeconfig", str(stage.plane.kubeconfig("admin")), *flags)
+    asked = (
+        "job",
+        name,
+        "-n",
+        harness.karmada.namespace,
+        "--kubeconfig",
+        str(harness.plane.kubeconfig("admin")),
+        *flags,
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "controller.cli", "explain", *asked, stdout=asyncio.subprocess.PIPE
     )
@@ -130,15 +138,15 @@ async def explained(stage: Harness, name: str, *flags: str) -> str:
 async def test_explain_knows_what_was_told_also_what_only_the_controller_has_seen(plane, tmp_path):
     """A refusal by Karmada's own quota stands in no object but the event."""
     says = "FederatedResourceQuota(team/most) exceeded for resource cpu: requested sum 5, limit 4."
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="8")
-        stage.proxy.add(ErrorReply(writes, status=403, message=says))
-        await stage.controller.start()
-        await stage.karmada.job("over", "q")
-        await wait_for_event(stage, "StartupBackoff", "Job", "over")
-        told = json.loads(await explained(stage, "over", "-o", "json"))["told"]
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="8")
+        harness.proxy.add(ErrorReply(writes, status=403, message=says))
+        await harness.controller.start()
+        await harness.karmada.job("over", "q")
+        await wait_for_event(harness, "StartupBackoff", "Job", "over")
+        told = json.loads(await explained(harness, "over", "-o", "json"))["told"]
         assert told[-1]["reason"] == "StartupBackoff"
         assert "Karmada rejected it: FederatedResourceQuota(team/most)" in told[-1]["note"]
-        assert "What its events tell:" in await explained(stage, "over")
-        stage.proxy.clear_faults()
+        assert "What its events tell:" in await explained(harness, "over")
+        harness.proxy.clear_faults()

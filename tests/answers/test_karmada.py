@@ -17,14 +17,14 @@ SCHEDULED = {
 }
 
 
-async def begun(stage: Harness, *, cpu: str = "8", **queue: Any) -> None:
-    await stage.karmada.queue("q", **queue)
-    await stage.karmada.cluster("m1", cpu=cpu)
-    await stage.controller.start()
+async def begun(harness: Harness, *, cpu: str = "8", **queue: Any) -> None:
+    await harness.karmada.queue("q", **queue)
+    await harness.karmada.cluster("m1", cpu=cpu)
+    await harness.controller.start()
 
 
-def binding(stage: Harness, name: str) -> dict[str, Any]:
-    return stage.history.now["resourcebindings"][stage.karmada.namespace, f"{name}-job"]
+def binding(harness: Harness, name: str) -> dict[str, Any]:
+    return harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
 
 
 def ordered(*groups: tuple[str, ...]) -> dict[str, Any]:
@@ -35,84 +35,86 @@ def ordered(*groups: tuple[str, ...]) -> dict[str, Any]:
 
 async def test_c1_a_later_affinity_is_observed_before_its_cluster_is_named(plane, tmp_path):
     """Karmada's scheduler would begin with the first term, find nothing there, and take our choice away."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await stage.karmada.cluster("m2", cpu="8")
-        await stage.karmada.set_summary("m1", ready="False", cpu="8")
-        await stage.karmada.merge(
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await harness.karmada.cluster("m2", cpu="8")
+        await harness.karmada.set_summary("m1", ready="False", cpu="8")
+        await harness.karmada.merge(
             "/apis/cluster.karmada.io/v1alpha1/clusters/m1",
             {"spec": {"taints": [{"key": "cluster.karmada.io/not-ready", "effect": "NoSchedule"}]}},
         )
         for name, groups in (("later", (("m1",), ("m2",))), ("first", (("m2",), ("m1",)))):
-            uid = await stage.karmada.template(name, "q")
-            await stage.karmada.bind(name, uid, placement=ordered(*groups))
-        await stage.admitted("later", "first")
-        assert binding(stage, "later")["status"]["schedulerObservingAffinityName"] == "term-1"
-        assert "status" not in binding(stage, "first"), "the first term needs no telling"
-        states = [change for change in stage.history.changes if change.key == (stage.karmada.namespace, "later-job")]
+            uid = await harness.karmada.template(name, "q")
+            await harness.karmada.bind(name, uid, placement=ordered(*groups))
+        await harness.admitted("later", "first")
+        assert binding(harness, "later")["status"]["schedulerObservingAffinityName"] == "term-1"
+        assert "status" not in binding(harness, "first"), "the first term needs no telling"
+        states = [
+            change for change in harness.history.changes if change.key == (harness.karmada.namespace, "later-job")
+        ]
         observed = next(state for state in states if (state.after or {}).get("status"))
         assert observed.after is not None
         assert observed.after["spec"]["suspension"]["scheduling"] is True, "told while it was paused"
-        assert [cluster["name"] for cluster in binding(stage, "later")["spec"]["clusters"]] == ["m2"]
+        assert [cluster["name"] for cluster in binding(harness, "later")["spec"]["clusters"]] == ["m2"]
 
 
 async def test_a_status_that_an_eviction_left_behind_is_put_right(plane, tmp_path):
     """Karmada goes on saying Running and Scheduled, whoever asks."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage, capability={"cpu": "2"})
-        await stage.karmada.job("gone", "q", cpu=2)
-        await stage.admitted("gone")
-        path = JOBS.item_path(stage.karmada.namespace, "gone")
-        await stage.karmada.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}, "running": 1}})
-        await stage.karmada.merge(f"{stage.karmada.path('gone')}/status", {"status": {"conditions": [SCHEDULED]}})
-        await stage.karmada.phase("gone", "Aborted")
-        await stage.history.until(lambda _: stage.bindings()["gone"].suspended, "taken back")
-        assert stage.history.now["jobs"][stage.karmada.namespace, "gone"]["status"]["state"]["phase"] == "Running"
-        await stage.karmada.merge(f"{stage.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness, capability={"cpu": "2"})
+        await harness.karmada.job("gone", "q", cpu=2)
+        await harness.admitted("gone")
+        path = JOBS.item_path(harness.karmada.namespace, "gone")
+        await harness.karmada.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}, "running": 1}})
+        await harness.karmada.merge(f"{harness.karmada.path('gone')}/status", {"status": {"conditions": [SCHEDULED]}})
+        await harness.karmada.phase("gone", "Aborted")
+        await harness.history.until(lambda _: harness.bindings()["gone"].suspended, "taken back")
+        assert harness.history.now["jobs"][harness.karmada.namespace, "gone"]["status"]["state"]["phase"] == "Running"
+        await harness.karmada.merge(f"{harness.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
 
         def is_right() -> bool:
-            state = stage.history.now["jobs"][stage.karmada.namespace, "gone"]["status"]["state"]
-            condition = binding(stage, "gone")["status"]["conditions"][0]
+            state = harness.history.now["jobs"][harness.karmada.namespace, "gone"]["status"]["state"]
+            condition = binding(harness, "gone")["status"]["conditions"][0]
             return (state["phase"], condition["status"]) == ("Pending", "False")
 
-        await stage.history.until(lambda _: is_right(), "status put right")
-        assert stage.history.now["jobs"][stage.karmada.namespace, "gone"]["status"]["running"] == 0
-        assert binding(stage, "gone")["status"]["conditions"][0]["reason"] == "Evicted"
-        await stage.expect_no_writes(seconds=0.5)
+        await harness.history.until(lambda _: is_right(), "status put right")
+        assert harness.history.now["jobs"][harness.karmada.namespace, "gone"]["status"]["running"] == 0
+        assert binding(harness, "gone")["status"]["conditions"][0]["reason"] == "Evicted"
+        await harness.expect_no_writes(seconds=0.5)
 
 
 async def test_what_karmada_places_after_its_eviction_is_cleared_again_and_takes_no_room_for_good(plane, tmp_path):
     """Its event filter leaks: what is in its queue already is placed up to five minutes later, paused or not."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage, capability={"cpu": "2"})
-        await stage.karmada.job("gone", "q", cpu=2)
-        await stage.admitted("gone")
-        await stage.karmada.phase("gone", "Aborted")
-        await stage.history.until(lambda _: stage.bindings()["gone"].suspended, "taken back")
-        await stage.karmada.merge(f"{stage.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
-        await stage.karmada.merge(stage.karmada.path("gone"), {"spec": {"clusters": [{"name": "m1"}]}})
-        await stage.history.until(lambda _: not stage.bindings()["gone"].clusters, "cleared again")
-        await wait_for_event(stage, "PlacedWithoutAdmission", "Job", "gone")
-        await stage.karmada.job("next", "q", cpu=2)
-        await stage.admitted("next")
-        assert stage.bindings()["gone"].suspended
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness, capability={"cpu": "2"})
+        await harness.karmada.job("gone", "q", cpu=2)
+        await harness.admitted("gone")
+        await harness.karmada.phase("gone", "Aborted")
+        await harness.history.until(lambda _: harness.bindings()["gone"].suspended, "taken back")
+        await harness.karmada.merge(f"{harness.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.merge(harness.karmada.path("gone"), {"spec": {"clusters": [{"name": "m1"}]}})
+        await harness.history.until(lambda _: not harness.bindings()["gone"].clusters, "cleared again")
+        await wait_for_event(harness, "PlacedWithoutAdmission", "Job", "gone")
+        await harness.karmada.job("next", "q", cpu=2)
+        await harness.admitted("next")
+        assert harness.bindings()["gone"].suspended
 
 
 async def test_the_next_leader_goes_on_putting_status_right(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await stage.karmada.job("gone", "q")
-        await stage.admitted("gone")
-        await stage.karmada.phase("gone", "Aborted")
-        await stage.history.until(lambda _: stage.bindings()["gone"].suspended, "taken back")
-        await stage.controller.stop()
-        path = JOBS.item_path(stage.karmada.namespace, "gone")
-        await stage.karmada.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}}})
-        await stage.karmada.merge(f"{stage.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
-        await stage.controller.start()
-        jobs = stage.history.now["jobs"]
-        await stage.history.until(
-            lambda _: jobs[stage.karmada.namespace, "gone"]["status"]["state"]["phase"] == "Pending", "put right"
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await harness.karmada.job("gone", "q")
+        await harness.admitted("gone")
+        await harness.karmada.phase("gone", "Aborted")
+        await harness.history.until(lambda _: harness.bindings()["gone"].suspended, "taken back")
+        await harness.controller.stop()
+        path = JOBS.item_path(harness.karmada.namespace, "gone")
+        await harness.karmada.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}}})
+        await harness.karmada.merge(f"{harness.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.controller.start()
+        jobs = harness.history.now["jobs"]
+        await harness.history.until(
+            lambda _: jobs[harness.karmada.namespace, "gone"]["status"]["state"]["phase"] == "Pending", "put right"
         )
 
 
@@ -122,39 +124,41 @@ async def test_a_refusal_by_karmadas_own_quota_is_shown_as_such(plane, tmp_path)
         'admission webhook "resourcebinding.karmada.io" denied the request: FederatedResourceQuota(team/most) exceeded '
         "for resource cpu: requested sum 5, limit 4."
     )
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="8")
-        stage.proxy.add(ErrorReply(lambda call: writes(call) and "over-job" in call.path, 1, status=403, message=says))
-        await stage.controller.start()
-        await stage.karmada.job("over", "q")
-        event = await wait_for_event(stage, "StartupBackoff", "Job", "over")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="8")
+        harness.proxy.add(
+            ErrorReply(lambda call: writes(call) and "over-job" in call.path, 1, status=403, message=says)
+        )
+        await harness.controller.start()
+        await harness.karmada.job("over", "q")
+        event = await wait_for_event(harness, "StartupBackoff", "Job", "over")
         assert "Karmada rejected it: FederatedResourceQuota(team/most) exceeded" in event["note"]
         counted = 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="quota_exceeded"}'
-        assert await stage.controller.metric(counted) == 1
-        await stage.karmada.job("other", "q")
-        await stage.admitted("other")
-        await stage.admitted("over")
-        assert "patch rejected" not in stage.controller.part.output
+        assert await harness.controller.metric(counted) == 1
+        await harness.karmada.job("other", "q")
+        await harness.admitted("other")
+        await harness.admitted("over")
+        assert "patch rejected" not in harness.controller.part.output
 
 
 async def test_d9_without_a_claim_nobody_is_admitted_or_charged_and_with_one_it_goes_on(plane, tmp_path):
     """Karmada's scheduler passes over what no policy claims, also when it was resumed."""
     claim = "propagationpolicy.karmada.io/permanent-id"
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage, capability={"cpu": "2"})
-        await stage.karmada.bind("orphan", await stage.karmada.template("orphan", "q", cpu=2))
-        await stage.admitted("orphan")
-        given = binding(stage, "orphan")["metadata"]["labels"][claim]
-        await stage.karmada.job("waits", "q", cpu=2)
-        await wait_for_event(stage, "QueueLimitReached", "Job", "waits")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness, capability={"cpu": "2"})
+        await harness.karmada.bind("orphan", await harness.karmada.template("orphan", "q", cpu=2))
+        await harness.admitted("orphan")
+        given = binding(harness, "orphan")["metadata"]["labels"][claim]
+        await harness.karmada.job("waits", "q", cpu=2)
+        await wait_for_event(harness, "QueueLimitReached", "Job", "waits")
         # The policy goes, and Karmada has not placed it: nothing of it will ever run.
         unclaimed = {"metadata": {"labels": {claim: None}}, "spec": {"clusters": None}}
-        await stage.karmada.merge(stage.karmada.path("orphan"), unclaimed)
-        event = await wait_for_event(stage, "NoMatchingPolicy", "Job", "orphan")
+        await harness.karmada.merge(harness.karmada.path("orphan"), unclaimed)
+        event = await wait_for_event(harness, "NoMatchingPolicy", "Job", "orphan")
         assert "create a policy that selects it" in event["note"]
-        await stage.admitted("waits")
-        await stage.karmada.delete(stage.karmada.path("waits"))
-        await stage.karmada.merge(stage.karmada.path("orphan"), {"metadata": {"labels": {claim: given}}})
-        await stage.karmada.job("late", "q")
-        await wait_for_event(stage, "QueueLimitReached", "Job", "late")
+        await harness.admitted("waits")
+        await harness.karmada.delete(harness.karmada.path("waits"))
+        await harness.karmada.merge(harness.karmada.path("orphan"), {"metadata": {"labels": {claim: given}}})
+        await harness.karmada.job("late", "q")
+        await wait_for_event(harness, "QueueLimitReached", "Job", "late")

@@ -21,109 +21,109 @@ def flags(file: Path) -> tuple[str | Path, ...]:
     return "--admission-configuration", file, "--poll-seconds", "0.05"
 
 
-async def begun(stage: Harness, *served: tuple[str, str], cpu: str = "4", **queue: Any) -> None:
-    await stage.karmada.queue("q", **queue)
-    await stage.karmada.cluster("m1", cpu=cpu)
-    await gated_kinds.enable(stage, "m1", *served)
-    await stage.controller.start()
+async def begun(harness: Harness, *served: tuple[str, str], cpu: str = "4", **queue: Any) -> None:
+    await harness.karmada.queue("q", **queue)
+    await harness.karmada.cluster("m1", cpu=cpu)
+    await gated_kinds.enable(harness, "m1", *served)
+    await harness.controller.start()
 
 
-def binding(stage: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
-    return stage.history.now["resourcebindings"][stage.karmada.namespace, f"{name}-{kind}"]
+def binding(harness: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
+    return harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-{kind}"]
 
 
-def record(stage: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
-    annotations = binding(stage, name, kind)["metadata"].get("annotations", {})
+def record(harness: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
+    annotations = binding(harness, name, kind)["metadata"].get("annotations", {})
     return json.loads(annotations.get(ADMISSION_ANNOTATION, "{}"))
 
 
-async def shown(stage: Harness, question: Callable[[], bool], what: str) -> None:
+async def shown(harness: Harness, question: Callable[[], bool], what: str) -> None:
     """Wait until the answer is yes; the error shows what the controller said."""
     try:
-        await stage.history.until(lambda _: question(), what)
+        await harness.history.until(lambda _: question(), what)
     except AssertionError as error:
-        raise AssertionError(f"{error}; it said:\n{stage.controller.part.output[-3000:]}") from error
+        raise AssertionError(f"{error}; it said:\n{harness.controller.part.output[-3000:]}") from error
 
 
-async def recorded(stage: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
+async def recorded(harness: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
     """Wait until our record is on a binding."""
-    await shown(stage, lambda: bool(record(stage, name, kind)), f"a record on {name}")
-    return record(stage, name, kind)
+    await shown(harness, lambda: bool(record(harness, name, kind)), f"a record on {name}")
+    return record(harness, name, kind)
 
 
-def is_let_go(stage: Harness, name: str, kind: str = "deployment") -> bool:
-    return not binding(stage, name, kind)["spec"].get("suspension", {}).get("scheduling")
+def is_let_go(harness: Harness, name: str, kind: str = "deployment") -> bool:
+    return not binding(harness, name, kind)["spec"].get("suspension", {}).get("scheduling")
 
 
-async def let_go(stage: Harness, name: str, kind: str = "deployment") -> None:
-    await shown(stage, lambda: is_let_go(stage, name, kind), f"{name} resumed")
+async def let_go(harness: Harness, name: str, kind: str = "deployment") -> None:
+    await shown(harness, lambda: is_let_go(harness, name, kind), f"{name} resumed")
 
 
 async def test_a_kind_that_is_switched_on_while_we_run_waits_its_turn(plane, tmp_path):
     """Its pods are counted as they will be, limits where requests are missing, whatever Karmada has counted."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.HEAD)
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
-        await begun(stage, DEPLOYMENT, cpu="6")
-        await gated_kinds.submit(stage, *DEPLOYMENT, "first", queue="q", replicas=2, cpu=2, under="limits")
-        await gated_kinds.submit(stage, *DEPLOYMENT, "second", queue="q", replicas=2, cpu=2, under="limits")
-        await stage.expect_no_writes(seconds=0.3)
-        assert record(stage, "first") == record(stage, "second") == {}
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
+        await begun(harness, DEPLOYMENT, cpu="6")
+        await gated_kinds.submit(harness, *DEPLOYMENT, "first", queue="q", replicas=2, cpu=2, under="limits")
+        await gated_kinds.submit(harness, *DEPLOYMENT, "second", queue="q", replicas=2, cpu=2, under="limits")
+        await harness.expect_no_writes(seconds=0.3)
+        assert record(harness, "first") == record(harness, "second") == {}
         file.write_text(gated_kinds.configuration(DEPLOYMENT))
-        await let_go(stage, "first")
-        charge = record(stage, "first")["charge"]
+        await let_go(harness, "first")
+        charge = record(harness, "first")["charge"]
         assert {name: charge[name] for name in ("cpu", "pods")} == {"cpu": "4", "pods": "2"}
-        await wait_for_event(stage, "QueueLimitReached", "Deployment", "second")
-        assert not is_let_go(stage, "second")
-        assert await stage.controller.metric('volcano_global_cache_synced{resource="deployments.apps"}') == 1
+        await wait_for_event(harness, "QueueLimitReached", "Deployment", "second")
+        assert not is_let_go(harness, "second")
+        assert await harness.controller.metric('volcano_global_cache_synced{resource="deployments.apps"}') == 1
 
 
 async def test_without_a_queue_it_is_let_through_at_once_and_charged_to_nobody(plane, tmp_path):
     """Q6."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
-        await begun(stage, DEPLOYMENT)
-        await gated_kinds.submit(stage, *DEPLOYMENT, "free", replicas=50)
-        await let_go(stage, "free")
-        assert record(stage, "free") == {}
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
+        await begun(harness, DEPLOYMENT)
+        await gated_kinds.submit(harness, *DEPLOYMENT, "free", replicas=50)
+        await let_go(harness, "free")
+        assert record(harness, "free") == {}
 
 
 async def test_its_queue_is_fixed_when_it_is_first_seen(plane, tmp_path):
     """Q6: taking the label away does not release it, another label does not move it."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
-        await begun(stage, DEPLOYMENT, capability={"cpu": "1"})
-        await gated_kinds.submit(stage, *DEPLOYMENT, "big", queue="q", replicas=3)
-        assert (await recorded(stage, "big"))["queue"] == "q"
-        assert not record(stage, "big")["charge"]
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
+        await begun(harness, DEPLOYMENT, capability={"cpu": "1"})
+        await gated_kinds.submit(harness, *DEPLOYMENT, "big", queue="q", replicas=3)
+        assert (await recorded(harness, "big"))["queue"] == "q"
+        assert not record(harness, "big")["charge"]
         for label in (None, "elsewhere"):
             labels = {"metadata": {"labels": {"scheduling.volcano.sh/queue-name": label}}}
-            await stage.karmada.merge(f"{gated_kinds.folder(stage, *DEPLOYMENT)}/big", labels)
-            await stage.expect_no_writes(seconds=0.3)
-            assert not is_let_go(stage, "big")
-        await stage.karmada.merge(
+            await harness.karmada.merge(f"{gated_kinds.folder(harness, *DEPLOYMENT)}/big", labels)
+            await harness.expect_no_writes(seconds=0.3)
+            assert not is_let_go(harness, "big")
+        await harness.karmada.merge(
             "/apis/scheduling.volcano.sh/v1beta1/queues/q", {"spec": {"capability": {"cpu": "3"}}}
         )
-        await let_go(stage, "big")
-        assert record(stage, "big")["queue"] == "q"
+        await let_go(harness, "big")
+        assert record(harness, "big")["queue"] == "q"
 
 
 async def test_the_room_of_a_batch_job_that_is_over_goes_to_the_next(plane, tmp_path):
     """Its binding bears the name that a Volcano Job's would bear."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(BATCH_JOB))
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
-        await begun(stage, BATCH_JOB, capability={"cpu": "2"})
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
+        await begun(harness, BATCH_JOB, capability={"cpu": "2"})
         for name in ("first", "second"):
-            await gated_kinds.submit(stage, *BATCH_JOB, name, queue="q", replicas=2)
-        await let_go(stage, "first", "job")
-        await recorded(stage, "second", "job")
+            await gated_kinds.submit(harness, *BATCH_JOB, name, queue="q", replicas=2)
+        await let_go(harness, "first", "job")
+        await recorded(harness, "second", "job")
         told = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 2}
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": told}]}
-        await stage.karmada.merge(f"{gated_kinds.path(stage, 'first', 'Job')}/status", {"status": status})
-        await let_go(stage, "second", "job")
+        await harness.karmada.merge(f"{gated_kinds.path(harness, 'first', 'Job')}/status", {"status": status})
+        await let_go(harness, "second", "job")
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
@@ -151,36 +151,36 @@ async def test_a_kind_that_karmada_has_not_counted_is_counted_from_its_pod_templ
             ],
         },
     )
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
-        await begun(stage, ("apps/v1", kind))
-        await gated_kinds.submit(stage, "apps/v1", kind, "set", queue="q", replicas=3, counted={})
-        await let_go(stage, "set", kind.lower())
-        assert record(stage, "set", kind.lower())["charge"]["cpu"] == "3"
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
+        await begun(harness, ("apps/v1", kind))
+        await gated_kinds.submit(harness, "apps/v1", kind, "set", queue="q", replicas=3, counted={})
+        await let_go(harness, "set", kind.lower())
+        assert record(harness, "set", kind.lower())["charge"]["cpu"] == "3"
 
 
 async def test_a_kind_that_is_switched_off_again_is_let_go(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
-        await begun(stage, DEPLOYMENT, capability={"cpu": "1"})
-        await gated_kinds.submit(stage, *DEPLOYMENT, "held", queue="q", replicas=3)
-        await recorded(stage, "held")
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
+        await begun(harness, DEPLOYMENT, capability={"cpu": "1"})
+        await gated_kinds.submit(harness, *DEPLOYMENT, "held", queue="q", replicas=3)
+        await recorded(harness, "held")
         file.write_text(gated_kinds.HEAD)
-        await let_go(stage, "held")
-        await stage.controller.wait_for_log("template watch stopped")
-        await stage.karmada.job("after", "q")
-        await stage.admitted("after")
+        await let_go(harness, "held")
+        await harness.controller.wait_for_log("template watch stopped")
+        await harness.karmada.job("after", "q")
+        await harness.admitted("after")
 
 
 async def test_a_kind_that_nobody_serves_or_we_may_not_read_keeps_nobody_waiting(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(("example.com/v1", "Gizmo"), DEPLOYMENT))
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as stage:
-        stage.proxy.add(ErrorReply(lambda call: call.resource == "deployments", status=403))
-        await begun(stage, DEPLOYMENT)
-        await stage.karmada.job("runs", "q")
-        await stage.admitted("runs")
-        await stage.controller.wait_for_log("it is not served")
-        await gated_kinds.submit(stage, *DEPLOYMENT, "held", queue="q")
-        event = await wait_for_event(stage, "QueueNotFound", "Deployment", "held")
+    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
+        harness.proxy.add(ErrorReply(lambda call: call.resource == "deployments", status=403))
+        await begun(harness, DEPLOYMENT)
+        await harness.karmada.job("runs", "q")
+        await harness.admitted("runs")
+        await harness.controller.wait_for_log("it is not served")
+        await gated_kinds.submit(harness, *DEPLOYMENT, "held", queue="q")
+        event = await wait_for_event(harness, "QueueNotFound", "Deployment", "held")
         assert "whether the controller may read objects of its kind" in event["note"]

@@ -12,10 +12,10 @@ from tests.rig.harness import Harness, open_harness
 ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
 
 
-async def begun(stage: Harness, *, cpu: str = "8", **queue: Any) -> None:
-    await stage.karmada.queue("q", **queue)
-    await stage.karmada.cluster("m1", cpu=cpu)
-    await stage.controller.start()
+async def begun(harness: Harness, *, cpu: str = "8", **queue: Any) -> None:
+    await harness.karmada.queue("q", **queue)
+    await harness.karmada.cluster("m1", cpu=cpu)
+    await harness.controller.start()
 
 
 def configured(tmp_path: Path, **more: Any) -> tuple[str | Path, ...]:
@@ -24,121 +24,121 @@ def configured(tmp_path: Path, **more: Any) -> tuple[str | Path, ...]:
     return "--admission-configuration", file
 
 
-async def slipped(stage: Harness, name: str) -> None:
+async def slipped(harness: Harness, name: str) -> None:
     """Let a binding be there that the webhook has not seen."""
-    stage.ungated.add(name)
-    await stage.karmada.bind(name, await stage.karmada.template(name, "q"), suspension=None)
+    harness.ungated.add(name)
+    await harness.karmada.bind(name, await harness.karmada.template(name, "q"), suspension=None)
 
 
 async def test_tc1_a_binding_that_came_past_the_webhook_is_told_and_left_alone(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await slipped(stage, "past")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await slipped(harness, "past")
         for kind, name in (("Job", "past"), ("ResourceBinding", "past-job")):
-            event = await wait_for_event(stage, "NotSuspended", kind, name)
+            event = await wait_for_event(harness, "NotSuspended", kind, name)
             assert (event["type"], "past our webhook" in event["note"]) == ("Warning", True)
-        await stage.controller.wait_for_log('"remark":"NotSuspended"')
-        found = await stage.controller.metric('volcano_global_bindings_by_condition{condition="NotSuspended"}')
+        await harness.controller.wait_for_log('"remark":"NotSuspended"')
+        found = await harness.controller.metric('volcano_global_bindings_by_condition{condition="NotSuspended"}')
         assert found == 1
-        await stage.expect_no_writes(seconds=0.3)
-        assert not stage.bindings()["past"].suspended
+        await harness.expect_no_writes(seconds=0.3)
+        assert not harness.bindings()["past"].suspended
 
 
 async def test_f18_where_the_operator_wants_it_what_came_past_waits_its_turn(plane, tmp_path):
     """With Ignore and a webhook that is away, bindings are stored as they come."""
     async with open_harness(
         plane, tmp_path, *configured(tmp_path, repair={"ungatedBindings": True}), plays=False
-    ) as stage:
-        await begun(stage, capability={"cpu": "1"})
-        await stage.karmada.job("runs", "q")
-        await stage.admitted("runs")
-        await slipped(stage, "past")
-        await stage.until(lambda seen: "past" in seen and seen["past"].suspended, "paused again")
-        await wait_for_event(stage, "QueueLimitReached", "Job", "past")
-        stage.ungated.add("fast")
-        uid = await stage.karmada.template("fast", "q")
-        await stage.karmada.bind("fast", uid, suspension={"dispatching": False}, clusters=[{"name": "m1"}])
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.3)
-        assert not stage.bindings()["fast"].suspended, "Karmada has placed it already: it runs"
-        await stage.karmada.phase("runs", "Completed")
-        await stage.karmada.phase("fast", "Completed")
-        await stage.admitted("past")
+    ) as harness:
+        await begun(harness, capability={"cpu": "1"})
+        await harness.karmada.job("runs", "q")
+        await harness.admitted("runs")
+        await slipped(harness, "past")
+        await harness.until(lambda seen: "past" in seen and seen["past"].suspended, "paused again")
+        await wait_for_event(harness, "QueueLimitReached", "Job", "past")
+        harness.ungated.add("fast")
+        uid = await harness.karmada.template("fast", "q")
+        await harness.karmada.bind("fast", uid, suspension={"dispatching": False}, clusters=[{"name": "m1"}])
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.3)
+        assert not harness.bindings()["fast"].suspended, "Karmada has placed it already: it runs"
+        await harness.karmada.phase("runs", "Completed")
+        await harness.karmada.phase("fast", "Completed")
+        await harness.admitted("past")
 
 
 async def test_a_binding_placed_by_somebody_while_it_waits_is_cleared_and_that_is_told(plane, tmp_path):
     """The leak of Karmada's event filter looks like this: a binding in its queue is placed although it is paused."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage, capability={"cpu": "1"})
-        await stage.karmada.job("big", "q", cpu=5)
-        await stage.expect_pending_reasons()
-        await stage.karmada.merge(stage.karmada.path("big"), {"spec": {"clusters": [{"name": "m1"}]}})
-        await stage.until(lambda seen: not seen["big"].clusters, "cleared")
-        event = await wait_for_event(stage, "PlacedWithoutAdmission", "Job", "big")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness, capability={"cpu": "1"})
+        await harness.karmada.job("big", "q", cpu=5)
+        await harness.expect_pending_reasons()
+        await harness.karmada.merge(harness.karmada.path("big"), {"spec": {"clusters": [{"name": "m1"}]}})
+        await harness.until(lambda seen: not seen["big"].clusters, "cleared")
+        event = await wait_for_event(harness, "PlacedWithoutAdmission", "Job", "big")
         assert event["note"] == "another client placed it without admission; its clusters are removed"
 
 
 async def test_what_is_paused_after_its_admission_is_resumed_and_that_is_told(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await stage.karmada.job("runs", "q")
-        await stage.admitted("runs")
-        await stage.karmada.merge(stage.karmada.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
-        await wait_for_event(stage, "ResuspendedAfterAdmission", "Job", "runs")
-        await stage.admitted("runs")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await harness.karmada.job("runs", "q")
+        await harness.admitted("runs")
+        await harness.karmada.merge(harness.karmada.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
+        await wait_for_event(harness, "ResuspendedAfterAdmission", "Job", "runs")
+        await harness.admitted("runs")
 
 
 async def test_a_policy_that_copies_a_job_to_every_cluster_is_warned_of_with_the_constraint_that_is_missing(
     plane, tmp_path
 ):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        await stage.karmada.cluster("m2", cpu="8")
-        await stage.karmada.bind("everywhere", await stage.karmada.template("everywhere", "q", cpu=2), placement={})
-        await stage.karmada.job("once", "q")
-        await stage.admitted("everywhere", "once")
-        event = await wait_for_event(stage, "PlacedOnAllClusters", "Job", "everywhere")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        await harness.karmada.cluster("m2", cpu="8")
+        await harness.karmada.bind("everywhere", await harness.karmada.template("everywhere", "q", cpu=2), placement={})
+        await harness.karmada.job("once", "q")
+        await harness.admitted("everywhere", "once")
+        event = await wait_for_event(harness, "PlacedOnAllClusters", "Job", "everywhere")
         assert "spreadConstraints [{spreadByField: cluster, minGroups: 1, maxGroups: 1}]" in event["note"]
-        stored = stage.history.now["resourcebindings"][stage.karmada.namespace, "everywhere-job"]
+        stored = harness.history.now["resourcebindings"][harness.karmada.namespace, "everywhere-job"]
         assert json.loads(stored["metadata"]["annotations"][ADMISSION_ANNOTATION])["charge"]["cpu"] == "4"
-        assert "PlacedOnAllClusters" not in [item["reason"] for item in await events_of(stage, "Job", "once")]
+        assert "PlacedOnAllClusters" not in [item["reason"] for item in await events_of(harness, "Job", "once")]
 
 
 async def test_a_workload_that_would_outlive_its_eviction_is_told_of(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        uid = await stage.karmada.template("stays", "q")
-        await stage.karmada.bind("stays", uid, preserveResourcesOnDeletion=True)
-        await stage.admitted("stays")
-        event = await wait_for_event(stage, "ResourcesPreserved", "Job", "stays")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        uid = await harness.karmada.template("stays", "q")
+        await harness.karmada.bind("stays", uid, preserveResourcesOnDeletion=True)
+        await harness.admitted("stays")
+        event = await wait_for_event(harness, "ResourcesPreserved", "Job", "stays")
         assert "preserveResourcesOnDeletion" in event["note"]
 
 
 async def test_tb3b_a_volcano_job_whose_name_a_batch_job_has_taken_does_not_run_and_hears_why(plane, tmp_path):
     """Karmada names both bindings alike; the one that was first has it, the other gets none."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
-        stage.ungated.add("same")
-        batch = await stage.karmada.create(gated_kinds.folder(stage, "batch/v1", "Job"), batch_job("same"))
-        await gated_kinds.bind(stage, "batch/v1", "Job", "same", uid=batch["metadata"]["uid"], suspended=False)
-        await stage.karmada.template("same", "q")
-        event = await wait_for_event(stage, "NameTaken", "Job", "same")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness)
+        harness.ungated.add("same")
+        batch = await harness.karmada.create(gated_kinds.folder(harness, "batch/v1", "Job"), batch_job("same"))
+        await gated_kinds.bind(harness, "batch/v1", "Job", "same", uid=batch["metadata"]["uid"], suspended=False)
+        await harness.karmada.template("same", "q")
+        event = await wait_for_event(harness, "NameTaken", "Job", "same")
         assert event["regarding"]["apiVersion"] == "batch.volcano.sh/v1alpha1"
         assert "stands for Job same of batch/v1" in event["note"]
-        await stage.expect_no_writes(seconds=0.3)
+        await harness.expect_no_writes(seconds=0.3)
 
 
 async def test_tb3b_a_batch_job_that_comes_second_changes_nothing_for_the_volcano_job(plane, tmp_path):
     """Where somebody makes the binding stand for it, the Volcano Job has none, and nobody is charged for it."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage, capability={"cpu": "1"})
-        await stage.karmada.job("same", "q")
-        await stage.admitted("same")
-        await stage.karmada.create(gated_kinds.folder(stage, "batch/v1", "Job"), batch_job("same"))
-        await stage.karmada.job("next", "q")
-        await stage.expect_no_writes(seconds=0.3)
-        assert stage.bindings()["same"].admitted
-        assert stage.bindings()["next"].suspended
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness, capability={"cpu": "1"})
+        await harness.karmada.job("same", "q")
+        await harness.admitted("same")
+        await harness.karmada.create(gated_kinds.folder(harness, "batch/v1", "Job"), batch_job("same"))
+        await harness.karmada.job("next", "q")
+        await harness.expect_no_writes(seconds=0.3)
+        assert harness.bindings()["same"].admitted
+        assert harness.bindings()["next"].suspended
 
 
 def batch_job(name: str) -> dict[str, Any]:
@@ -151,39 +151,41 @@ async def test_tb4_whatever_a_policy_is_changed_to_a_paused_job_stays_paused_and
     plane, tmp_path
 ):
     """The detector copies the policy's fields; it never touches the pause or the clusters."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await begun(stage, capability={"cpu": "2"})
-        await stage.karmada.cluster("m2", cpu="8")
-        await stage.karmada.job("runs", "q")
-        await stage.admitted("runs")
-        await stage.karmada.job("waits", "q", cpu=2)
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await begun(harness, capability={"cpu": "2"})
+        await harness.karmada.cluster("m2", cpu="8")
+        await harness.karmada.job("runs", "q")
+        await harness.admitted("runs")
+        await harness.karmada.job("waits", "q", cpu=2)
         changed = {
             "placement": {"clusterAffinity": {"clusterNames": ["m2"]}, "spreadConstraints": ONE_CLUSTER},
             "schedulerName": "my-own",
             "suspension": {"dispatching": True},
         }
-        await stage.karmada.merge(stage.karmada.path("waits"), {"spec": changed})
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.3)
-        assert stage.bindings()["waits"].suspended
+        await harness.karmada.merge(harness.karmada.path("waits"), {"spec": changed})
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.3)
+        assert harness.bindings()["waits"].suspended
         # Karmada follows the new placement of what runs: it is charged where it is, as often as it is there.
         copied = {"placement": {"spreadConstraints": None}, "clusters": [{"name": "m1"}, {"name": "m2"}]}
-        await stage.karmada.merge(stage.karmada.path("runs"), {"spec": copied})
-        await wait_for_event(stage, "Resized", "Job", "runs")
-        await stage.karmada.job("small", "q")
-        await wait_for_event(stage, "QueueLimitReached", "Job", "small")
-        assert stage.bindings()["small"].suspended
+        await harness.karmada.merge(harness.karmada.path("runs"), {"spec": copied})
+        await wait_for_event(harness, "Resized", "Job", "runs")
+        await harness.karmada.job("small", "q")
+        await wait_for_event(harness, "QueueLimitReached", "Job", "small")
+        assert harness.bindings()["small"].suspended
 
 
 async def test_tb5_a_job_scaled_up_after_its_admission_is_charged_with_all_of_it(plane, tmp_path):
-    async with open_harness(plane, tmp_path, *configured(tmp_path, resize={"action": "Report"}), plays=False) as stage:
-        await begun(stage, cpu="20", capability={"cpu": "4"})
-        await stage.karmada.job("grows", "q")
-        await stage.admitted("grows")
-        path = f"{stage.karmada.folder('jobs')}/grows"
-        task = stage.history.now["jobs"][stage.karmada.namespace, "grows"]["spec"]["tasks"][0]
-        await stage.karmada.merge(path, {"spec": {"tasks": [{**task, "replicas": 10}]}})
-        await wait_for_event(stage, "Resized", "Job", "grows")
-        await stage.karmada.job("late", "q")
-        event = await wait_for_event(stage, "QueueLimitReached", "Job", "late")
+    async with open_harness(
+        plane, tmp_path, *configured(tmp_path, resize={"action": "Report"}), plays=False
+    ) as harness:
+        await begun(harness, cpu="20", capability={"cpu": "4"})
+        await harness.karmada.job("grows", "q")
+        await harness.admitted("grows")
+        path = f"{harness.karmada.folder('jobs')}/grows"
+        task = harness.history.now["jobs"][harness.karmada.namespace, "grows"]["spec"]["tasks"][0]
+        await harness.karmada.merge(path, {"spec": {"tasks": [{**task, "replicas": 10}]}})
+        await wait_for_event(harness, "Resized", "Job", "grows")
+        await harness.karmada.job("late", "q")
+        event = await wait_for_event(harness, "QueueLimitReached", "Job", "late")
         assert "has 0 left below its limit" in event["note"]

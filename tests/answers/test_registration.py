@@ -42,18 +42,18 @@ def registration(tmp_path: Path) -> list[dict[str, Any]]:
     return found
 
 
-async def register(stage: Harness, configurations: list[dict[str, Any]]) -> None:
+async def register(harness: Harness, configurations: list[dict[str, Any]]) -> None:
     for each, resource in zip(configurations, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), strict=True):
-        await stage.karmada.delete(resource.item_path("", "volcano-global"))
-        await stage.karmada.create(resource.path, each)
+        await harness.karmada.delete(resource.item_path("", "volcano-global"))
+        await harness.karmada.create(resource.path, each)
 
 
-async def registered(stage: Harness, right: float, *, kind: str = "Mutating") -> float:
+async def registered(harness: Harness, right: float, *, kind: str = "Mutating") -> float:
     """Wait until the metric says so; return how long that took, in seconds."""
     began = time.monotonic()
     name = f'volcano_global_webhook_registered{{configuration="{kind}WebhookConfiguration"}}'
-    while await stage.controller.metric(name) != right:
-        assert time.monotonic() < began + NOTICED_SECONDS, stage.controller.part.output[-3000:]
+    while await harness.controller.metric(name) != right:
+        assert time.monotonic() < began + NOTICED_SECONDS, harness.controller.part.output[-3000:]
     return time.monotonic() - began
 
 
@@ -82,38 +82,38 @@ async def test_what_is_altered_is_noticed_at_once_and_so_is_its_end(plane, tmp_p
     configurations = registration(tmp_path)
     file.write_text(yaml.safe_dump_all(configurations))
     flags = ("--webhook-registration", file) if with_file else ()
-    async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
-        await register(stage, configurations)
-        await stage.controller.start()
-        await registered(stage, 1)
-        await registered(stage, 1, kind="Validating")
+    async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
+        await register(harness, configurations)
+        await harness.controller.start()
+        await registered(harness, 1)
+        await registered(harness, 1, kind="Validating")
         webhooks = configurations[0]["webhooks"]
         for alter in ALTERED.values():
-            await stage.karmada.merge(MUTATING, alter(webhooks))
-            await registered(stage, 0)
-            await stage.karmada.merge(MUTATING, {"webhooks": webhooks})
-            await registered(stage, 1)
-        await stage.karmada.delete(MUTATING)
-        await registered(stage, 0)
+            await harness.karmada.merge(MUTATING, alter(webhooks))
+            await registered(harness, 0)
+            await harness.karmada.merge(MUTATING, {"webhooks": webhooks})
+            await registered(harness, 1)
+        await harness.karmada.delete(MUTATING)
+        await registered(harness, 0)
         await wait_for_event(
-            stage, "RegistrationWrong", "MutatingWebhookConfiguration", "volcano-global", namespace="default"
+            harness, "RegistrationWrong", "MutatingWebhookConfiguration", "volcano-global", namespace="default"
         )
-        await stage.controller.wait_for_log("it is not there")
-        await stage.karmada.delete(VALIDATING_WEBHOOKS.item_path("", "volcano-global"))
-        await registered(stage, 0, kind="Validating")
+        await harness.controller.wait_for_log("it is not there")
+        await harness.karmada.delete(VALIDATING_WEBHOOKS.item_path("", "volcano-global"))
+        await registered(harness, 0, kind="Validating")
 
 
 async def test_what_was_altered_while_we_were_away_is_noticed_by_the_file(plane, tmp_path):
     file = tmp_path / "webhooks.yaml"
     configurations = registration(tmp_path)
     file.write_text(yaml.safe_dump_all(configurations))
-    async with open_harness(plane, tmp_path, "--webhook-registration", file, plays=False) as stage:
-        await register(stage, configurations)
+    async with open_harness(plane, tmp_path, "--webhook-registration", file, plays=False) as harness:
+        await register(harness, configurations)
         narrowed = first(configurations[0]["webhooks"], timeoutSeconds=1)
-        await stage.karmada.merge(MUTATING, narrowed)
-        await stage.controller.start()
-        await registered(stage, 0)
-        await stage.controller.wait_for_log("timeoutSeconds is 1 and should be 5")
+        await harness.karmada.merge(MUTATING, narrowed)
+        await harness.controller.start()
+        await registered(harness, 0)
+        await harness.controller.wait_for_log("timeoutSeconds is 1 and should be 5")
 
 
 def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Path, ...]]:
@@ -130,30 +130,30 @@ def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Pa
 async def test_an_upgrade_that_changes_the_file_and_the_registration_is_not_undone(plane, tmp_path):
     configurations = registration(tmp_path)
     file, flags = repairing(plane, tmp_path)
-    async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
-        await register(stage, configurations)
-        await stage.controller.start()
-        await registered(stage, 1)
+    async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
+        await register(harness, configurations)
+        await harness.controller.start()
+        await registered(harness, 1)
         condition = "object.spec.resource.kind in ['Job', 'Deployment']"
         gated = [{"name": "gated-kind", "expression": condition}]
         old = configurations[0]["webhooks"][0]["matchConditions"][0]["expression"]
         told = list(yaml.safe_load_all(file.read_text()))
         told[0]["webhooks"][0]["matchConditions"] = gated
         # The registration comes first, and is undone; the mounted file follows when the kubelet has brought it.
-        await stage.karmada.merge(MUTATING, first(configurations[0]["webhooks"], matchConditions=gated))
-        await expressed(stage, old)
+        await harness.karmada.merge(MUTATING, first(configurations[0]["webhooks"], matchConditions=gated))
+        await expressed(harness, old)
         file.write_text("webhooks: [")
-        await stage.controller.wait_for_log("webhook registration not loaded, the old one stays in force")
+        await harness.controller.wait_for_log("webhook registration not loaded, the old one stays in force")
         file.write_text(yaml.safe_dump_all(told))
-        await expressed(stage, condition)
-        await registered(stage, 1)
+        await expressed(harness, condition)
+        await registered(harness, 1)
 
 
-async def expressed(stage: Harness, condition: str) -> None:
+async def expressed(harness: Harness, condition: str) -> None:
     """Wait until the webhook for bindings is asked under this condition."""
     async with asyncio.timeout(NOTICED_SECONDS):
         while True:
-            webhook = json.loads(await stage.karmada.api.get(MUTATING))["webhooks"][0]
+            webhook = json.loads(await harness.karmada.api.get(MUTATING))["webhooks"][0]
             if webhook["matchConditions"][0]["expression"] == condition:
                 return
             await asyncio.sleep(0.05)
@@ -161,33 +161,33 @@ async def expressed(stage: Harness, condition: str) -> None:
 
 async def test_what_is_gone_is_not_made_again_by_who_never_saw_whom_to_believe(plane, tmp_path):
     _, flags = repairing(plane, tmp_path)
-    async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
+    async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            await stage.karmada.delete(resource.item_path("", "volcano-global"))
-        await stage.controller.start()
-        await stage.controller.wait_for_log("which authority its callers should believe was not seen before")
+            await harness.karmada.delete(resource.item_path("", "volcano-global"))
+        await harness.controller.start()
+        await harness.controller.wait_for_log("which authority its callers should believe was not seen before")
         with pytest.raises(NotFound):
-            await stage.karmada.api.get(MUTATING)
+            await harness.karmada.api.get(MUTATING)
 
 
 async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
     configurations = registration(tmp_path)
     _, flags = repairing(plane, tmp_path)
-    async with open_harness(plane, tmp_path, *flags, plays=False) as stage:
-        await register(stage, configurations)
-        await stage.controller.start()
-        await registered(stage, 1)
+    async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
+        await register(harness, configurations)
+        await harness.controller.start()
+        await registered(harness, 1)
         bundle = configurations[0]["webhooks"][0]["clientConfig"]["caBundle"]
         spoiling = (
-            stage.karmada.merge(MUTATING, first(configurations[0]["webhooks"], failurePolicy="Ignore")),
-            stage.karmada.delete(MUTATING),
+            harness.karmada.merge(MUTATING, first(configurations[0]["webhooks"], failurePolicy="Ignore")),
+            harness.karmada.delete(MUTATING),
         )
         for number, spoil in enumerate(spoiling, start=1):
             await spoil
             async with asyncio.timeout(NOTICED_SECONDS):
-                while stage.controller.part.output.count("repaired") < number:  # noqa: ASYNC110 -- a file
+                while harness.controller.part.output.count("repaired") < number:  # noqa: ASYNC110 -- a file
                     await asyncio.sleep(0.02)
-            await registered(stage, 1)
-            found = json.loads(await stage.karmada.api.get(MUTATING))
+            await registered(harness, 1)
+            found = json.loads(await harness.karmada.api.get(MUTATING))
             assert [webhook["failurePolicy"] for webhook in found["webhooks"]][:2] == ["Fail", "Fail"]
             assert {webhook["clientConfig"]["caBundle"] for webhook in found["webhooks"]} == {bundle}

@@ -12,145 +12,145 @@ from tests.rig.harness import Harness, open_harness
 TIMEOUT = 3
 
 
-def record(stage: Harness, name: str) -> dict[str, Any]:
-    stored = stage.history.now["resourcebindings"][stage.karmada.namespace, f"{name}-job"]
+def record(harness: Harness, name: str) -> dict[str, Any]:
+    stored = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
     found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return found
 
 
-def pauses(stage: Harness, name: str) -> int:
+def pauses(harness: Harness, name: str) -> int:
     """Return how often a binding that was on a cluster was paused there."""
-    key = stage.karmada.namespace, f"{name}-job"
-    states = [change.after["spec"] for change in stage.history.changes if change.key == key and change.after]
+    key = harness.karmada.namespace, f"{name}-job"
+    states = [change.after["spec"] for change in harness.history.changes if change.key == key and change.after]
     return sum(bool(state.get("clusters")) and bool(state["suspension"]["scheduling"]) for state in states)
 
 
 async def test_r1_what_does_not_start_is_requeued_and_then_tried_elsewhere(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="2")
-        await stage.karmada.cluster("m2", cpu="9")
-        await stage.controller.start()
-        await stage.karmada.job("stuck", "q")
-        await stage.karmada.job("runs", "q")
-        await stage.admitted("stuck", "runs")
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="2")
+        await harness.karmada.cluster("m2", cpu="9")
+        await harness.controller.start()
+        await harness.karmada.job("stuck", "q")
+        await harness.karmada.job("runs", "q")
+        await harness.admitted("stuck", "runs")
         for name, phase in (("stuck", "Pending"), ("runs", "Running")):
-            await stage.karmada.phase(name, phase)
-        assert stage.bindings()["stuck"].clusters == ("m1",), "the tightest fit"
-        await stage.history.until(lambda _: pauses(stage, "stuck") == 1, "requeued")
-        await stage.admitted("stuck")
-        await wait_for_event(stage, "StartupTimeout", "Job", "stuck", action="Evict")
-        assert record(stage, "stuck")["attempts"] == 1
+            await harness.karmada.phase(name, phase)
+        assert harness.bindings()["stuck"].clusters == ("m1",), "the tightest fit"
+        await harness.history.until(lambda _: pauses(harness, "stuck") == 1, "requeued")
+        await harness.admitted("stuck")
+        await wait_for_event(harness, "StartupTimeout", "Job", "stuck", action="Evict")
+        assert record(harness, "stuck")["attempts"] == 1
         # Its works are gone, and what they told with them.
-        await stage.karmada.merge(f"{stage.karmada.path('stuck')}/status", {"status": {"aggregatedStatus": []}})
-        await stage.until(lambda seen: seen["stuck"].admitted and seen["stuck"].clusters == ("m2",), "elsewhere")
-        await stage.karmada.phase("stuck", "Running")
-        await stage.expect_no_writes(seconds=TIMEOUT * 2)
-        assert (pauses(stage, "runs"), record(stage, "stuck")["attempts"]) == (0, 1)
-        assert "Repaused" not in stage.controller.part.output
+        await harness.karmada.merge(f"{harness.karmada.path('stuck')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.until(lambda seen: seen["stuck"].admitted and seen["stuck"].clusters == ("m2",), "elsewhere")
+        await harness.karmada.phase("stuck", "Running")
+        await harness.expect_no_writes(seconds=TIMEOUT * 2)
+        assert (pauses(harness, "runs"), record(harness, "stuck")["attempts"]) == (0, 1)
+        assert "Repaused" not in harness.controller.part.output
 
 
-async def settle_record(stage: Harness, name: str, **changes: Any) -> None:
+async def settle_record(harness: Harness, name: str, **changes: Any) -> None:
     """Let the record of a binding say something else."""
-    uid = stage.history.now["resourcebindings"][stage.karmada.namespace, f"{name}-job"]["metadata"]["uid"]
-    text = json.dumps({"uid": uid, **record(stage, name), **changes})
-    await stage.karmada.merge(stage.karmada.path(name), {"metadata": {"annotations": {ADMISSION_ANNOTATION: text}}})
+    uid = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]["metadata"]["uid"]
+    text = json.dumps({"uid": uid, **record(harness, name), **changes})
+    await harness.karmada.merge(harness.karmada.path(name), {"metadata": {"annotations": {ADMISSION_ANNOTATION: text}}})
 
 
-async def leave(stage: Harness, *names: str) -> None:
+async def leave(harness: Harness, *names: str) -> None:
     """Let the works be gone, and what they told with them."""
     for name in names:
-        await stage.karmada.merge(f"{stage.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.merge(f"{harness.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
 
 
 async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_out(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     flags = ("--admission-configuration", file)
-    async with open_harness(plane, tmp_path, *flags, controllers=2, plays=False) as stage:
-        first, second = stage.controllers
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="2")
-        await stage.karmada.job("stuck", "q")
+    async with open_harness(plane, tmp_path, *flags, controllers=2, plays=False) as harness:
+        first, second = harness.controllers
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="2")
+        await harness.karmada.job("stuck", "q")
         # It has failed so often that the next pause outlasts this test; such a record tells of no place.
-        await stage.until(lambda seen: "stuck" in seen, "bound")
-        await settle_record(stage, "stuck", attempts=10)
+        await harness.until(lambda seen: "stuck" in seen, "bound")
+        await settle_record(harness, "stuck", attempts=10)
         await first.start()
-        await stage.admitted("stuck")
-        await stage.karmada.phase("stuck", "Pending")
-        await stage.until(lambda seen: seen["stuck"].record.get("attempts") == 11, "taken back")
-        assert {*record(stage, "stuck")["excludedClusters"]} == {"m1"}
-        assert record(stage, "stuck")["startupFailedAt"] < record(stage, "stuck")["backOffUntil"]
+        await harness.admitted("stuck")
+        await harness.karmada.phase("stuck", "Pending")
+        await harness.until(lambda seen: seen["stuck"].record.get("attempts") == 11, "taken back")
+        assert {*record(harness, "stuck")["excludedClusters"]} == {"m1"}
+        assert record(harness, "stuck")["startupFailedAt"] < record(harness, "stuck")["backOffUntil"]
         first.kill()
-        await leave(stage, "stuck")
-        stage.controllers.reverse()
+        await leave(harness, "stuck")
+        harness.controllers.reverse()
         await second.start()
         await second.wait_for_log('"event":"leadership acquired"')
         await second.wait_for_log("it did not start on m1 in time")
-        await stage.expect_no_writes(seconds=TIMEOUT)
+        await harness.expect_no_writes(seconds=TIMEOUT)
         # The pause is over, and yet that cluster is what it was.
-        await settle_record(stage, "stuck", backOffUntil="2026-01-01T00:00:00Z")
-        await stage.expect_no_writes(seconds=TIMEOUT)
-        assert stage.bindings()["stuck"].suspended
-        await stage.karmada.set_summary("m1", cpu="3")
-        await stage.admitted("stuck")
-        kept = record(stage, "stuck")
+        await settle_record(harness, "stuck", backOffUntil="2026-01-01T00:00:00Z")
+        await harness.expect_no_writes(seconds=TIMEOUT)
+        assert harness.bindings()["stuck"].suspended
+        await harness.karmada.set_summary("m1", cpu="3")
+        await harness.admitted("stuck")
+        kept = record(harness, "stuck")
         assert (kept["attempts"], kept.keys() & {"excludedClusters", "backOffUntil", "startupFailedAt"}) == (11, set())
-        await stage.karmada.phase("stuck", "Running")
-        await stage.expect_no_writes(seconds=TIMEOUT)
+        await harness.karmada.phase("stuck", "Running")
+        await harness.expect_no_writes(seconds=TIMEOUT)
 
 
-async def hyperjob(stage: Harness, name: str, *parts: str, minimum: int) -> None:
+async def hyperjob(harness: Harness, name: str, *parts: str, minimum: int) -> None:
     """Submit a HyperJob of so many Jobs, of which so many must run together, and bind them as Karmada would."""
     jobs = [replicated(part, task(gpu=0, replicas=1), spec={"queue": "q"}) for part in parts]
     manifest = document(*jobs, minAvailable=minimum) | {"metadata": {"name": name}}
-    await stage.karmada.create(HYPERJOBS.item_path(stage.karmada.namespace, "").rstrip("/"), manifest)
-    keys = [(stage.karmada.namespace, f"{name}-{part}-0") for part in parts]
-    await stage.history.until(lambda now: all(key in now.now.get("jobs", {}) for key in keys), "its Jobs")
+    await harness.karmada.create(HYPERJOBS.item_path(harness.karmada.namespace, "").rstrip("/"), manifest)
+    keys = [(harness.karmada.namespace, f"{name}-{part}-0") for part in parts]
+    await harness.history.until(lambda now: all(key in now.now.get("jobs", {}) for key in keys), "its Jobs")
     for key in keys:
-        await stage.karmada.bind(key[1], stage.history.now["jobs"][key]["metadata"]["uid"])
+        await harness.karmada.bind(key[1], harness.history.now["jobs"][key]["metadata"]["uid"])
 
 
-def messages(stage: Harness) -> list[str]:
-    return [item.get("status", {}).get("message", "") for item in stage.history.now["hyperjobs"].values()]
+def messages(harness: Harness) -> list[str]:
+    return [item.get("status", {}).get("message", "") for item in harness.history.now["hyperjobs"].values()]
 
 
 async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_without_it(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="5")
-        await stage.controller.start()
-        await hyperjob(stage, "whole", "runs", "stuck", minimum=2)
-        await hyperjob(stage, "enough", "runs", "too", "stuck", minimum=2)
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="5")
+        await harness.controller.start()
+        await hyperjob(harness, "whole", "runs", "stuck", minimum=2)
+        await hyperjob(harness, "enough", "runs", "too", "stuck", minimum=2)
         names = ("whole-runs-0", "whole-stuck-0", "enough-runs-0", "enough-too-0", "enough-stuck-0")
-        await stage.admitted(*names)
+        await harness.admitted(*names)
         for name in names:
-            await stage.karmada.phase(name, "Pending" if name.endswith("stuck-0") else "Running")
+            await harness.karmada.phase(name, "Pending" if name.endswith("stuck-0") else "Running")
         back = ("whole-runs-0", "whole-stuck-0", "enough-stuck-0")
-        await stage.until(lambda seen: all(seen[name].suspended and not seen[name].clusters for name in back), "back")
-        assert all(stage.bindings()[name].admitted for name in ("enough-runs-0", "enough-too-0"))
-        counts = {name: (record(stage, name)["attempts"], record(stage, name)["evictions"]) for name in back}
+        await harness.until(lambda seen: all(seen[name].suspended and not seen[name].clusters for name in back), "back")
+        assert all(harness.bindings()[name].admitted for name in ("enough-runs-0", "enough-too-0"))
+        counts = {name: (record(harness, name)["attempts"], record(harness, name)["evictions"]) for name in back}
         assert counts == {"whole-runs-0": (0, 1), "whole-stuck-0": (1, 0), "enough-stuck-0": (1, 0)}
-        assert record(stage, "whole-runs-0")["backOffUntil"] == record(stage, "whole-stuck-0")["backOffUntil"]
-        assert {name for name in back if "excludedClusters" in record(stage, name)} == {
+        assert record(harness, "whole-runs-0")["backOffUntil"] == record(harness, "whole-stuck-0")["backOffUntil"]
+        assert {name for name in back if "excludedClusters" in record(harness, name)} == {
             "whole-stuck-0",
             "enough-stuck-0",
         }
-        why = (await wait_for_event(stage, "StartupTimeout", "Job", "whole-runs-0", action="Evict"))["note"]
+        why = (await wait_for_event(harness, "StartupTimeout", "Job", "whole-runs-0", action="Evict"))["note"]
         assert "a part that its HyperJob needs did not start in time" in why
-        await stage.karmada.cluster("m2", cpu="5")
-        await leave(stage, *back)
-        await stage.admitted(*back)
-        assert stage.bindings()["whole-stuck-0"].clusters == ("m2",)
-        assert record(stage, "whole-runs-0")["planID"] == record(stage, "whole-stuck-0")["planID"] != ""
+        await harness.karmada.cluster("m2", cpu="5")
+        await leave(harness, *back)
+        await harness.admitted(*back)
+        assert harness.bindings()["whole-stuck-0"].clusters == ("m2",)
+        assert record(harness, "whole-runs-0")["planID"] == record(harness, "whole-stuck-0")["planID"] != ""
         for name in back:
-            await stage.karmada.phase(name, "Running")
+            await harness.karmada.phase(name, "Running")
         whole = {"2 of 2 parts are admitted", "3 of 3 parts are admitted"}
-        await stage.history.until(lambda _: set(messages(stage)) == whole, "the HyperJobs' last word")
-        await stage.expect_no_writes(seconds=TIMEOUT)
+        await harness.history.until(lambda _: set(messages(harness)) == whole, "the HyperJobs' last word")
+        await harness.expect_no_writes(seconds=TIMEOUT)
         for resource in (HYPERJOBS, PROPAGATION_POLICIES):
-            await stage.karmada.api.delete(resource.item_path(stage.karmada.namespace, "").rstrip("/"))
+            await harness.karmada.api.delete(resource.item_path(harness.karmada.namespace, "").rstrip("/"))

@@ -30,12 +30,12 @@ def of(name: str):
     return lambda call: call.is_write and f"/{name}-job" in call.path
 
 
-async def room_for_four(stage: Harness, count: int) -> list[str]:
-    await stage.karmada.queue("q", capability={"cpu": "4"})
-    await stage.karmada.cluster("m1", cpu="9")
+async def room_for_four(harness: Harness, count: int) -> list[str]:
+    await harness.karmada.queue("q", capability={"cpu": "4"})
+    await harness.karmada.cluster("m1", cpu="9")
     names = [f"j{number:02}" for number in range(count)]
     for name in names:
-        await stage.karmada.job(name, "q")
+        await harness.karmada.job(name, "q")
     return names
 
 
@@ -46,72 +46,72 @@ def pauses(calls: list[Call]) -> int:
 
 
 async def test_every_job_gets_over_an_answer_of_its_own(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        names = await room_for_four(stage, len(ANSWERS))
+    async with open_harness(plane, tmp_path) as harness:
+        names = await room_for_four(harness, len(ANSWERS))
         for name, fault in zip(names, ANSWERS.values(), strict=True):
-            stage.proxy.add(fault(of(name)))
-        await stage.controller.start()
-        await stage.done(*names)
-        assert pauses(stage.proxy.calls) <= 2
-        await stage.expect_no_writes(seconds=0.5)
+            harness.proxy.add(fault(of(name)))
+        await harness.controller.start()
+        await harness.done(*names)
+        assert pauses(harness.proxy.calls) <= 2
+        await harness.expect_no_writes(seconds=0.5)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_the_same_answer_to_everything_for_a_while_is_got_over(plane, tmp_path, answer):
-    async with open_harness(plane, tmp_path) as stage:
-        names = await room_for_four(stage, JOBS)
+    async with open_harness(plane, tmp_path) as harness:
+        names = await room_for_four(harness, JOBS)
         fault: Fault = ANSWERS[answer](writes)
         fault.times = 6
-        stage.proxy.add(fault)
-        await stage.controller.start()
-        await stage.done(*names)
-        await stage.expect_no_writes()
+        harness.proxy.add(fault)
+        await harness.controller.start()
+        await harness.done(*names)
+        await harness.expect_no_writes()
 
 
 async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await room_for_four(stage, 1)
-        stage.proxy.add(ErrorReply(writes, status=403, message="never on a Sunday"))
-        await stage.controller.start()
-        await stage.controller.wait_for_log("patch rejected")
-        await stage.controller.wait_for_log('"reason":"StartupBackoff"')
-        await stage.expect_pending_reasons()
-        assert stage.proxy.writes <= 2
-        stage.proxy.clear_faults()
-        await stage.done("j00")
+    async with open_harness(plane, tmp_path) as harness:
+        await room_for_four(harness, 1)
+        harness.proxy.add(ErrorReply(writes, status=403, message="never on a Sunday"))
+        await harness.controller.start()
+        await harness.controller.wait_for_log("patch rejected")
+        await harness.controller.wait_for_log('"reason":"StartupBackoff"')
+        await harness.expect_pending_reasons()
+        assert harness.proxy.writes <= 2
+        harness.proxy.clear_faults()
+        await harness.done("j00")
 
 
 async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="2")
-        await stage.karmada.job("first", "q", cpu=2)
-        await stage.controller.start()
-        await stage.admitted("first")
-        before = stage.proxy.writes
-        stage.proxy.add(ErrorReply(of("first"), status=403, message="never on a Sunday"))
-        await stage.karmada.phase("first", "Aborted")
-        await stage.controller.wait_for_log("patch rejected")
-        await stage.history.until(lambda _: stage.proxy.writes > before, "a first try")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="2")
+        await harness.karmada.job("first", "q", cpu=2)
+        await harness.controller.start()
+        await harness.admitted("first")
+        before = harness.proxy.writes
+        harness.proxy.add(ErrorReply(of("first"), status=403, message="never on a Sunday"))
+        await harness.karmada.phase("first", "Aborted")
+        await harness.controller.wait_for_log("patch rejected")
+        await harness.history.until(lambda _: harness.proxy.writes > before, "a first try")
         await asyncio.sleep(4)
-        assert 2 <= stage.proxy.writes - before <= 3
-        stage.proxy.clear_faults()
-        await stage.until(lambda seen: seen["first"].suspended, "it is taken back")
+        assert 2 <= harness.proxy.writes - before <= 3
+        harness.proxy.clear_faults()
+        await harness.until(lambda seen: seen["first"].suspended, "it is taken back")
 
 
 @pytest.mark.long
 async def test_asked_to_come_back_later_it_does_so_and_lets_nobody_pass(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="2")
-        stage.proxy.add(ErrorReply(of("first"), 1, 429, retry_after=2))
-        await stage.controller.start()
-        await stage.karmada.job("first", "q", cpu=2)
-        await stage.history.until(lambda _: stage.proxy.writes, "first write")
-        await stage.karmada.job("second", "q", cpu=1)
-        await stage.done("first", "second")
-        order = [item.key[1] for item in stage.history.of("resourcebindings") if _resumed(item)]
+    async with open_harness(plane, tmp_path) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="2")
+        harness.proxy.add(ErrorReply(of("first"), 1, 429, retry_after=2))
+        await harness.controller.start()
+        await harness.karmada.job("first", "q", cpu=2)
+        await harness.history.until(lambda _: harness.proxy.writes, "first write")
+        await harness.karmada.job("second", "q", cpu=1)
+        await harness.done("first", "second")
+        order = [item.key[1] for item in harness.history.of("resourcebindings") if _resumed(item)]
         assert order == ["first-job", "second-job"]
 
 
@@ -123,41 +123,41 @@ def _resumed(change) -> bool:
 @pytest.mark.long
 async def test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room(plane, tmp_path):
     """Somebody of more importance comes meanwhile, and would take it."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.priority_class("rig-high", 1000)
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="2")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.priority_class("rig-high", 1000)
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="2")
         held = Hold(of("first"), 1)
-        stage.proxy.add(held)
-        await stage.karmada.job("first", "q", cpu=2)
-        await stage.controller.start()
+        harness.proxy.add(held)
+        await harness.karmada.job("first", "q", cpu=2)
+        await harness.controller.start()
         await held.arrived.wait()
-        await stage.karmada.job("second", "q", cpu=2, priority="rig-high")
-        await stage.controller.wait_for_log("/second")
-        await stage.karmada.merge(stage.karmada.path("first"), {"metadata": {"labels": {"seen": "yes"}}})
-        await stage.expect_no_writes(seconds=0.5)
+        await harness.karmada.job("second", "q", cpu=2, priority="rig-high")
+        await harness.controller.wait_for_log("/second")
+        await harness.karmada.merge(harness.karmada.path("first"), {"metadata": {"labels": {"seen": "yes"}}})
+        await harness.expect_no_writes(seconds=0.5)
         held.opened.set()
-        await stage.admitted("first")
-        await stage.expect_pending_reasons()
-        assert stage.bindings()["second"].suspended
+        await harness.admitted("first")
+        await harness.expect_pending_reasons()
+        assert harness.bindings()["second"].suspended
 
 
 @pytest.mark.long
 async def test_an_admission_whose_fate_is_unknown_keeps_its_room(plane, tmp_path):
     """The reply is lost, and so is every look at it for a while: the room of one is not given to two."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="2")
-        stage.proxy.add(DropReply(of("first"), 1))
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="2")
+        harness.proxy.add(DropReply(of("first"), 1))
         unseen = ErrorReply(lambda call: call.method == "GET" and "/first-job" in call.path, status=503)
-        stage.proxy.add(unseen)
-        stage.proxy.add(ErrorReply(lambda call: call.is_watch and call.resource == "resourcebindings", status=503))
-        await stage.karmada.job("first", "q", cpu=2)
-        await stage.controller.start()
-        await stage.admitted("first")
-        await stage.karmada.job("second", "q", cpu=2)
-        await stage.controller.wait_for_log("patch outcome unknown")
-        await stage.expect_no_writes()
-        stage.proxy.clear_faults()
-        await stage.controller.wait_for_log("workload admitted")
-        assert stage.bindings()["second"].suspended
+        harness.proxy.add(unseen)
+        harness.proxy.add(ErrorReply(lambda call: call.is_watch and call.resource == "resourcebindings", status=503))
+        await harness.karmada.job("first", "q", cpu=2)
+        await harness.controller.start()
+        await harness.admitted("first")
+        await harness.karmada.job("second", "q", cpu=2)
+        await harness.controller.wait_for_log("patch outcome unknown")
+        await harness.expect_no_writes()
+        harness.proxy.clear_faults()
+        await harness.controller.wait_for_log("workload admitted")
+        assert harness.bindings()["second"].suspended

@@ -36,10 +36,10 @@ def of(passages: list[RecordedDecision], action: str) -> list[dict[str, Any]]:
     return [passage.fields for passage in passages if passage.fields["action"] == action]
 
 
-def written(stage: Harness) -> Iterator[tuple[str, int, dict[str, Any]]]:
+def written(harness: Harness) -> Iterator[tuple[str, int, dict[str, Any]]]:
     """Yield the uid, the time and the record of every admission that ever stood on a binding."""
-    for change in stage.history.of("resourcebindings"):
-        if change.after is None or change.key[0] != stage.karmada.namespace:
+    for change in harness.history.of("resourcebindings"):
+        if change.after is None or change.key[0] != harness.karmada.namespace:
             continue
         seen = parse_binding(change.after)
         if seen.record.get("charge") and not seen.suspended:
@@ -47,10 +47,10 @@ def written(stage: Harness) -> Iterator[tuple[str, int, dict[str, Any]]]:
             yield seen.uid, round(at.timestamp() * 1000), seen.record
 
 
-def agree(stage: Harness, passages: list[RecordedDecision]) -> int:
+def agree(harness: Harness, passages: list[RecordedDecision]) -> int:
     """Hold every record on a binding against the journal's; return how many there were."""
     told = {(item["uid"], item["admittedAt"]): item for item in of(passages, "Admit")}
-    found = {(uid, at): record for uid, at, record in written(stage)}
+    found = {(uid, at): record for uid, at, record in written(harness)}
     for key, record in found.items():
         decided = told[key]
         assert record["queue"] == decided["queue"]
@@ -63,12 +63,12 @@ def text(path: Path) -> str:
     return path.read_text()
 
 
-async def taken_down(stage: Harness, path: Path) -> None:
+async def taken_down(harness: Harness, path: Path) -> None:
     """Wait until the journal has all that stands on bindings: a kill loses what is not on the disk yet."""
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             told = text(path)
-            if all(f'"admittedAt":{at}' in told for _, at, _ in written(stage)):
+            if all(f'"admittedAt":{at}' in told for _, at, _ in written(harness)):
                 return
             await asyncio.sleep(0.02)
 
@@ -79,25 +79,25 @@ def journal(folder: Path) -> tuple[str | Path, ...]:
 
 async def test_what_was_decided_before_and_after_a_kill_is_decided_again_and_is_what_was_written(plane, tmp_path):
     path = tmp_path / NAMES[-1]
-    async with open_harness(plane, tmp_path, *journal(tmp_path)) as stage:
-        await stage.karmada.queue("q", capability={"cpu": "2"})
-        await stage.karmada.cluster("m1", cpu="9")
+    async with open_harness(plane, tmp_path, *journal(tmp_path)) as harness:
+        await harness.karmada.queue("q", capability={"cpu": "2"})
+        await harness.karmada.cluster("m1", cpu="9")
         names = [f"j{number}" for number in range(8)]
         for name in names[:4]:
-            await stage.karmada.job(name, "q")
-        await stage.controller.start()
-        await stage.done(*names[:4])
-        await taken_down(stage, path)
-        stage.controller.kill()
+            await harness.karmada.job(name, "q")
+        await harness.controller.start()
+        await harness.done(*names[:4])
+        await taken_down(harness, path)
+        harness.controller.kill()
         for name in names[4:]:
-            await stage.karmada.job(name, "q")
-        await stage.controller.start()
-        await stage.done(*names)
-        assert await stage.controller.metric("volcano_global_decision_log_losses_total") == 0
-        await stage.controller.stop()
-        await stage.check_invariants()
+            await harness.karmada.job(name, "q")
+        await harness.controller.start()
+        await harness.done(*names)
+        assert await harness.controller.metric("volcano_global_decision_log_losses_total") == 0
+        await harness.controller.stop()
+        await harness.check_invariants()
         found, passages = judged_again(tmp_path)
-        assert agree(stage, passages) == len(names)
+        assert agree(harness, passages) == len(names)
     assert len(found) == 2
     assert all(item.plans for item in found)
     waits = of(passages, "Wait")
@@ -108,17 +108,17 @@ async def test_what_was_decided_before_and_after_a_kill_is_decided_again_and_is_
 
 
 async def test_the_log_tells_the_same_of_each_decision_as_the_journal(plane, tmp_path):
-    async with open_harness(plane, tmp_path, *journal(tmp_path)) as stage:
-        await stage.karmada.queue("q", capability={"cpu": "2"})
-        await stage.karmada.cluster("m1", cpu="9")
+    async with open_harness(plane, tmp_path, *journal(tmp_path)) as harness:
+        await harness.karmada.queue("q", capability={"cpu": "2"})
+        await harness.karmada.cluster("m1", cpu="9")
         names = [f"j{number}" for number in range(5)]
         for name in names:
-            await stage.karmada.job(name, "q")
-        await stage.controller.start()
-        await stage.done(*names)
-        await stage.controller.stop()
+            await harness.karmada.job(name, "q")
+        await harness.controller.start()
+        await harness.done(*names)
+        await harness.controller.stop()
         _, passages = judged_again(tmp_path)
-        lines = [json.loads(line) for line in stage.controller.part.output.splitlines() if line.startswith("{")]
+        lines = [json.loads(line) for line in harness.controller.part.output.splitlines() if line.startswith("{")]
     told = [line for line in lines if line["event"] in {"decision made", "workload pending"}]
     assert len(told) == len(passages) > len(names)
     for passage, line in zip(passages, told, strict=True):
@@ -126,14 +126,14 @@ async def test_the_log_tells_the_same_of_each_decision_as_the_journal(plane, tmp
 
 
 async def test_an_exchange_and_its_end_are_decided_again(plane, tmp_path):
-    async with borrowed(plane, tmp_path, *journal(tmp_path)) as stage:
-        await stage.karmada.job("entitled", "lender", cpu=2)
-        victim = await evicted(stage)
-        await gone(stage, victim)
-        await stage.admitted("entitled")
-        await stage.controller.stop()
+    async with borrowed(plane, tmp_path, *journal(tmp_path)) as harness:
+        await harness.karmada.job("entitled", "lender", cpu=2)
+        victim = await evicted(harness)
+        await gone(harness, victim)
+        await harness.admitted("entitled")
+        await harness.controller.stop()
         _, passages = judged_again(tmp_path)
-        assert agree(stage, passages) == 3
+        assert agree(harness, passages) == 3
     [left] = of(passages, "Evict")
     assert (left["name"], left["reason"], left["rule"], left["of"]) == (
         victim,
@@ -146,18 +146,18 @@ async def test_an_exchange_and_its_end_are_decided_again(plane, tmp_path):
 
 
 async def killed_and_judged(plane, tmp_path, scenario: Scenario, n: int) -> None:
-    async with open_harness(plane, tmp_path, *journal(tmp_path)) as stage:
-        await scenario.before(stage)
-        kill = Kill(n, "after-unacknowledged", stage.controller.kill)
-        stage.proxy.add(kill)
-        await asyncio.to_thread(stage.controller.part.begin)
-        playing = asyncio.create_task(scenario.then(stage))
+    async with open_harness(plane, tmp_path, *journal(tmp_path)) as harness:
+        await scenario.before(harness)
+        kill = Kill(n, "after-unacknowledged", harness.controller.kill)
+        harness.proxy.add(kill)
+        await asyncio.to_thread(harness.controller.part.begin)
+        playing = asyncio.create_task(scenario.then(harness))
         async with asyncio.timeout(LIMIT_SECONDS):
             await kill.struck.wait()
-        await stage.controller.start()
+        await harness.controller.start()
         await playing
-        await scenario.finish(stage)
-        await stage.controller.stop()
+        await scenario.finish(harness)
+        await harness.controller.stop()
         found, passages = judged_again(tmp_path)
     assert len(found) == 2
     assert found[1].plans
@@ -177,11 +177,11 @@ async def test_the_journals_of_a_story_with_a_kill_are_decided_again(plane, tmp_
 
 
 async def test_a_journal_that_cannot_be_written_holds_up_nothing(plane, tmp_path):
-    async with open_harness(plane, tmp_path, "--decision-journal", tmp_path / "missing" / "decisions.jsonl") as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="9")
-        await stage.karmada.job("one", "q")
-        await stage.controller.start()
-        await stage.done("one")
-        await stage.controller.wait_for_log("decision log interrupted")
-        assert await stage.controller.metric("volcano_global_decision_log_losses_total") == 1
+    async with open_harness(plane, tmp_path, "--decision-journal", tmp_path / "missing" / "decisions.jsonl") as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="9")
+        await harness.karmada.job("one", "q")
+        await harness.controller.start()
+        await harness.done("one")
+        await harness.controller.wait_for_log("decision log interrupted")
+        assert await harness.controller.metric("volcano_global_decision_log_losses_total") == 1

@@ -108,72 +108,72 @@ def test_the_defect_is_a_scenario(title):
 
 
 async def test_a_cluster_without_a_summary_breaks_nothing_and_takes_nothing(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("never-ready")
-        await stage.karmada.cluster("works", cpu="1")
-        await stage.karmada.job("one", "q")
-        await stage.controller.start()
-        await stage.done("one")
-        assert stage.bindings()["one"].clusters == ("works",)
+    async with open_harness(plane, tmp_path) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("never-ready")
+        await harness.karmada.cluster("works", cpu="1")
+        await harness.karmada.job("one", "q")
+        await harness.controller.start()
+        await harness.done("one")
+        assert harness.bindings()["one"].clusters == ("works",)
 
 
 async def test_all_tasks_of_a_job_are_charged(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await stage.karmada.queue("q", capability={"cpu": "3"})
-        await stage.karmada.cluster("m1", cpu="9")
-        await stage.controller.start()
+    async with open_harness(plane, tmp_path) as harness:
+        await harness.karmada.queue("q", capability={"cpu": "3"})
+        await harness.karmada.cluster("m1", cpu="9")
+        await harness.controller.start()
         for name in ("first", "second"):
             manifest = fake_karmada.job(name, "q")
             leader = manifest["spec"]["tasks"][0]
             manifest["spec"]["tasks"] = [{**leader, "name": "leader"}, {**leader, "name": "worker"}]
             manifest["spec"]["minAvailable"] = 2
-            await stage.karmada.submit(manifest)
-        await stage.done("first", "second")
+            await harness.karmada.submit(manifest)
+        await harness.done("first", "second")
 
 
 async def test_what_grows_after_its_admission_is_counted_at_its_size(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q", capability={"cpu": "4"})
-        await stage.karmada.cluster("m1", cpu="9")
-        await stage.karmada.job("grows", "q", cpu=1)
-        await stage.controller.start()
-        await stage.admitted("grows")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q", capability={"cpu": "4"})
+        await harness.karmada.cluster("m1", cpu="9")
+        await harness.karmada.job("grows", "q", cpu=1)
+        await harness.controller.start()
+        await harness.admitted("grows")
         grown = fake_karmada.job("grows", "q", cpu=1, replicas=4)["spec"]
-        await stage.karmada.merge(f"{stage.karmada.folder('jobs')}/grows", {"spec": {"tasks": grown["tasks"]}})
-        await stage.karmada.job("next", "q", cpu=1)
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.5)
-        assert stage.bindings()["next"].suspended
+        await harness.karmada.merge(f"{harness.karmada.folder('jobs')}/grows", {"spec": {"tasks": grown["tasks"]}})
+        await harness.karmada.job("next", "q", cpu=1)
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.5)
+        assert harness.bindings()["next"].suspended
 
 
 async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="1")
-        stage.proxy.add(ErrorReply(lambda call: call.method == "GET" and not call.is_lease, times=8, status=500))
-        await stage.karmada.job("unknown", "q", priority="no-such-class")
-        await stage.controller.start()
-        await stage.done("unknown")
+    async with open_harness(plane, tmp_path) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="1")
+        harness.proxy.add(ErrorReply(lambda call: call.method == "GET" and not call.is_lease, times=8, status=500))
+        await harness.karmada.job("unknown", "q", priority="no-such-class")
+        await harness.controller.start()
+        await harness.done("unknown")
 
 
 @pytest.mark.smoke
 async def test_the_first_cycle_after_a_restart_sees_all_that_is_admitted(plane, tmp_path):
     """Fifty run; their pages come slowly, and those of all else at once."""
-    async with open_harness(plane, tmp_path, "--page-size", "10", plays=False) as stage:
-        await stage.karmada.queue("q", capability={"cpu": "50"})
-        await stage.karmada.cluster("m1", cpu="90")
+    async with open_harness(plane, tmp_path, "--page-size", "10", plays=False) as harness:
+        await harness.karmada.queue("q", capability={"cpu": "50"})
+        await harness.karmada.cluster("m1", cpu="90")
         for number in range(50):
-            await stage.karmada.job(f"runs-{number}", "q")
-        await stage.controller.start()
-        await stage.admitted(*(f"runs-{number}" for number in range(50)))
-        stage.controller.kill()
+            await harness.karmada.job(f"runs-{number}", "q")
+        await harness.controller.start()
+        await harness.admitted(*(f"runs-{number}" for number in range(50)))
+        harness.controller.kill()
         for number in range(10):
-            await stage.karmada.job(f"waits-{number}", "q", priority="")
-        stage.proxy.add(
+            await harness.karmada.job(f"waits-{number}", "q", priority="")
+        harness.proxy.add(
             Delay(lambda call: call.resource == "resourcebindings" and "continue" in call.query, seconds=0.2)
         )
-        await stage.controller.start()
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.5)
-        assert sum(binding.admitted for binding in stage.bindings().values()) == 50
+        await harness.controller.start()
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.5)
+        assert sum(binding.admitted for binding in harness.bindings().values()) == 50

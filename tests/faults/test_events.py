@@ -19,11 +19,11 @@ MOST = 60
 
 async def spoiled(plane, tmp_path, scenario: Scenario, fault: DisturbEvent) -> bool:
     """Play *scenario* with *fault*; say whether it struck."""
-    async with open_harness(plane, tmp_path) as stage:
-        stage.proxy.add(fault)
-        await stage.controller.start()
-        await scenario.before(stage)
-        await scenario.play(stage)
+    async with open_harness(plane, tmp_path) as harness:
+        harness.proxy.add(fault)
+        await harness.controller.start()
+        await scenario.before(harness)
+        await scenario.play(harness)
     return fault.seen >= fault.n
 
 

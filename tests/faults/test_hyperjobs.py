@@ -27,29 +27,29 @@ WRITES = 12
 POINTS = [(number, when) for number in range(1, WRITES + 1) for when in get_args(When)]
 
 
-async def detect(stage: Harness) -> None:
+async def detect(harness: Harness) -> None:
     """Bind each Job that has no binding yet, and carry what its member tells back to it, until cancelled."""
     bound: set[str] = set()
     told: dict[str, str] = {}
     while True:
-        seen = stage.history.revision
-        bindings = stage.history.now.get("resourcebindings", {})
-        for (namespace, name), job in list(stage.history.now.get("jobs", {}).items()):
+        seen = harness.history.revision
+        bindings = harness.history.now.get("resourcebindings", {})
+        for (namespace, name), job in list(harness.history.now.get("jobs", {}).items()):
             binding = bindings.get((namespace, f"{name}-job"))
-            policy = stage.history.now.get("propagationpolicies", {}).get((namespace, name))
-            if namespace != stage.karmada.namespace or policy is None:
+            policy = harness.history.now.get("propagationpolicies", {}).get((namespace, name))
+            if namespace != harness.karmada.namespace or policy is None:
                 continue
             uid = job["metadata"]["uid"]
             if binding is None:
                 # What we have made may not be read yet when another change wakes us.
                 if uid not in bound:
                     bound.add(uid)
-                    await stage.karmada.bind(name, uid, placement=policy["spec"]["placement"])
+                    await harness.karmada.bind(name, uid, placement=policy["spec"]["placement"])
             elif (phase := _phase(binding)) and told.get(name) != phase:
                 path = f"{JOBS.item_path(namespace, name)}/status"
-                await stage.karmada.merge(path, {"status": {"state": {"phase": phase}}})
+                await harness.karmada.merge(path, {"status": {"state": {"phase": phase}}})
                 told[name] = phase
-        await stage.history.until(lambda now, seen=seen: now.revision > seen, "anything", seconds=3600)
+        await harness.history.until(lambda now, seen=seen: now.revision > seen, "anything", seconds=3600)
 
 
 def _phase(binding) -> str:
@@ -60,77 +60,80 @@ def _phase(binding) -> str:
 @asynccontextmanager
 async def family(plane, folder) -> AsyncIterator[Harness]:
     """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged."""
-    async with open_harness(plane, folder) as stage:
-        await stage.karmada.queue("ml")
+    async with open_harness(plane, folder) as harness:
+        await harness.karmada.queue("ml")
         for name in ("m1", "m2"):
-            await stage.karmada.cluster(name, cpu="4", **{"nvidia.com/gpu": "4"})
+            await harness.karmada.cluster(name, cpu="4", **{"nvidia.com/gpu": "4"})
         found = document(replicated("t", task(replicas=4), replicas=2))
         found["metadata"] = {"name": "llm"}
-        await stage.karmada.create(HYPERJOBS.item_path(stage.karmada.namespace, "").rstrip("/"), found)
+        await harness.karmada.create(HYPERJOBS.item_path(harness.karmada.namespace, "").rstrip("/"), found)
         try:
-            async with run_in_background(detect(stage)):
-                yield stage
-                await judged(stage)
+            async with run_in_background(detect(harness)):
+                yield harness
+                await judged(harness)
         finally:
             for resource in (HYPERJOBS, PROPAGATION_POLICIES):
-                await stage.karmada.api.delete(resource.item_path(stage.karmada.namespace, "").rstrip("/"))
+                await harness.karmada.api.delete(resource.item_path(harness.karmada.namespace, "").rstrip("/"))
 
 
-def phase(stage: Harness) -> str:
-    found = stage.history.now.get("hyperjobs", {}).get((stage.karmada.namespace, "llm"), {})
+def phase(harness: Harness) -> str:
+    found = harness.history.now.get("hyperjobs", {}).get((harness.karmada.namespace, "llm"), {})
     return found.get("status", {}).get("phase", "")
 
 
-async def over(stage: Harness) -> None:
+async def over(harness: Harness) -> None:
     """Wait until the HyperJob is over and nothing more is written."""
-    await stage.history.until(lambda _: phase(stage) == "Completed", "the HyperJob over")
-    await stage.expect_no_writes(seconds=0.3)
+    await harness.history.until(lambda _: phase(harness) == "Completed", "the HyperJob over")
+    await harness.expect_no_writes(seconds=0.3)
 
 
-async def judged(stage: Harness) -> None:
+async def judged(harness: Harness) -> None:
     """See that there was one Job for each part, and one plan for both."""
     families = HyperJobChecker()
-    changes = list(stage.history.changes)
+    changes = list(harness.history.changes)
     assert [item for change in changes for item in families.enter(change)] == []
     assert list(families.unlike_their_split()) == []
-    assert [len([item for item in changes if _is_new(stage, item, name)]) for name in ("llm-t-0", "llm-t-1")] == [1, 1]
+    assert [len([item for item in changes if _is_new(harness, item, name)]) for name in ("llm-t-0", "llm-t-1")] == [
+        1,
+        1,
+    ]
     # One who was killed between the two patches leaves one part over, which the next one admits by itself.
-    assert len(plans(stage) - {""}) == 1
+    assert len(plans(harness) - {""}) == 1
 
 
-def plans(stage: Harness) -> set[str]:
+def plans(harness: Harness) -> set[str]:
     """Return the plans by which parts were admitted together."""
-    admitted = [parse_binding(item.after) for item in stage.history.of("resourcebindings") if item.after is not None]
+    admitted = [parse_binding(item.after) for item in harness.history.of("resourcebindings") if item.after is not None]
     return {item.record["plan"] for item in admitted if item.admitted}
 
 
-def _is_new(stage: Harness, change, name) -> bool:
-    return change.kind == "jobs" and change.key == (stage.karmada.namespace, name) and change.before is None
+def _is_new(harness: Harness, change, name) -> bool:
+    return change.kind == "jobs" and change.key == (harness.karmada.namespace, name) and change.before is None
 
 
 async def test_without_faults_it_takes_as_many_writes_as_are_enumerated(plane, tmp_path):
-    async with family(plane, tmp_path) as stage:
-        await stage.controller.start()
-        await over(stage)
-        assert "" not in plans(stage)
-        assert WRITES - 4 <= len(stage.requests()) <= WRITES + 2, [
-            (request.verb, request.resource, request.name) for request in stage.requests()
+    async with family(plane, tmp_path) as harness:
+        await harness.controller.start()
+        await over(harness)
+        assert "" not in plans(harness)
+        assert WRITES - 4 <= len(harness.requests()) <= WRITES + 2, [
+            (request.verb, request.resource, request.name) for request in harness.requests()
         ]
 
 
 async def shot(plane, folder, number: int, when: When) -> None:
-    async with family(plane, folder) as stage:
-        kill = Kill(number, when, stage.controller.kill)
-        stage.proxy.add(kill)
-        await asyncio.to_thread(stage.controller.part.begin)
-        ended = asyncio.create_task(stage.history.until(lambda _: phase(stage) == "Completed", "over"))
+    async with family(plane, folder) as harness:
+        kill = Kill(number, when, harness.controller.kill)
+        harness.proxy.add(kill)
+        await asyncio.to_thread(harness.controller.part.begin)
+        ended = asyncio.create_task(harness.history.until(lambda _: phase(harness) == "Completed", "over"))
         struck = asyncio.create_task(kill.struck.wait())
         await asyncio.wait({ended, struck}, return_when=asyncio.FIRST_COMPLETED)
         struck.cancel()
         if kill.struck.is_set():
-            await stage.controller.start()
+            await harness.controller.start()
         await ended
-        await over(stage)
+        await over(harness)
 
 
 @pytest.mark.parametrize(("number", "when"), random.Random(SEED).sample(POINTS, 3))

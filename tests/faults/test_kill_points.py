@@ -29,27 +29,27 @@ def named(points: list[tuple[Scenario, int, When]]) -> list:
     ],
 )
 async def test_without_faults_the_story_takes_as_many_writes_as_it_says(plane, tmp_path, scenario):
-    async with open_harness(plane, tmp_path) as stage:
-        await scenario.before(stage)
-        await stage.controller.start()
-        await scenario.play(stage)
+    async with open_harness(plane, tmp_path) as harness:
+        await scenario.before(harness)
+        await harness.controller.start()
+        await scenario.play(harness)
         # One that is deleted before it was admitted saves a write.
-        assert scenario.writes - 1 <= len(stage.requests()) <= scenario.writes
+        assert scenario.writes - 1 <= len(harness.requests()) <= scenario.writes
 
 
 async def shot(plane, tmp_path, scenario: Scenario, n: int, when: When) -> None:
-    async with open_harness(plane, tmp_path) as stage:
-        await scenario.before(stage)
-        controller = stage.controller
+    async with open_harness(plane, tmp_path) as harness:
+        await scenario.before(harness)
+        controller = harness.controller
         kill = Kill(n, when, controller.kill)
-        stage.proxy.add(kill)
+        harness.proxy.add(kill)
         await asyncio.to_thread(controller.part.begin)
-        playing = asyncio.create_task(scenario.then(stage))
+        playing = asyncio.create_task(scenario.then(harness))
         async with asyncio.timeout(LIMIT_SECONDS):
             await kill.struck.wait()
         await controller.start()
         await playing
-        await scenario.finish(stage)
+        await scenario.finish(harness)
 
 
 @pytest.mark.parametrize(("scenario", "n", "when"), named(random.Random(SEED).sample(POINTS, 3)))

@@ -51,11 +51,11 @@ class Overtake(Fault):
             self.arrived.set()
 
 
-async def prepared(stage: Harness, *names: str) -> None:
-    await stage.karmada.queue("q", capability={"cpu": "1"})
-    await stage.karmada.cluster("m1", cpu="9")
+async def prepared(harness: Harness, *names: str) -> None:
+    await harness.karmada.queue("q", capability={"cpu": "1"})
+    await harness.karmada.cluster("m1", cpu="9")
     for name in names:
-        await stage.karmada.job(name, "q")
+        await harness.karmada.job(name, "q")
 
 
 async def leading(player: ControllerInstance) -> None:
@@ -63,44 +63,44 @@ async def leading(player: ControllerInstance) -> None:
     await player.wait_for_log('"event":"leadership acquired"')
 
 
-async def holder(stage: Harness) -> str:
+async def holder(harness: Harness) -> str:
     """Return who holds the lease; nobody when it was released."""
-    return json.loads(await stage.karmada.api.get(LEASE))["spec"]["holderIdentity"]
+    return json.loads(await harness.karmada.api.get(LEASE))["spec"]["holderIdentity"]
 
 
 @pytest.mark.smoke
 async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye(plane, tmp_path):
-    async with open_harness(plane, tmp_path, controllers=2) as stage:
-        first, second = stage.controllers
-        await prepared(stage)
+    async with open_harness(plane, tmp_path, controllers=2) as harness:
+        first, second = harness.controllers
+        await prepared(harness)
         await first.start()
         await second.start()
         for name in ("j0", "j00"):
-            await stage.karmada.job(name, "q")
-        await stage.done("j0", "j00")
+            await harness.karmada.job(name, "q")
+        await harness.done("j0", "j00")
         assert (await first.metric("volcano_global_leader"), await second.metric("volcano_global_leader")) == (1, 0)
         assert second.proxy.writes == 0
         await first.stop()
         before = asyncio.get_running_loop().time()
-        await stage.karmada.job("j1", "q")
-        await stage.done("j1")
+        await harness.karmada.job("j1", "q")
+        await harness.done("j1")
         assert asyncio.get_running_loop().time() - before < 2
-        stage.controllers.reverse()
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.3)
+        harness.controllers.reverse()
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.3)
 
 
 async def test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage)
-        await stage.controller.start()
-        await leading(stage.controller)
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness)
+        await harness.controller.start()
+        await leading(harness.controller)
         late = Overtake()
-        stage.proxy.add(late)
+        harness.proxy.add(late)
         await late.under_way.wait()
-        await stage.controller.stop()
+        await harness.controller.stop()
         assert late.arrived.is_set()
-        assert await holder(stage) == ""
+        assert await holder(harness) == ""
 
 
 @pytest.mark.parametrize(
@@ -112,72 +112,72 @@ async def test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between(p
     ],
 )
 async def test_a_good_bye_that_fails_is_said_again(plane, tmp_path, fault):
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage)
-        await stage.controller.start()
-        await leading(stage.controller)
-        stage.proxy.add(fault)
-        await stage.controller.stop()
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness)
+        await harness.controller.start()
+        await leading(harness.controller)
+        harness.proxy.add(fault)
+        await harness.controller.stop()
         assert fault.times == 0
-        assert await holder(stage) == ""
+        assert await holder(harness) == ""
 
 
 async def test_who_does_not_know_what_became_of_a_write_waits_with_its_good_bye_until_it_is_over(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage)
-        await stage.controller.start()
-        await leading(stage.controller)
-        stage.proxy.add(DropReply(writes, 1))
-        await stage.karmada.job("j0", "q")
-        await stage.controller.wait_for_log("patch outcome unknown")
-        await stage.controller.stop()
-        assert await holder(stage) == ""
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness)
+        await harness.controller.start()
+        await leading(harness.controller)
+        harness.proxy.add(DropReply(writes, 1))
+        await harness.karmada.job("j0", "q")
+        await harness.controller.wait_for_log("patch outcome unknown")
+        await harness.controller.stop()
+        assert await holder(harness) == ""
 
 
 async def test_a_lease_is_used_also_if_its_taking_was_not_answered(plane, tmp_path):
     """It is ours, as the next look tells, and nobody else will ever decide."""
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage, "j0")
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness, "j0")
         lost = DropReply(lease_writes, 1)
-        stage.proxy.add(lost)
-        await stage.controller.start()
-        await stage.done("j0")
+        harness.proxy.add(lost)
+        await harness.controller.start()
+        await harness.done("j0")
         assert lost.times == 0
 
 
 @pytest.mark.long
 async def test_a_leader_that_dies_is_followed_when_its_lease_has_run_out(plane, tmp_path):
-    async with open_harness(plane, tmp_path, controllers=2) as stage:
-        first, second = stage.controllers
-        await prepared(stage, "j0")
+    async with open_harness(plane, tmp_path, controllers=2) as harness:
+        first, second = harness.controllers
+        await prepared(harness, "j0")
         await first.start()
         await second.start()
-        await stage.done("j0")
+        await harness.done("j0")
         first.kill()
-        await stage.karmada.job("j1", "q")
+        await harness.karmada.job("j1", "q")
         await asyncio.sleep(2)
         assert second.proxy.writes == 0
-        await stage.done("j1")
+        await harness.done("j1")
 
 
 async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_path):
     """It is frozen with decisions before it that nobody else made, while the world goes on."""
-    async with open_harness(plane, tmp_path, controllers=2) as stage:
-        first, second = stage.controllers
-        await prepared(stage, "j0")
+    async with open_harness(plane, tmp_path, controllers=2) as harness:
+        first, second = harness.controllers
+        await prepared(harness, "j0")
         await first.start()
         await second.start()
-        await stage.done("j0")
+        await harness.done("j0")
         first.part.freeze()
-        await stage.karmada.job("j1", "q", endless=True)
-        await stage.karmada.job("j2", "q", endless=True)
-        await stage.until(
+        await harness.karmada.job("j1", "q", endless=True)
+        await harness.karmada.job("j2", "q", endless=True)
+        await harness.until(
             lambda seen: sum(item.admitted and not item.is_finished for item in seen.values()) == 1, "one runs"
         )
         before = first.proxy.writes
         first.part.resume()
         await first.wait_for_log("leadership lost")
-        await stage.expect_no_writes()
+        await harness.expect_no_writes()
         assert first.proxy.writes == before
         assert await first.metric("volcano_global_leader") == 0
         assert "event loop blocked" in first.part.output
@@ -185,55 +185,55 @@ async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_
 
 @pytest.mark.long
 async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works(plane, tmp_path):
-    async with open_harness(plane, tmp_path, controllers=2) as stage:
-        first, second = stage.controllers
-        await prepared(stage, "j0")
+    async with open_harness(plane, tmp_path, controllers=2) as harness:
+        first, second = harness.controllers
+        await prepared(harness, "j0")
         await first.start()
         await second.start()
-        await stage.done("j0")
+        await harness.done("j0")
         first.proxy.add(DropRequest(leases))
         await first.wait_for_log("leadership lost")
         before = first.proxy.writes
-        await stage.karmada.job("j1", "q")
-        await stage.done("j1")
+        await harness.karmada.job("j1", "q")
+        await harness.done("j1")
         assert first.proxy.writes == before
         assert second.proxy.writes == 1
         first.proxy.clear_faults()
         second.kill()
-        await stage.karmada.job("j2", "q")
-        await stage.done("j2")
+        await harness.karmada.job("j2", "q")
+        await harness.done("j2")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", [-600, 600])
 async def test_times_of_day_in_a_lease_mean_nothing(plane, tmp_path, seconds):
     """Whoever holds it has a clock that is minutes away from ours."""
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage, "j0")
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness, "j0")
         minute = 30 + seconds // 60
         renewed = f"2026-11-21T01:{minute:02}:00.000000Z"
         spec = {"holderIdentity": "other_1", "leaseDurationSeconds": 5, "renewTime": renewed}
         path, _, name = LEASE.rpartition("/")
-        await stage.karmada.create(
+        await harness.karmada.create(
             path,
             {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec},
         )
         began = asyncio.get_running_loop().time()
-        await stage.controller.start()
-        await stage.done("j0")
+        await harness.controller.start()
+        await harness.done("j0")
         assert asyncio.get_running_loop().time() - began > 5
 
 
 @pytest.mark.long
 async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plane, tmp_path):
-    async with open_harness(plane, tmp_path, controllers=2) as stage:
+    async with open_harness(plane, tmp_path, controllers=2) as harness:
         names = [f"j{number}" for number in range(8)]
-        await prepared(stage, *names)
-        for player in stage.controllers:
+        await prepared(harness, *names)
+        for player in harness.controllers:
             await player.start()
         for turn in range(4):
-            await stage.done(names[turn])
-            player = stage.controllers[turn % 2]
+            await harness.done(names[turn])
+            player = harness.controllers[turn % 2]
             if turn < 2:
                 player.kill()
                 await player.start()
@@ -241,14 +241,14 @@ async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plan
                 player.part.freeze()
                 await asyncio.sleep(9)
                 player.part.resume()
-        await stage.done(*names)
+        await harness.done(*names)
 
 
 async def test_a_lease_without_rights_leaves_everything_to_others_and_says_so(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage, "j0")
-        stage.proxy.add(DropRequest(leases))
-        await stage.controller.start()
-        await stage.controller.wait_for_log("lease request failed")
-        await stage.expect_no_writes(seconds=1)
-        assert json.loads(await stage.karmada.api.get(stage.karmada.path("j0")))["spec"]["suspension"]["scheduling"]
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness, "j0")
+        harness.proxy.add(DropRequest(leases))
+        await harness.controller.start()
+        await harness.controller.wait_for_log("lease request failed")
+        await harness.expect_no_writes(seconds=1)
+        assert json.loads(await harness.karmada.api.get(harness.karmada.path("j0")))["spec"]["suspension"]["scheduling"]

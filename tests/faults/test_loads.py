@@ -33,51 +33,51 @@ def admitted(seen) -> int:
     return sum(item.admitted for item in seen.values())
 
 
-def resident(stage: Harness) -> int:
+def resident(harness: Harness) -> int:
     """Return how many bytes the controller has in memory."""
-    lines = Path(f"/proc/{stage.controller.part.pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{harness.controller.part.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
-def processor_seconds(stage: Harness) -> float:
+def processor_seconds(harness: Harness) -> float:
     """Return how much processor time the controller has had."""
-    fields = Path(f"/proc/{stage.controller.part.pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{harness.controller.part.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-async def waiting(stage: Harness, count: int, *, seconds: float = 120) -> None:
+async def waiting(harness: Harness, count: int, *, seconds: float = 120) -> None:
     """Wait until the controller knows of so many who wait, each with a reason (I8)."""
     told = -1.0
     try:
         async with asyncio.timeout(seconds):
             while told != count:
                 with contextlib.suppress(OSError):
-                    told = await stage.controller.metric("volcano_global_pending_workloads_by_reason")
+                    told = await harness.controller.metric("volcano_global_pending_workloads_by_reason")
                 await asyncio.sleep(0.2)
     except TimeoutError as error:
-        said = stage.controller.part.output[-2000:]
+        said = harness.controller.part.output[-2000:]
         raise AssertionError(f"I8 {told} instead of {count} wait with a reason\n{said}") from error
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.long)])
 async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count):
     """F23: all of them come within seconds, and go within seconds; the next one is admitted as if nothing had been."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        batch = Batch(stage.karmada.namespace, count, 10)
-        await seed_queues(stage.karmada.api, batch.queues)
-        await offer_cluster(stage.karmada.api, ROOM)
-        await stage.controller.start()
-        before = resident(stage)
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        batch = Batch(harness.karmada.namespace, count, 10)
+        await seed_queues(harness.karmada.api, batch.queues)
+        await offer_cluster(harness.karmada.api, ROOM)
+        await harness.controller.start()
+        before = resident(harness)
         await store_batch(plane.etcd.url, plane.prefix, batch, in_one=1)
-        await waiting(stage, count - ROOM)
-        await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken")
-        assert resident(stage) - before < 64 * MIB + count * 16 * 1024
+        await waiting(harness, count - ROOM)
+        await harness.until(lambda seen: admitted(seen) == ROOM, "the room is taken")
+        assert resident(harness) - before < 64 * MIB + count * 16 * 1024
         await forget_batch(plane.etcd.url, plane.prefix, batch)
-        await waiting(stage, 0)
+        await waiting(harness, 0)
         for number in range(ROOM):
-            await stage.karmada.job(f"next-{number}", "queue-0")
-        await stage.admitted(*(f"next-{number}" for number in range(ROOM)))
-        await stage.expect_no_writes(seconds=0.5)
+            await harness.karmada.job(f"next-{number}", "queue-0")
+        await harness.admitted(*(f"next-{number}" for number in range(ROOM)))
+        await harness.expect_no_writes(seconds=0.5)
 
 
 @pytest.mark.long
@@ -85,56 +85,56 @@ async def test_a_hundred_thousand_wait_within_a_gibibyte_and_cost_nothing_while_
     """F23: 1,000 queues, 100 clusters; the store is filled beneath the server."""
     count = 100_000
     slowly = ("--page-seconds", "60", "--silence-seconds", "60", "--fresh-seconds", "90")
-    async with open_harness(plane, tmp_path, *slowly, plays=False) as stage:
-        batch = Batch(stage.karmada.namespace, count, 1_000)
-        await seed_queues(stage.karmada.api, batch.queues)
+    async with open_harness(plane, tmp_path, *slowly, plays=False) as harness:
+        batch = Batch(harness.karmada.namespace, count, 1_000)
+        await seed_queues(harness.karmada.api, batch.queues)
         for number in range(100):
-            await stage.karmada.cluster(f"m{number}", cpu="0")
+            await harness.karmada.cluster(f"m{number}", cpu="0")
         await store_batch(plane.etcd.url, plane.prefix, batch)
         try:
-            await caught_up(stage.karmada.api)
-            await stage.controller.begin()
-            await _ready(stage)
-            await waiting(stage, count, seconds=900)
-            assert resident(stage) < 1024 * MIB
-            spent = processor_seconds(stage)
-            await stage.expect_no_writes(seconds=10)
-            assert processor_seconds(stage) - spent < 2, "an idle controller works"
+            await caught_up(harness.karmada.api)
+            await harness.controller.begin()
+            await _ready(harness)
+            await waiting(harness, count, seconds=900)
+            assert resident(harness) < 1024 * MIB
+            spent = processor_seconds(harness)
+            await harness.expect_no_writes(seconds=10)
+            assert processor_seconds(harness) - spent < 2, "an idle controller works"
         finally:
             await forget_batch(plane.etcd.url, plane.prefix, batch)
-        await waiting(stage, 0, seconds=900)
+        await waiting(harness, 0, seconds=900)
 
 
-async def _ready(stage: Harness) -> None:
+async def _ready(harness: Harness) -> None:
     is_ready = False
     async with asyncio.timeout(900):
         while not is_ready:
             await asyncio.sleep(1)
-            stage.controller.part.check()
+            harness.controller.part.check()
             with contextlib.suppress(OSError):
-                is_ready = await stage.controller.page("/readyz") == "ok"
+                is_ready = await harness.controller.page("/readyz") == "ok"
 
 
 async def test_over_a_narrow_line_nothing_is_decided_before_all_of_it_has_come(plane, tmp_path):
     """F24: bytes come slowly; the lists take as long as they must, and decisions wait for them."""
-    async with open_harness(plane, tmp_path, "--page-size", "50", plays=False) as stage:
-        batch = Batch(stage.karmada.namespace, 400, 10)
-        await seed_queues(stage.karmada.api, batch.queues)
-        await offer_cluster(stage.karmada.api, ROOM)
+    async with open_harness(plane, tmp_path, "--page-size", "50", plays=False) as harness:
+        batch = Batch(harness.karmada.namespace, 400, 10)
+        await seed_queues(harness.karmada.api, batch.queues)
+        await offer_cluster(harness.karmada.api, ROOM)
         await store_batch(plane.etcd.url, plane.prefix, batch)
-        await caught_up(stage.karmada.api)
+        await caught_up(harness.karmada.api)
         line = LimitBandwidth(500_000)
-        stage.proxy.add(line)
+        harness.proxy.add(line)
         begun = time.monotonic()
-        await stage.controller.begin()
-        await stage.history.until(lambda _: stage.proxy.writes, "the first write")
-        pages = [call for call in stage.proxy.calls if _lists(call)]
+        await harness.controller.begin()
+        await harness.history.until(lambda _: harness.proxy.writes, "the first write")
+        pages = [call for call in harness.proxy.calls if _lists(call)]
         assert sum(call.size > 0 for call in pages) >= 16, "all pages of jobs and bindings were there before"
         assert time.monotonic() - begun > sum(call.size for call in pages) / line.rate
-        await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken")
-        stage.proxy.clear_faults()
+        await harness.until(lambda seen: admitted(seen) == ROOM, "the room is taken")
+        harness.proxy.clear_faults()
         await forget_batch(plane.etcd.url, plane.prefix, batch)
-        await waiting(stage, 0)
+        await waiting(harness, 0)
 
 
 def _lists(call: Call) -> bool:
@@ -146,17 +146,17 @@ async def test_writes_keep_to_the_limits_of_the_operator(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(f"{GOOD}writes: {{inFlight: 3, perSecond: 10}}\n")
     names = [f"j{number}" for number in range(25)]
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="90")
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="90")
         for name in names:
-            await stage.karmada.job(name, "q")
+            await harness.karmada.job(name, "q")
         crowd = Crowd(writes, seconds=0.1)
-        stage.proxy.add(crowd)
-        await stage.controller.start()
-        await stage.admitted(*names)
+        harness.proxy.add(crowd)
+        await harness.controller.start()
+        await harness.admitted(*names)
         assert 1 < crowd.most <= 3
-        times = sorted(request.at for request in stage.requests())
+        times = sorted(request.at for request in harness.requests())
         assert all((later - earlier).total_seconds() > 0.8 for earlier, later in zip(times, times[12:], strict=False))
 
 

@@ -18,31 +18,31 @@ from tests.waiting import LIMIT_SECONDS
 GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
 
-async def prepared(stage: Harness, *names: str) -> None:
-    await stage.karmada.queue("q", capability={"cpu": "1"})
-    await stage.karmada.queue("other")
-    await stage.karmada.cluster("m1", cpu="9")
+async def prepared(harness: Harness, *names: str) -> None:
+    await harness.karmada.queue("q", capability={"cpu": "1"})
+    await harness.karmada.queue("other")
+    await harness.karmada.cluster("m1", cpu="9")
     for name in names:
-        await stage.karmada.job(name, "q")
+        await harness.karmada.job(name, "q")
 
 
 async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane, tmp_path):
     """F25: broken, unknown, in conflict with itself, gone; then good again."""
     file = tmp_path / "admission.yaml"
     file.write_text(f"{GOOD}tenants: [{{namespaces: ['*'], queues: [q]}}]\n")
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.05") as stage:
-        await prepared(stage)
-        await stage.karmada.job("kept-out", "other")
-        await stage.controller.start()
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.05") as harness:
+        await prepared(harness)
+        await harness.karmada.job("kept-out", "other")
+        await harness.controller.start()
         for number, bad in enumerate(("{", f"{GOOD}defaultQueu: other\n", f"{GOOD}writes: {{inFlight: 0}}\n")):
             file.write_text(bad)
-            await said(stage, "configuration", number + 1)
-            await stage.karmada.job(f"j{number}", "q")
-            await stage.done(f"j{number}")
-        assert stage.bindings()["kept-out"].suspended
+            await said(harness, "configuration", number + 1)
+            await harness.karmada.job(f"j{number}", "q")
+            await harness.done(f"j{number}")
+        assert harness.bindings()["kept-out"].suspended
         file.write_text(GOOD)
-        await stage.done("kept-out")
-        await stage.expect_no_writes(seconds=0.3)
+        await harness.done("kept-out")
+        await harness.expect_no_writes(seconds=0.3)
 
 
 @pytest.mark.long
@@ -56,16 +56,16 @@ async def test_a_configuration_that_changes_all_the_time_loses_nothing(plane, tm
         GOOD,
     )
     file.write_text(GOOD)
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.02") as stage:
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.02") as harness:
         names = [f"j{number:02}" for number in range(20)]
-        await prepared(stage, *names)
-        await stage.controller.start()
+        await prepared(harness, *names)
+        await harness.controller.start()
         for choice in itertools.islice(itertools.cycle(choices), 40):
             file.write_text(choice)
             await asyncio.sleep(0.1)
-        await stage.done(*names)
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.5)
+        await harness.done(*names)
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.5)
 
 
 async def test_a_clock_that_jumps_to_and_fro_changes_no_order_and_no_waiting_time(plane, tmp_path):
@@ -78,23 +78,25 @@ time.time_ns, time.time = jumping, lambda: jumping() / 10**9
 import runpy
 runpy.run_module("controller", run_name="__main__", alter_sys=True)
 """
-    async with open_harness(plane, tmp_path) as stage:
+    async with open_harness(plane, tmp_path) as harness:
         names = [f"j{number}" for number in range(4)]
-        await prepared(stage, *reversed(names))
-        stage.proxy.add(ErrorReply(lambda call: call.is_write and "/j0-job" in call.path, times=1, status=403))
-        part = stage.controller.part
+        await prepared(harness, *reversed(names))
+        harness.proxy.add(ErrorReply(lambda call: call.is_write and "/j0-job" in call.path, times=1, status=403))
+        part = harness.controller.part
         command = part._command
         part._command = lambda: ["-c", jump, *command()[2:]]
-        await stage.controller.start()
-        await stage.done(*names)
-        born = {name: each["metadata"]["creationTimestamp"] for (_, name), each in stage.history.now["jobs"].items()}
-        gone = [change.key[1].removesuffix("-job") for change in stage.history.of("resourcebindings") if admits(change)]
+        await harness.controller.start()
+        await harness.done(*names)
+        born = {name: each["metadata"]["creationTimestamp"] for (_, name), each in harness.history.now["jobs"].items()}
+        gone = [
+            change.key[1].removesuffix("-job") for change in harness.history.of("resourcebindings") if admits(change)
+        ]
         assert sorted(gone) == names
         later = [name for name in gone if name != "j0"]
         assert later == sorted(later, key=lambda name: (born[name], name))
-        await stage.karmada.job("j9", "q")
-        await stage.done("j9")
-        await stage.expect_pending_reasons()
+        await harness.karmada.job("j9", "q")
+        await harness.done("j9")
+        await harness.expect_pending_reasons()
 
 
 def admits(change: Change) -> bool:
@@ -102,17 +104,17 @@ def admits(change: Change) -> bool:
     return after is not None and after.admitted and not (before and before.admitted)
 
 
-async def said(stage: Harness, word: str, times: int) -> None:
+async def said(harness: Harness, word: str, times: int) -> None:
     """Wait until the controller has complained so often."""
     async with asyncio.timeout(LIMIT_SECONDS):
-        while stage.controller.part.output.count('"level":"error"') < times:  # noqa: ASYNC110 -- a file
+        while harness.controller.part.output.count('"level":"error"') < times:  # noqa: ASYNC110 -- a file
             await asyncio.sleep(0.02)
-    assert word in stage.controller.part.output
+    assert word in harness.controller.part.output
 
 
-def limited(stage: Harness, shell: str) -> None:
+def limited(harness: Harness, shell: str) -> None:
     """Start the first controller from now on through a shell that takes something away from it."""
-    part = stage.controller.part
+    part = harness.controller.part
     command = part._command
 
     def through() -> Sequence[str | Path]:
@@ -137,24 +139,24 @@ LIMITS = {
 )
 async def test_with_next_to_nothing_it_still_does_its_work(plane, tmp_path, what):
     """F29."""
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage, *(f"j{number}" for number in range(5)))
-        limited(stage, LIMITS[what])
-        await stage.controller.start()
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness, *(f"j{number}" for number in range(5)))
+        limited(harness, LIMITS[what])
+        await harness.controller.start()
         for number in range(40):
-            await stage.karmada.job(f"more-{number}", "other")
-        await stage.done(
+            await harness.karmada.job(f"more-{number}", "other")
+        await harness.done(
             *(f"j{number}" for number in range(5)), *(f"more-{number}" for number in range(40)), seconds=40
         )
-        await stage.expect_pending_reasons()
+        await harness.expect_pending_reasons()
 
 
-async def starved(stage: Harness) -> None:
+async def starved(harness: Harness) -> None:
     """Submit jobs until it has died of that, or answers its kubelet no more, which shoots it then."""
     for number in range(1000):
-        await stage.karmada.job(f"more-{number}", "other", cpu=1, replicas=2)
-        if not await asyncio.to_thread(is_http_ready, stage.controller.port, path="/healthz"):
-            stage.controller.kill()
+        await harness.karmada.job(f"more-{number}", "other", cpu=1, replicas=2)
+        if not await asyncio.to_thread(is_http_ready, harness.controller.port, path="/healthz"):
+            harness.controller.kill()
             return
     raise AssertionError("it has had memory enough all along")
 
@@ -162,29 +164,29 @@ async def starved(stage: Harness) -> None:
 @pytest.mark.long
 async def test_without_memory_it_dies_and_starts_clean(plane, tmp_path):
     """F29: an end in the middle of anything is an end like any other."""
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage, "j0", "j1", "j2")
-        await stage.controller.start()
-        await stage.done("j0")
-        pid = stage.controller.part.pid
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness, "j0", "j1", "j2")
+        await harness.controller.start()
+        await harness.done("j0")
+        pid = harness.controller.part.pid
         assert pid is not None
         resource.prlimit(pid, resource.RLIMIT_AS, (2**20, 2**20))
-        await starved(stage)
-        await stage.controller.start()
-        await stage.done("j1", "j2", *(name for name in stage.bindings() if name.startswith("more")))
+        await starved(harness)
+        await harness.controller.start()
+        await harness.done("j1", "j2", *(name for name in harness.bindings() if name.startswith("more")))
 
 
 async def test_a_blocked_event_loop_is_told_and_got_over(plane, tmp_path):
     """F30."""
-    async with open_harness(plane, tmp_path) as stage:
-        await prepared(stage, "j0")
-        await stage.controller.start()
-        await stage.done("j0")
-        stage.controller.part.freeze()
+    async with open_harness(plane, tmp_path) as harness:
+        await prepared(harness, "j0")
+        await harness.controller.start()
+        await harness.done("j0")
+        harness.controller.part.freeze()
         await asyncio.sleep(2.5)
-        stage.controller.part.resume()
-        await stage.controller.wait_for_log("event loop blocked")
-        late = await stage.controller.metric("volcano_global_event_loop_lag_seconds_sum")
+        harness.controller.part.resume()
+        await harness.controller.wait_for_log("event loop blocked")
+        late = await harness.controller.metric("volcano_global_event_loop_lag_seconds_sum")
         assert late > 1
-        await stage.karmada.job("j1", "q")
-        await stage.done("j1")
+        await harness.karmada.job("j1", "q")
+        await harness.done("j1")

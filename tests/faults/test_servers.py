@@ -20,13 +20,13 @@ def plane(binaries) -> Iterator[ControlPlane]:
         yield running
 
 
-async def full(stage: Harness, count: int) -> list[str]:
+async def full(harness: Harness, count: int) -> list[str]:
     """Let there be room for one of *count* jobs."""
-    await stage.karmada.queue("q", capability={"cpu": "1"})
-    await stage.karmada.cluster("m1", cpu="9")
+    await harness.karmada.queue("q", capability={"cpu": "1"})
+    await harness.karmada.cluster("m1", cpu="9")
     names = [f"j{number}" for number in range(count)]
     for name in names:
-        await stage.karmada.job(name, "q")
+        await harness.karmada.job(name, "q")
     return names
 
 
@@ -39,55 +39,55 @@ async def full(stage: Harness, count: int) -> list[str]:
     ],
 )
 async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
-    async with open_harness(plane, tmp_path) as stage:
-        names = await full(stage, 4)
+    async with open_harness(plane, tmp_path) as harness:
+        names = await full(harness, 4)
         fault = {
             "before-it-is-sent": Hold(writes, 1),
             "before-it-is-answered": DropReply(writes, 1),
             "without-any-write": Hold(lambda call: False),
         }[when]
-        stage.proxy.add(fault)
-        await stage.controller.start()
-        await stage.history.until(lambda _: stage.proxy.writes or when == "without-any-write", "the first write")
+        harness.proxy.add(fault)
+        await harness.controller.start()
+        await harness.history.until(lambda _: harness.proxy.writes or when == "without-any-write", "the first write")
         await asyncio.to_thread(plane.kill)
-        stage.proxy.close_connections()
-        await stage.controller.wait_for_log("watch failed")
-        stage.proxy.clear_faults()
+        harness.proxy.close_connections()
+        await harness.controller.wait_for_log("watch failed")
+        harness.proxy.clear_faults()
         await asyncio.to_thread(plane.restart)
-        await stage.done(*names)
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.3)
+        await harness.done(*names)
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.3)
 
 
 async def test_a_store_that_is_shot_loses_nothing(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        names = await full(stage, 5)
-        await stage.controller.start()
-        await stage.done("j0")
+    async with open_harness(plane, tmp_path) as harness:
+        names = await full(harness, 5)
+        await harness.controller.start()
+        await harness.done("j0")
         await asyncio.to_thread(plane.etcd.kill)
         await asyncio.sleep(0.5)
         await asyncio.to_thread(plane.etcd.restart)
-        await stage.done(*names)
+        await harness.done(*names)
 
 
 @pytest.mark.long
 async def test_a_store_that_hangs_is_waited_for(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        names = await full(stage, 5)
-        await stage.controller.start()
-        await stage.done("j0")
+    async with open_harness(plane, tmp_path) as harness:
+        names = await full(harness, 5)
+        await harness.controller.start()
+        await harness.done("j0")
         plane.etcd.server.freeze()
         await asyncio.sleep(30)
         plane.etcd.server.resume()
-        await stage.done(*names)
+        await harness.done(*names)
 
 
 async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
     """What was admitted since the copy was made is paused again, what had waited may be gone: all is judged anew."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q", capability={"cpu": "2"})
-        await stage.karmada.cluster("m1", cpu="9")
-        await stage.karmada.job("old", "q", cpu=2, endless=True)
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q", capability={"cpu": "2"})
+        await harness.karmada.cluster("m1", cpu="9")
+        await harness.karmada.job("old", "q", cpu=2, endless=True)
         etcd = plane.etcd
         copy = tmp_path / "copy"
         await asyncio.to_thread(plane.kill)
@@ -95,52 +95,52 @@ async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
         shutil.copytree(etcd.data, copy)
         await asyncio.to_thread(etcd.restart)
         await asyncio.to_thread(plane.restart)
-        await stage.controller.start()
-        await stage.admitted("old")
+        await harness.controller.start()
+        await harness.admitted("old")
         for number in range(20):
-            await stage.karmada.job(f"new{number}", "q", cpu=1)
-        await stage.check_invariants()
+            await harness.karmada.job(f"new{number}", "q", cpu=1)
+        await harness.check_invariants()
         await asyncio.to_thread(plane.kill)
         await asyncio.to_thread(etcd.kill)
         shutil.rmtree(etcd.data)
         shutil.copytree(copy, etcd.data)
-        await stage.restart_history()
+        await harness.restart_history()
         await asyncio.to_thread(etcd.restart)
         await asyncio.to_thread(plane.restart)
-        await stage.until(lambda seen: list(seen) == ["old"] and seen["old"].admitted, "the old one again")
-        await stage.karmada.job("other", "q", cpu=1)
-        await stage.expect_pending_reasons()
-        assert stage.bindings()["other"].suspended
+        await harness.until(lambda seen: list(seen) == ["old"] and seen["old"].admitted, "the old one again")
+        await harness.karmada.job("other", "q", cpu=1)
+        await harness.expect_pending_reasons()
+        assert harness.bindings()["other"].suspended
 
 
 @pytest.mark.long
 async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_decided_on_its_past(plane, tmp_path):
     """The controller is bound to one server, which stops telling; what happens is told by the other."""
-    async with open_harness(plane, tmp_path) as stage:
-        names = await full(stage, 3)
+    async with open_harness(plane, tmp_path) as harness:
+        names = await full(harness, 3)
         second = Server("kube-apiserver", plane.folder / "second.log")
 
         def is_ready() -> bool:
             return True
 
         await asyncio.to_thread(second.start, plane._command, is_ready)
-        first, stage.proxy.target = stage.proxy.target, f"https://127.0.0.1:{second.ports[0]}"
+        first, harness.proxy.target = harness.proxy.target, f"https://127.0.0.1:{second.ports[0]}"
         try:
-            await stage.controller.begin()
-            await stage.done("j0")
+            await harness.controller.begin()
+            await harness.done("j0")
             second.freeze()
-            await stage.karmada.job("late", "q")
-            stage.proxy.target = first
-            await stage.done(*names, "late")
+            await harness.karmada.job("late", "q")
+            harness.proxy.target = first
+            await harness.done(*names, "late")
         finally:
             second.stop()
 
 
 @pytest.mark.long
 async def test_a_slow_api_server_slows_it_down_and_no_more(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        names = await full(stage, 6)
-        stage.proxy.add(Delay(everything, seconds=0.2))
-        await stage.controller.start()
-        await stage.done(*names)
-        await stage.expect_no_writes()
+    async with open_harness(plane, tmp_path) as harness:
+        names = await full(harness, 6)
+        harness.proxy.add(Delay(everything, seconds=0.2))
+        await harness.controller.start()
+        await harness.done(*names)
+        await harness.expect_no_writes()

@@ -32,17 +32,17 @@ SAMPLE = ("half-a-line",)
 
 async def survived(plane, tmp_path, fault) -> None:
     """The first watch of the bindings comes to grief while a job comes and ends."""
-    async with open_harness(plane, tmp_path) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="1")
-        stage.proxy.add(fault)
-        await stage.controller.start()
+    async with open_harness(plane, tmp_path) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="1")
+        harness.proxy.add(fault)
+        await harness.controller.start()
         for number in range(3):
-            await stage.karmada.job(f"j{number}", "q")
-        await stage.done("j0", "j1", "j2")
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.3)
-        listed = stage.proxy.count(lambda call: call.method == "GET" and "limit=500" in call.query)
+            await harness.karmada.job(f"j{number}", "q")
+        await harness.done("j0", "j1", "j2")
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.3)
+        listed = harness.proxy.count(lambda call: call.method == "GET" and "limit=500" in call.query)
         assert listed <= 40, "it lists again and again"
 
 
@@ -58,49 +58,49 @@ async def test_a_broken_watch_is_got_over(plane, tmp_path, name):
 
 
 async def test_a_binding_whose_coming_was_lost_in_silence_is_found(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="1")
+    async with open_harness(plane, tmp_path) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="1")
         lost = DropEvent(BINDINGS, "ADDED")
-        stage.proxy.add(lost)
-        await stage.controller.start()
-        await stage.karmada.job("j", "q")
-        await stage.done("j")
+        harness.proxy.add(lost)
+        await harness.controller.start()
+        await harness.karmada.job("j", "q")
+        await harness.done("j")
         assert lost.lost
-        await stage.controller.wait_for_log("an event was lost")
+        await harness.controller.wait_for_log("an event was lost")
 
 
 @pytest.mark.long
 async def test_the_room_of_one_whose_going_was_lost_in_silence_is_found(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="1")
-        await stage.controller.start()
-        await stage.karmada.job("goes", "q")
-        await stage.admitted("goes")
-        await stage.karmada.job("waits", "q")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="1")
+        await harness.controller.start()
+        await harness.karmada.job("goes", "q")
+        await harness.admitted("goes")
+        await harness.karmada.job("waits", "q")
         lost = DropEvent(BINDINGS, "DELETED")
-        stage.proxy.add(lost)
-        stage.proxy.close_connections()
-        await stage.karmada.delete(stage.karmada.path("goes"))
-        await stage.admitted("waits")
+        harness.proxy.add(lost)
+        harness.proxy.close_connections()
+        await harness.karmada.delete(harness.karmada.path("goes"))
+        await harness.admitted("waits")
 
 
 async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path):
     """Every kind that decisions rest on: nothing is said while nothing was missed, and what was when it was."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="1")
-        await stage.karmada.priority_class("rig-high", 1000)
-        await stage.karmada.job("j", "q")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="1")
+        await harness.karmada.priority_class("rig-high", 1000)
+        await harness.karmada.job("j", "q")
         changed = {
             "queues": f"{QUEUES.path}/q",
             "clusters": f"{CLUSTERS.path}/m1",
             "priorityclasses": f"{PRIORITY_CLASSES.path}/rig-high",
-            "jobs": f"{stage.karmada.folder('jobs')}/j",
-            "resourcebindings": stage.karmada.path("j"),
+            "jobs": f"{harness.karmada.folder('jobs')}/j",
+            "resourcebindings": harness.karmada.path("j"),
         }
-        held = build_informers(stage.karmada.api, Store(), WatchOptions())
+        held = build_informers(harness.karmada.api, Store(), WatchOptions())
         for kind, path in changed.items():
             informer = held[kind]
             informer._apply(*await informer._list())
@@ -108,8 +108,8 @@ async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path)
             assert compare is not None
             for turn in range(20):
                 assert await compare.difference(informer.version, lacking=0) is None, f"{kind}, turn {turn}"
-            await stage.karmada.merge(path, {"metadata": {"annotations": {"seen": "no"}}})
-            version = (await stage.karmada.api.list_page(informer.path, limit=1)).metadata.resource_version
+            await harness.karmada.merge(path, {"metadata": {"annotations": {"seen": "no"}}})
+            version = (await harness.karmada.api.list_page(informer.path, limit=1)).metadata.resource_version
             found = [await compare.difference(version, lacking=0) for _ in range(20)]
             told = [item for item in found if item is not None]
             assert 1 <= len(told) <= 2, kind
@@ -118,30 +118,30 @@ async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path)
 
 @pytest.mark.long
 async def test_a_server_that_is_starting_is_not_stormed(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as stage:
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="1")
-        await stage.karmada.job("j", "q")
-        stage.proxy.add(ErrorReply(lambda call: not call.is_lease, 30, 429, retry_after=1))
-        await stage.controller.start()
-        await stage.done("j")
-        assert stage.proxy.count(lambda call: call.method == "GET" and not call.is_lease) < 120
+    async with open_harness(plane, tmp_path) as harness:
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="1")
+        await harness.karmada.job("j", "q")
+        harness.proxy.add(ErrorReply(lambda call: not call.is_lease, 30, 429, retry_after=1))
+        await harness.controller.start()
+        await harness.done("j")
+        assert harness.proxy.count(lambda call: call.method == "GET" and not call.is_lease) < 120
 
 
 @pytest.mark.long
 async def test_no_decision_is_made_before_everything_was_applied(plane, tmp_path):
     """Everything is listed but the classes that order the jobs: nobody is admitted, and it is not ready."""
-    async with open_harness(plane, tmp_path, plays=False) as stage:
-        await stage.karmada.priority_class("rig-high", 1000)
-        await stage.karmada.queue("q")
-        await stage.karmada.cluster("m1", cpu="1")
-        await stage.karmada.job("a-low", "q")
-        await stage.karmada.job("z-high", "q", priority="rig-high")
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.karmada.priority_class("rig-high", 1000)
+        await harness.karmada.queue("q")
+        await harness.karmada.cluster("m1", cpu="1")
+        await harness.karmada.job("a-low", "q")
+        await harness.karmada.job("z-high", "q", priority="rig-high")
         held = ErrorReply(lambda call: call.resource == "priorityclasses" and not call.is_watch)
-        stage.proxy.add(held)
-        await stage.controller.begin()
-        await stage.controller.wait_for_log("page failed")
-        await stage.expect_no_writes()
-        stage.proxy.clear_faults()
-        await stage.until(lambda seen: any(item.admitted for item in seen.values()), "one admitted")
-        assert stage.bindings()["a-low"].suspended
+        harness.proxy.add(held)
+        await harness.controller.begin()
+        await harness.controller.wait_for_log("page failed")
+        await harness.expect_no_writes()
+        harness.proxy.clear_faults()
+        await harness.until(lambda seen: any(item.admitted for item in seen.values()), "one admitted")
+        assert harness.bindings()["a-low"].suspended

@@ -299,19 +299,19 @@ async def open_harness(
         await api.create("/api/v1/namespaces", b'{"metadata": {"name": "%s"}}' % namespace.encode())
         await _delete(api, LEASE)
         cast, logged = FakeKarmada(api, history, namespace), audit.size(plane.audit_log)
-        stage = Harness(plane, history, cast, folder, stack, logged=logged)
+        harness = Harness(plane, history, cast, folder, stack, logged=logged)
         for number in range(controllers):
             made = controller_instance(plane, folder, *flags, name=f"controller-{number}")
-            stage.controllers.append(await stack.enter_async_context(made))
+            harness.controllers.append(await stack.enter_async_context(made))
         try:
-            async with run_in_background(*([stage.karmada.run()] if plays else [])):
-                yield stage
-                await stage.check_invariants()
+            async with run_in_background(*([harness.karmada.run()] if plays else [])):
+                yield harness
+                await harness.check_invariants()
         finally:
-            for controller in stage.controllers:
+            for controller in harness.controllers:
                 controller.kill()
-            await stage.clear()
-        if found := [what for controller in stage.controllers for what in controller.differences()]:
+            await harness.clear()
+        if found := [what for controller in harness.controllers for what in controller.differences()]:
             raise AssertionError("\n".join(found))
 
 

@@ -27,16 +27,16 @@ class Scenario:
     writes: int
     """How many writes it takes without faults."""
 
-    async def play(self, stage: Harness) -> None:
+    async def play(self, harness: Harness) -> None:
         """Play the second act to its end, and ask what is asked of every run."""
-        await self.then(stage)
-        await self.finish(stage)
+        await self.then(harness)
+        await self.finish(harness)
 
-    async def finish(self, stage: Harness) -> None:
+    async def finish(self, harness: Harness) -> None:
         """Wait for the end (I4), and see that everyone has a reason (I8) and nothing more is written (I7)."""
-        await stage.until(self.end, f"the end of {self.name}")
-        await stage.expect_pending_reasons()
-        await stage.expect_no_writes(seconds=0.3)
+        await harness.until(self.end, f"the end of {self.name}")
+        await harness.expect_pending_reasons()
+        await harness.expect_no_writes(seconds=0.3)
 
 
 def expect_finished(*names: str, waiting: int = 0) -> End:
@@ -53,23 +53,23 @@ async def no_change(_: Harness) -> None:
     """Let it be."""
 
 
-async def _chained_jobs(stage: Harness) -> None:
-    await stage.karmada.queue("chain")
-    await stage.karmada.cluster("m1", cpu="2")
+async def _chained_jobs(harness: Harness) -> None:
+    await harness.karmada.queue("chain")
+    await harness.karmada.cluster("m1", cpu="2")
     for number in range(4):
-        await stage.karmada.job(f"link-{number}", "chain", cpu=2)
+        await harness.karmada.job(f"link-{number}", "chain", cpu=2)
 
 
-async def _shared(stage: Harness) -> None:
-    await stage.karmada.queue("light", weight=1)
-    await stage.karmada.queue("heavy", weight=3)
+async def _shared(harness: Harness) -> None:
+    await harness.karmada.queue("light", weight=1)
+    await harness.karmada.queue("heavy", weight=3)
     for number in range(4):
         for queue in ("light", "heavy"):
-            await stage.karmada.job(f"{queue}-{number}", queue, endless=True)
+            await harness.karmada.job(f"{queue}-{number}", queue, endless=True)
 
 
-async def _shared_capacity(stage: Harness) -> None:
-    await stage.karmada.cluster("m1", cpu="4")
+async def _shared_capacity(harness: Harness) -> None:
+    await harness.karmada.cluster("m1", cpu="4")
 
 
 def _shared_end(seen: Mapping[str, BindingState]) -> bool:
@@ -77,27 +77,27 @@ def _shared_end(seen: Mapping[str, BindingState]) -> bool:
     return (runs.count("light"), runs.count("heavy")) == (1, 3)
 
 
-async def _gangs(stage: Harness) -> None:
-    await stage.karmada.queue("gangs", capability={"cpu": "6"})
-    await stage.karmada.cluster("m1", cpu="7")
-    await stage.karmada.cluster("m2", cpu="7")
+async def _gangs(harness: Harness) -> None:
+    await harness.karmada.queue("gangs", capability={"cpu": "6"})
+    await harness.karmada.cluster("m1", cpu="7")
+    await harness.karmada.cluster("m2", cpu="7")
     for number in range(4):
-        await stage.karmada.job(f"gang-{number}", "gangs", replicas=3)
-    await stage.karmada.job("too-big", "gangs", replicas=7)
+        await harness.karmada.job(f"gang-{number}", "gangs", replicas=3)
+    await harness.karmada.job("too-big", "gangs", replicas=7)
 
 
-async def _repaired(stage: Harness) -> None:
+async def _repaired(harness: Harness) -> None:
     """Somebody has preset clusters on one; and what runs will be paused by somebody."""
-    await stage.karmada.queue("mended")
-    await stage.karmada.cluster("m1", cpu="3")
-    uid = await stage.karmada.template("preset", "mended", cpu=5)
-    await stage.karmada.bind("preset", uid, clusters=[{"name": "m1"}])
-    await stage.karmada.job("runs", "mended", endless=True)
+    await harness.karmada.queue("mended")
+    await harness.karmada.cluster("m1", cpu="3")
+    uid = await harness.karmada.template("preset", "mended", cpu=5)
+    await harness.karmada.bind("preset", uid, clusters=[{"name": "m1"}])
+    await harness.karmada.job("runs", "mended", endless=True)
 
 
-async def _pause(stage: Harness) -> None:
-    await stage.admitted("runs")
-    await stage.karmada.merge(stage.karmada.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
+async def _pause(harness: Harness) -> None:
+    await harness.admitted("runs")
+    await harness.karmada.merge(harness.karmada.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
 
 
 def _repaired_end(seen: Mapping[str, BindingState]) -> bool:
@@ -105,46 +105,46 @@ def _repaired_end(seen: Mapping[str, BindingState]) -> bool:
     return runs.admitted and preset.suspended and not preset.clusters
 
 
-async def _recreated(stage: Harness) -> None:
-    await stage.karmada.queue("again")
-    await stage.karmada.cluster("m1", cpu="2")
-    await stage.karmada.job("stays", "again", endless=True)
-    await stage.karmada.job("comes-back", "again", endless=True)
+async def _recreated(harness: Harness) -> None:
+    await harness.karmada.queue("again")
+    await harness.karmada.cluster("m1", cpu="2")
+    await harness.karmada.job("stays", "again", endless=True)
+    await harness.karmada.job("comes-back", "again", endless=True)
 
 
-async def _recreate_binding(stage: Harness) -> None:
+async def _recreate_binding(harness: Harness) -> None:
     """The binding goes and comes, as another one of its name."""
-    await stage.admitted("stays")
-    uid = stage.history.now["jobs"][stage.karmada.namespace, "comes-back"]["metadata"]["uid"]
-    await stage.karmada.delete(stage.karmada.path("comes-back"))
-    await stage.karmada.bind("comes-back", uid)
+    await harness.admitted("stays")
+    uid = harness.history.now["jobs"][harness.karmada.namespace, "comes-back"]["metadata"]["uid"]
+    await harness.karmada.delete(harness.karmada.path("comes-back"))
+    await harness.karmada.bind("comes-back", uid)
 
 
 def _recreated_end(seen: Mapping[str, BindingState]) -> bool:
     return seen["stays"].admitted and "comes-back" in seen and seen["comes-back"].admitted
 
 
-async def _fill_cluster(stage: Harness) -> None:
-    await stage.karmada.queue("open")
-    await stage.karmada.queue("closes")
-    await stage.karmada.cluster("m1", cpu="4")
+async def _fill_cluster(harness: Harness) -> None:
+    await harness.karmada.queue("open")
+    await harness.karmada.queue("closes")
+    await harness.karmada.cluster("m1", cpu="4")
     for number in range(2):
-        await stage.karmada.job(f"first-{number}", "open", cpu=2, endless=True)
+        await harness.karmada.job(f"first-{number}", "open", cpu=2, endless=True)
 
 
-async def _change_capacity(stage: Harness) -> None:
+async def _change_capacity(harness: Harness) -> None:
     """The room shrinks under what runs, a queue closes, and room comes back."""
-    await stage.admitted("first-0", "first-1")
-    await stage.karmada.set_summary("m1", cpu="2")
-    await stage.karmada.merge(
+    await harness.admitted("first-0", "first-1")
+    await harness.karmada.set_summary("m1", cpu="2")
+    await harness.karmada.merge(
         "/apis/scheduling.volcano.sh/v1beta1/queues/closes/status", {"status": {"state": "Closed"}}
     )
-    await stage.karmada.job("late", "open", cpu=2)
-    await stage.karmada.set_summary("m1", cpu="6")
-    await stage.done("late")
+    await harness.karmada.job("late", "open", cpu=2)
+    await harness.karmada.set_summary("m1", cpu="6")
+    await harness.done("late")
     # Nobody can know at once that a queue was closed.
     await asyncio.sleep(0.5)
-    await stage.karmada.job("shut-out", "closes", cpu=1)
+    await harness.karmada.job("shut-out", "closes", cpu=1)
 
 
 SCENARIOS = (
