@@ -47,9 +47,9 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
     return "\n\n".join(parts)
 
 
-def _event(told: PublishedEvent) -> str:
-    times = f", {told.count} times" if told.count > 1 else ""
-    return f"{told.last or 'at an unknown time'} {told.reason}{times}: {told.note}."
+def _event(event: PublishedEvent) -> str:
+    times = f", {event.count} times" if event.count > 1 else ""
+    return f"{event.last or 'at an unknown time'} {event.reason}{times}: {event.note}."
 
 
 def _section(title: str, sentences: Iterable[str], style: OutputStyle) -> str:

@@ -173,7 +173,7 @@ async def _list_path(api: Api, rule: IntegrationRule) -> str:
         group = _API_RESOURCES.decode(await api.get(root))
     except NotFound as error:
         raise unserved from error
-    plurals = [each.name for each in group.resources if each.kind == rule.kind and "/" not in each.name]
+    plurals = [resource.name for resource in group.resources if resource.kind == rule.kind and "/" not in resource.name]
     if not plurals:
         raise unserved
     return f"{root}/{plurals[0]}"

@@ -104,20 +104,20 @@ def _fill_store(store: Store, objects: InputObjects, violations: list[str]) -> N
 
 def _decode(collection: Collection[Any], manifests: Iterable[Manifest], violations: list[str]) -> Iterator[Any]:
     for manifest in manifests:
-        facts = collection.decode(manifest.raw)
-        flaw = getattr(facts, "decode_error", "") or _record_violation(facts, manifest)
-        if flaw:
-            violations.append(manifest.violation(flaw))
-        yield facts
+        cached = collection.decode(manifest.raw)
+        error = getattr(cached, "decode_error", "") or _record_violation(cached, manifest)
+        if error:
+            violations.append(manifest.violation(error))
+        yield cached
 
 
-def _record_violation(facts: object, manifest: Manifest) -> str:
+def _record_violation(cached: object, manifest: Manifest) -> str:
     """Return why a binding's record is invalid; a record of another binding is ignored, as in a live control plane."""
-    flaw: str = getattr(facts, "record_error", "")
-    if not flaw:
+    error: str = getattr(cached, "record_error", "")
+    if not error:
         return ""
     metadata = manifest.body["metadata"]
-    return flaw if recorded_uid(metadata["annotations"]) in {"", metadata["uid"]} else ""
+    return error if recorded_uid(metadata["annotations"]) in {"", metadata["uid"]} else ""
 
 
 def _unknown_charge_notes(store: Store) -> Iterator[InputNote]:
@@ -126,7 +126,7 @@ def _unknown_charge_notes(store: Store) -> Iterator[InputNote]:
         if binding.template.kind != VOLCANO_JOB or binding.record is not None or store.template(binding) is not None:
             continue
         if binding.targets and any(
-            each.phase is not WorkloadPhase.FINISHED for each in binding.progress or (_UNKNOWN_PROGRESS,)
+            progress.phase is not WorkloadPhase.FINISHED for progress in binding.progress or (_UNKNOWN_PROGRESS,)
         ):
             path = f"{binding.api.kind} {binding.template.namespace}/{binding.template.name}"
             yield InputNote(f"{path}: it is placed, but the job is not in the files, so its usage is counted as zero")

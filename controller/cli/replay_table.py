@@ -45,15 +45,16 @@ def _problem_lines(file: FileReport, style: OutputStyle) -> Iterator[str]:
         yield paragraph(f"{file.file}: {omitted} more decisions differ; they may follow from these", style)
 
 
-def _difference_lines(file: str, found: DifferenceReport, style: OutputStyle) -> Iterator[str]:
-    head = f"{file}: line {found.line}: {found.workload}, plan {found.plan} at {_format_time(found.time)}"
+def _difference_lines(file: str, difference: DifferenceReport, style: OutputStyle) -> Iterator[str]:
+    plan = f"plan {difference.plan} at {_format_time(difference.time)}"
+    head = f"{file}: line {difference.line}: {difference.workload}, {plan}"
     yield paragraph(Cell(head, "bold"), style)
-    if found.recorded is None or found.replayed is None:
-        yield paragraph(f"recorded: {_describe_decision(found.recorded)}", style, indent=2)
-        yield paragraph(f"replayed: {_describe_decision(found.replayed)}", style, indent=2)
+    if difference.recorded is None or difference.replayed is None:
+        yield paragraph(f"recorded: {_describe_decision(difference.recorded)}", style, indent=2)
+        yield paragraph(f"replayed: {_describe_decision(difference.replayed)}", style, indent=2)
         return
-    for name in sorted({*found.recorded, *found.replayed}):
-        before, after = found.recorded.get(name), found.replayed.get(name)
+    for name in sorted({*difference.recorded, *difference.replayed}):
+        before, after = difference.recorded.get(name), difference.replayed.get(name)
         if before != after:
             yield paragraph(f"{name}: recorded {_value(before)}, replayed {_value(after)}", style, indent=2)
 

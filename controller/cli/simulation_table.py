@@ -122,8 +122,8 @@ def _reasons(reasons: Sequence[ReasonWaits], style: OutputStyle) -> str:
 def _longest(waits: Sequence[LongWait], style: OutputStyle) -> str:
     columns = [Column("WAITED LONGEST"), Column("QUEUE"), Column("TIME", right=True), Column("MOSTLY FOR")]
     rows = [
-        (f"{each.namespace}/{each.name}", each.queue, format_duration(each.time), each.reason or "API write")
-        for each in waits
+        (f"{job.namespace}/{job.name}", job.queue, format_duration(job.time), job.reason or "API write")
+        for job in waits
     ]
     return table(columns, rows, style)
 
@@ -138,21 +138,23 @@ def _waited(waits: WaitTimes | None) -> str:
 def _queues(summary: Summary, style: OutputStyle) -> str:
     """Return a row for each queue with jobs; if there are too many, for those that waited longest."""
     resource = next((name for name, _ in _by_size(summary)), "cpu")
-    found = [queue for queue in summary.queues if queue.submitted]
-    shown = found
-    if len(found) > _MAX_QUEUES:
-        longest = sorted(found, key=lambda queue: (-(queue.waiting.p99 if queue.waiting else 0), queue.name))
+    queues = [queue for queue in summary.queues if queue.submitted]
+    shown = queues
+    if len(queues) > _MAX_QUEUES:
+        longest = sorted(queues, key=lambda queue: (-(queue.waiting.p99 if queue.waiting else 0), queue.name))
         shown = longest[:_MAX_QUEUES]
-    is_done = all(queue.finished == queue.submitted for queue in found)
+    is_done = all(queue.finished == queue.submitted for queue in queues)
     columns = [Column("QUEUE"), *(Column(title, right=True) for title in _titles(is_done=is_done))]
     rows = [_queue(queue, resource, is_done=is_done) for queue in shown]
-    more = f"\nand {len(found) - len(shown)} more queues that waited no longer" if len(shown) < len(found) else ""
+    more = (
+        f"\nand {len(queues) - len(shown)} more queues with shorter waiting times" if len(shown) < len(queues) else ""
+    )
     legend = paragraph(_LEGEND.format(resource=resource), _narrow(style))
     return f"{table(columns, rows, style)}{more}\n\n{legend}"
 
 
 def _titles(*, is_done: bool) -> Sequence[str]:
-    """Return the titles beside the queue's; how many are done is no news where all are."""
+    """Return the column titles after that of the queue; finished jobs have a column only if some are unfinished."""
     return ("JOBS", *(() if is_done else ("DONE",)), *_MEASURES)
 
 
@@ -178,8 +180,8 @@ def _queue(queue: QueueSummary, resource: str, *, is_done: bool) -> Sequence[str
 def _never_admitted(jobs: Sequence[NeverAdmitted], style: OutputStyle) -> str:
     columns = [Column("NEVER ADMITTED"), Column("QUEUE"), Column("SINCE", right=True), Column("REASON")]
     rows = [
-        (f"{each.namespace}/{each.name}", each.queue, format_duration(each.since), Cell(each.reason or "", "yellow"))
-        for each in jobs[:_MAX_JOBS]
+        (f"{job.namespace}/{job.name}", job.queue, format_duration(job.since), Cell(job.reason or "", "yellow"))
+        for job in jobs[:_MAX_JOBS]
     ]
     more = f"\nand {len(jobs) - _MAX_JOBS} more" if len(jobs) > _MAX_JOBS else ""
     return f"{table(columns, rows, style)}{more}"

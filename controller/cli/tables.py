@@ -34,14 +34,20 @@ def _share_table(queues: Sequence[QueueShareReport], style: OutputStyle) -> str:
     resources = _main_resources(queues)
     columns = [Column("QUEUE"), Column("SHARE", right=True), *(Column(_title(name)) for name in resources)]
     rows = (
-        (each.name, "" if each.share is None else f"{each.share:g}", *(_share_cell(name, each) for name in resources))
-        for each in queues
+        (
+            queue.name,
+            "" if queue.share is None else f"{queue.share:g}",
+            *(_share_cell(name, queue) for name in resources),
+        )
+        for queue in queues
     )
     return f"{table(columns, rows, style)}\n\n{_LEGEND}"
 
 
 def _decision_row(step: DecisionReport) -> Sequence[Cell | str]:
-    clusters = (f"{each.name}{'' if each.replicas is None else f'={each.replicas}'}" for each in step.clusters)
+    clusters = (
+        f"{cluster.name}{'' if cluster.replicas is None else f'={cluster.replicas}'}" for cluster in step.clusters
+    )
     return (
         Cell(step.action, _ACTIONS.get(step.action, "")),
         step.kind,
@@ -62,18 +68,18 @@ def pending_table(report: Pending, style: OutputStyle) -> str:
         Column("SINCE (UTC)"),
         Column("REASON"),
     ]
-    rows = [_pending_row(each) for each in report.pending]
+    rows = [_pending_row(workload) for workload in report.pending]
     return table(columns, rows, style) if rows else "No workload is pending."
 
 
-def _pending_row(each: PendingReport) -> Sequence[Cell | str]:
+def _pending_row(workload: PendingReport) -> Sequence[Cell | str]:
     return (
-        each.queue,
-        str(each.position),
-        _path(each.namespace, each.name),
-        str(each.priority),
-        format_minute(each.since),
-        Cell(each.reason, "yellow"),
+        workload.queue,
+        str(workload.position),
+        _path(workload.namespace, workload.name),
+        str(workload.priority),
+        format_minute(workload.since),
+        Cell(workload.reason, "yellow"),
     )
 
 
@@ -100,8 +106,8 @@ QueueShares = QueueShareReport | QueueReport
 
 def _main_resources(queues: Sequence[QueueShares]) -> list[str]:
     """Return the resources that get a column: cpu and memory, then others by name, up to the maximum."""
-    found = {name for queue in queues for name in queue.allocated}
-    return [*(name for name in _MAIN_RESOURCES if name in found), *sorted(found - set(_MAIN_RESOURCES))][
+    resources = {name for queue in queues for name in queue.allocated}
+    return [*(name for name in _MAIN_RESOURCES if name in resources), *sorted(resources - set(_MAIN_RESOURCES))][
         :_MAX_RESOURCES
     ]
 
@@ -123,7 +129,7 @@ def _title(resource: str) -> str:
 
 def _share_cell(resource: str, queue: QueueShares) -> str:
     amounts = (queue.allocated, queue.fair_share, queue.limit)
-    return "/".join(format_amount(resource, each) for each in amounts)
+    return "/".join(format_amount(resource, amount) for amount in amounts)
 
 
 def clusters_table(report: Clusters, style: OutputStyle) -> str:
@@ -147,7 +153,7 @@ def _cluster_rows(cluster: ClusterReport) -> Iterator[Sequence[Cell | str]]:
         yield cluster.name, ready, "", "", "", "", ""
     for name in cluster.allocatable:
         amounts = (cluster.allocatable, cluster.foreign, cluster.ours, cluster.free)
-        yield cluster.name, ready, name, *(format_amount(name, each) for each in amounts)
+        yield cluster.name, ready, name, *(format_amount(name, column) for column in amounts)
 
 
 def format_amount(resource: str, amounts: Amounts) -> str:

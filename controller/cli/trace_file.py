@@ -85,7 +85,7 @@ def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
     state = read_offline_state(paths)
     recorder = TraceRecorder()
     state.store.sync_to(recorder, now)
-    templates = {template_key(each): each for found in state.objects.objects.values() for each in found}
+    templates = {template_key(manifest): manifest for group in state.objects.objects.values() for manifest in group}
     reader = _AnnotationReader(templates, now, runtime)
     submissions = [reader.submission(workload, state.store) for workload in recorder.workloads.values()]
     if reader.violations:

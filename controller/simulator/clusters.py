@@ -14,15 +14,15 @@ from controller.engine.workloads import ClusterCharge
 
 @dataclass(slots=True)
 class _SimulatedCluster:
-    told: Cluster
+    reported: Cluster
     """The cluster with its last reported summary."""
-    foreign: Resources
+    external_usage: Resources
     """External usage, which is constant."""
-    ours: Resources = EMPTY
+    job_usage: Resources = EMPTY
 
     @property
     def now(self) -> Cluster:
-        return replace(self.told, used=positive(add(self.foreign, self.ours)))
+        return replace(self.reported, used=positive(add(self.external_usage, self.job_usage)))
 
 
 class SimulatedClusters:
@@ -30,7 +30,8 @@ class SimulatedClusters:
 
     def __init__(self, clusters: Iterable[Cluster], status_period: int) -> None:
         self._clusters = {
-            each.name: _SimulatedCluster(replace(each, used=positive(each.used)), each.used) for each in clusters
+            cluster.name: _SimulatedCluster(replace(cluster, used=positive(cluster.used)), cluster.used)
+            for cluster in clusters
         }
         self._period = status_period
         self._due: set[ClusterName] = set()
@@ -38,10 +39,10 @@ class SimulatedClusters:
     def add_existing(self, charges: Iterable[ClusterCharge]) -> None:
         """Count *charges* as part of the usage that the summaries report at the start."""
         for charge in charges:
-            member = self._clusters.get(charge.cluster)
-            if member is not None:
-                member.foreign = clamp_non_negative(subtract(member.foreign, charge.charge))
-                member.ours = add(member.ours, charge.charge)
+            cluster = self._clusters.get(charge.cluster)
+            if cluster is not None:
+                cluster.external_usage = clamp_non_negative(subtract(cluster.external_usage, charge.charge))
+                cluster.job_usage = add(cluster.job_usage, charge.charge)
 
     def start(self, charges: Iterable[ClusterCharge]) -> list[ClusterName]:
         """Add the usage of *charges*; return the clusters that need a status update."""
@@ -54,10 +55,10 @@ class SimulatedClusters:
     def _change(self, charges: Iterable[ClusterCharge], sign: int) -> list[ClusterName]:
         changed = []
         for charge in charges:
-            member = self._clusters.get(charge.cluster)
-            if member is None:
+            cluster = self._clusters.get(charge.cluster)
+            if cluster is None:
                 continue
-            member.ours = (add if sign > 0 else subtract)(member.ours, charge.charge)
+            cluster.job_usage = (add if sign > 0 else subtract)(cluster.job_usage, charge.charge)
             if charge.cluster not in self._due:
                 self._due.add(charge.cluster)
                 changed.append(charge.cluster)
@@ -70,8 +71,8 @@ class SimulatedClusters:
     def update(self, name: ClusterName) -> Cluster | None:
         """Return the cluster with an updated summary, or ``None`` if its usage has not changed."""
         self._due.discard(name)
-        member = self._clusters[name]
-        if member.now.used == member.told.used:
+        cluster = self._clusters[name]
+        if cluster.now.used == cluster.reported.used:
             return None
-        member.told = member.now
-        return member.told
+        cluster.reported = cluster.now
+        return cluster.reported

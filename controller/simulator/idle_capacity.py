@@ -50,18 +50,20 @@ class IdleCapacity:
         if state.queue_shares is None:
             return
         self._update_queues(state)
-        quota, present = state.queue_shares.quota, state.current_quota or state.queue_shares.quota
-        nominated = total(each.nomination.requests for each in state.nominated.values() if each.nomination is not None)
+        quota, current_quota = state.queue_shares.quota, state.current_quota or state.queue_shares.quota
+        nominated = total(
+            workload.nomination.requests for workload in state.nominated.values() if workload.nomination is not None
+        )
         reserved = total(
-            each.reservation.requests or EMPTY
-            for each in state.with_reservation.values()
-            if each.reservation is not None
+            workload.reservation.requests or EMPTY
+            for workload in state.with_reservation.values()
+            if workload.reservation is not None
         )
         root = quota.tree.root
         for name, amount in quota.limits[ROOT].limit.items():
             if name == PODS:
                 continue
-            rest = max(amount - present.usage(ROOT, name), 0)
+            rest = max(amount - current_quota.usage(ROOT, name), 0)
             guaranteed = quota.reservation(root, name) - quota.usage(ROOT, name)
             rest = self._count(IdleCause.HELD, name, nominated.get(name, 0), rest=rest)
             rest = self._count(IdleCause.RESERVED, name, reserved.get(name, 0), rest=rest)
@@ -88,8 +90,10 @@ class IdleCapacity:
             if known is not None and known[0] is now[0] and known[1] is now[1] and known[2] is now[2]:
                 continue
             self._known[name] = now
-            unmet = {each: amount for each, amount in subtract(now[0], now[1]).items() if amount > 0}
-            allowed = {each: min(amount, _remaining(now[2], now[1], each)) for each, amount in unmet.items()}
+            unmet = {resource: amount for resource, amount in subtract(now[0], now[1]).items() if amount > 0}
+            allowed = {
+                resource: min(amount, _remaining(now[2], now[1], resource)) for resource, amount in unmet.items()
+            }
             before = self._parts.get(name, (EMPTY, EMPTY))
             self._parts[name] = unmet, allowed
             _change(self._unmet, before[0], unmet)
@@ -107,8 +111,8 @@ class IdleCapacity:
                     areas[name] = areas.get(name, 0) + amount * elapsed
 
 
-def _remaining(ceiling: Resources, nominated: Resources, resource: str) -> int:
-    return max(ceiling.get(resource, 0) - nominated.get(resource, 0), 0)
+def _remaining(limit: Resources, usage: Resources, resource: str) -> int:
+    return max(limit.get(resource, 0) - usage.get(resource, 0), 0)
 
 
 def _change(sums: dict[str, int], before: Mapping[str, int], after: Mapping[str, int]) -> None:

@@ -48,7 +48,11 @@ class _FreeCapacities:
     """Free capacity of each cluster."""
 
     def __init__(self, clusters: tuple[Cluster, ...]) -> None:
-        self._left = {each.name: subtract(each.allocatable or EMPTY, each.used) for each in clusters if each.is_usable}
+        self._left = {
+            cluster.name: subtract(cluster.allocatable or EMPTY, cluster.used)
+            for cluster in clusters
+            if cluster.is_usable
+        }
 
     def take(self, request: Resources) -> ClusterName | None:
         """Place a pod on the first cluster by name with enough free capacity."""
@@ -97,7 +101,7 @@ def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
 def _jobs(trace: Trace) -> Iterator[_Job]:
     """Yield the pending jobs of the trace that have pods."""
     for submission in trace.submissions:
-        pods = [each.request for each in submission.pods for _ in range(each.count)]
+        pods = [pod_set.request for pod_set in submission.pods for _ in range(pod_set.count)]
         if pods and submission.workload.state is WorkloadState.PENDING:
             yield _Job(submission, pods)
 

@@ -55,12 +55,12 @@ def write_plot(series: TimeSeries, result: SimulationResult, path: Path) -> None
 
 def _main_resource(series: TimeSeries, result: SimulationResult) -> str:
     """Return the resource with the highest utilisation over time."""
-    held = {
+    utilisation = {
         name: Fraction(sum(track.usage_area.get(name, 0) for track in result.share_metrics.queues.values()), area)
         for name, area in sorted(result.share_metrics.capacity_area.items())
-        if area and name in series.held
+        if area and name in series.usage
     }
-    return max(held, key=lambda name: held[name], default="cpu")
+    return max(utilisation, key=lambda name: utilisation[name], default="cpu")
 
 
 def _bands(
@@ -68,7 +68,7 @@ def _bands(
 ) -> tuple[list[str], list[list[float]]]:
     """Return labels and usage in percent at each time of the largest leaf queues and of the others together."""
     tracks = result.share_metrics.queues
-    steps = series.held.get(resource, {})
+    steps = series.usage.get(resource, {})
     leaves = [name for name in steps if result.state.tree().nodes[name].is_leaf]
     ranked = sorted(leaves, key=lambda name: (-tracks[name].usage_area.get(resource, 0), name))
     values = {name: [float(100 * fraction) for fraction in values_at(steps[name], times)] for name in ranked}

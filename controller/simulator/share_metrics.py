@@ -61,8 +61,8 @@ class ShareMetrics:
     def read(self, shares: QueueShares, now: int) -> None:
         """Use *shares* from *now* on."""
         self._add_capacity(now)
-        ceiling = shares.quota.limits[ROOT].limit
-        capacity = {name: max(amount, 0) for name, amount in ceiling.items() if name != PODS}
+        limit = shares.quota.limits[ROOT].limit
+        capacity = {name: max(amount, 0) for name, amount in limit.items() if name != PODS}
         has_changed = capacity != self._capacity
         if has_changed:
             self.close(now)

@@ -267,7 +267,7 @@ def _by_reason(result: SimulationResult, jobs: Iterable[SimulatedJob]) -> Iterat
 
 def _longest(result: SimulationResult, jobs: Iterable[SimulatedJob]) -> Iterator[LongWait]:
     waited = [(job.waited_until(result.ended_at), job) for job in jobs]
-    ranked = sorted((each for each in waited if each[0]), key=lambda each: (-each[0], each[1].workload.uid))
+    ranked = sorted((pair for pair in waited if pair[0]), key=lambda pair: (-pair[0], pair[1].workload.uid))
     for time, job in ranked[:_MAX_LONGEST]:
         reasons = job.reasons_until(result.ended_at)
         main = max(reasons, key=lambda reason: (reasons[reason], reason or ""), default=None)
@@ -285,8 +285,10 @@ def _longest(result: SimulationResult, jobs: Iterable[SimulatedJob]) -> Iterator
 
 def _idle(result: SimulationResult) -> dict[str, dict[str, float]]:
     parts = {cause: _parts(areas, result) for cause, areas in result.idle.areas.items()}
-    names = sorted({name for found in parts.values() for name in found})
-    return {name: {str(cause): found[name] for cause, found in parts.items() if name in found} for name in names}
+    names = sorted({name for fractions in parts.values() for name in fractions})
+    return {
+        name: {str(cause): fractions[name] for cause, fractions in parts.items() if name in fractions} for name in names
+    }
 
 
 def _rounded(value: Fraction | None) -> float | None:

@@ -14,15 +14,15 @@ class TimeSeries:
     """Usage of each queue as a fraction of the total capacity, and the number of pending jobs."""
 
     def __init__(self) -> None:
-        self.held: dict[str, dict[QueueName, Steps]] = {}
+        self.usage: dict[str, dict[QueueName, Steps]] = {}
         """Usage by resource and queue."""
         self.waiting: list[tuple[int, int]] = []
 
     def record_usage(self, queue: QueueName, now: int, *, usage: Resources, capacity: Resources) -> None:
         """Record the usage of *queue* from *now* on as a fraction of *capacity*."""
         for name, amount in capacity.items():
-            part = Fraction(usage.get(name, 0), amount) if amount else Fraction(0)
-            _append(self.held.setdefault(name, {}).setdefault(queue, []), now, part)
+            fraction = Fraction(usage.get(name, 0), amount) if amount else Fraction(0)
+            _append(self.usage.setdefault(name, {}).setdefault(queue, []), now, fraction)
 
     def record_pending(self, count: int, now: int) -> None:
         """Record the number of pending jobs from *now* on."""

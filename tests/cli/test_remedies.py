@@ -85,7 +85,7 @@ def test_job_behind_queue_head_lists_later_requirements(waiting):
         job("first", {"cpu": 6}, queue="a", created="2026-01-01T00:00:00Z"),
         job("second", {"cpu": 5}, queue="a", created="2026-01-02T00:00:00Z"),
     )
-    assert answer["reason"] == "ExceedsQueueLimit"
+    assert answer["reason"] == "ExceedsTotalCapacity"
     answer = waiting(
         "second",
         cluster("m", {"cpu": 8}),

@@ -45,7 +45,7 @@ def test_missing_matplotlib_is_reported_with_a_remedy(tmp_path, monkeypatch):
 def test_time_series_records_usage_and_pending_jobs():
     series = TimeSeries()
     Simulation(trace(job("a", 4), job("b", 8)), series=series).run()
-    assert series.held["cpu"]["q"] == [(0, Fraction(1, 2)), (10_000, Fraction(1)), (20_000, Fraction(0))]
+    assert series.usage["cpu"]["q"] == [(0, Fraction(1, 2)), (10_000, Fraction(1)), (20_000, Fraction(0))]
     assert series.waiting == [(0, 1), (10_000, 0)]
 
 

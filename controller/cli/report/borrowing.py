@@ -40,7 +40,14 @@ def _borrowed_resources(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
 
 def _requests_within_fair_share(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return the resources that a queue's pending workloads request and that would stay within its fair share."""
-    lanes = snapshot.state.pending.queues.get(leaf.name, ())
-    waiting = [lane for lane in lanes if lane.inadmissible is None and lane.is_waiting]
-    entitled = [lane for lane in waiting if not snapshot.standing.borrows(leaf, lane.charge)]
-    return frozenset(name for lane in entitled for name, amount in lane.charge.items() if amount > 0 and name != PODS)
+    workload_classes = snapshot.state.pending.queues.get(leaf.name, ())
+    waiting = [
+        workload_class
+        for workload_class in workload_classes
+        if workload_class.inadmissible is None and workload_class.is_waiting
+    ]
+    within_share = [
+        workload_class for workload_class in waiting if not snapshot.standing.borrows(leaf, workload_class.charge)
+    ]
+    charges = [workload_class.charge for workload_class in within_share]
+    return frozenset(name for charge in charges for name, amount in charge.items() if amount > 0 and name != PODS)

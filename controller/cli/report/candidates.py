@@ -44,41 +44,47 @@ class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
     replicas: int | None = None
 
 
-def candidate_reports(snapshot: Snapshot, shape: SchedulingRequirements) -> tuple[CandidateReport, ...]:
+def candidate_reports(snapshot: Snapshot, requirements: SchedulingRequirements) -> tuple[CandidateReport, ...]:
     """Return all clusters, candidates first, sorted by name."""
-    ledger = snapshot.state.cluster_usage
-    found = candidates(shape, ledger.clusters)
-    reports = [_report(site, shape, found) for site in ledger]
+    cluster_usage = snapshot.state.cluster_usage
+    candidate_set = candidates(requirements, cluster_usage.clusters)
+    reports = [_report(cluster, requirements, candidate_set) for cluster in cluster_usage]
     return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
 
 
-def _report(site: ClusterState, shape: SchedulingRequirements, found: Candidates) -> CandidateReport:
-    wanted = positive(shape.gang_requests)
-    out = found.excluded.get(site.name)
-    room = FreeCapacity(site, site.headroom, site.allocatable, freed=site.recently_freed_total)
+def _report(cluster: ClusterState, requirements: SchedulingRequirements, candidate_set: Candidates) -> CandidateReport:
+    requested = positive(requirements.gang_requests)
+    exclusion = candidate_set.excluded.get(cluster.name)
+    capacity = FreeCapacity(cluster, cluster.headroom, cluster.allocatable, freed=cluster.recently_freed_total)
     return CandidateReport(
-        name=site.name,
-        candidate=site.name in found.names,
-        exclusion=out,
-        trouble=_exclusion_text(site, shape, out) if out else unusable_reason(site) or _node_shortage(room, shape),
-        free=quantities(site.headroom, wanted),
-        lacks=positive_quantities(subtract(wanted, {name: max(site.headroom.get(name, 0), 0) for name in wanted})),
-        replicas=_fitting_replicas(room, shape) if shape.replicas else None,
+        name=cluster.name,
+        candidate=cluster.name in candidate_set.names,
+        exclusion=exclusion,
+        trouble=_exclusion_text(cluster, requirements, exclusion)
+        if exclusion
+        else unusable_reason(cluster) or _node_shortage(capacity, requirements),
+        free=quantities(cluster.headroom, requested),
+        lacks=positive_quantities(
+            subtract(requested, {name: max(cluster.headroom.get(name, 0), 0) for name in requested})
+        ),
+        replicas=_fitting_replicas(capacity, requirements) if requirements.replicas else None,
     )
 
 
-def _exclusion_text(site: ClusterState, shape: SchedulingRequirements, why: Exclusion) -> str:
-    taints = site.cluster.taints if site.cluster else ()
-    written = ", ".join(f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in taints)
-    return _EXCLUSIONS[why].format(api=f"{shape.api.group_version} {shape.api.kind}", taints=written)
+def _exclusion_text(cluster: ClusterState, requirements: SchedulingRequirements, exclusion: Exclusion) -> str:
+    taints = cluster.cluster.taints if cluster.cluster else ()
+    written = ", ".join(f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in taints)
+    return _EXCLUSIONS[exclusion].format(
+        api=f"{requirements.api.group_version} {requirements.api.kind}", taints=written
+    )
 
 
-def _node_shortage(room: FreeCapacity, shape: SchedulingRequirements) -> str:
-    return "" if room.has_nodes_for(shape.pods) else "no node has enough free capacity for one of its pods"
+def _node_shortage(capacity: FreeCapacity, requirements: SchedulingRequirements) -> str:
+    return "" if capacity.has_nodes_for(requirements.pods) else "no node has enough free capacity for one of its pods"
 
 
-def _fitting_replicas(room: FreeCapacity, shape: SchedulingRequirements) -> int:
+def _fitting_replicas(capacity: FreeCapacity, requirements: SchedulingRequirements) -> int:
     """Return how many of the workload's replicas fit in the cluster's headroom."""
-    one = positive(shape.replica_requests)
-    fitting = [max(room.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
-    return min([*fitting, shape.replicas])
+    one = positive(requirements.replica_requests)
+    fitting = [max(capacity.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
+    return min([*fitting, requirements.replicas])

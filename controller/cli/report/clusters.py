@@ -28,23 +28,23 @@ class Clusters(msgspec.Struct, frozen=True):
 
 def cluster_reports(snapshot: Snapshot) -> Clusters:
     """Return all clusters, including unknown clusters with charges."""
-    return Clusters(tuple(_report(site) for site in snapshot.state.cluster_usage))
+    return Clusters(tuple(_report(cluster) for cluster in snapshot.state.cluster_usage))
 
 
-def unusable_reason(site: ClusterState) -> str:
+def unusable_reason(cluster: ClusterState) -> str:
     """Return why a cluster admits no workloads, or an empty text."""
-    return "is unknown" if site.cluster is None else why_unusable(site.cluster) or ""
+    return "is unknown" if cluster.cluster is None else why_unusable(cluster.cluster) or ""
 
 
-def _report(site: ClusterState) -> ClusterReport:
-    booked = {name for name, amount in site.charged.items() if amount}
-    resources = sorted({*site.allocatable, *site.external_usage, *booked})
+def _report(cluster: ClusterState) -> ClusterReport:
+    charged = {name for name, amount in cluster.charged.items() if amount}
+    resources = sorted({*cluster.allocatable, *cluster.external_usage, *charged})
     return ClusterReport(
-        name=site.name,
-        ready=site.is_usable,
-        trouble=unusable_reason(site),
-        allocatable=quantities(site.allocatable, resources),
-        foreign=quantities(site.external_usage, resources),
-        ours=quantities(site.charged, resources),
-        free=quantities(site.headroom, resources),
+        name=cluster.name,
+        ready=cluster.is_usable,
+        trouble=unusable_reason(cluster),
+        allocatable=quantities(cluster.allocatable, resources),
+        foreign=quantities(cluster.external_usage, resources),
+        ours=quantities(cluster.charged, resources),
+        free=quantities(cluster.headroom, resources),
     )

@@ -147,7 +147,7 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
 
 def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
     """Return the explanation of *workload*."""
-    shape = workload.requirements
+    requirements = workload.requirements
     return Explanation(
         kind=workload.kind,
         namespace=workload.namespace,
@@ -157,9 +157,9 @@ def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
         priority_class=workload.priority_class,
         unknown_class=workload.unknown_class,
         since=format_time(workload.created_at),
-        demand=positive_quantities(shape.requests),
-        gang=positive_quantities(shape.gang_requests),
-        copies=feasibility(shape, snapshot.state.cluster_usage).copies,
+        demand=positive_quantities(requirements.requests),
+        gang=positive_quantities(requirements.gang_requests),
+        copies=feasibility(requirements, snapshot.state.cluster_usage).copies,
         queue=_queue(snapshot, workload.queue),
         waiting=_pending_state(snapshot, workload),
         running=_admitted_state(snapshot, workload),
@@ -237,7 +237,8 @@ def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | N
         return None
     return AdmittedState(
         clusters=tuple(
-            ClusterCharge(each.cluster, positive_quantities(each.charge)) for each in admission.cluster_charges
+            ClusterCharge(cluster_charge.cluster, positive_quantities(cluster_charge.charge))
+            for cluster_charge in admission.cluster_charges
         ),
         charge=positive_quantities(admission.charge),
         outgrown=_resized_from(snapshot, workload),

@@ -100,4 +100,4 @@ def _decision_report(
 
 
 def _targets(assignments: tuple[Assignment, ...]) -> tuple[ClusterTarget, ...]:
-    return tuple(ClusterTarget(each.name, each.replicas) for each in assignments)
+    return tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in assignments)

@@ -59,19 +59,21 @@ def queue_share_reports(snapshot: Snapshot) -> tuple[QueueShareReport, ...]:
 
 def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
     """Return the share of one queue; a queue outside the hierarchy has usage only."""
-    standing, state = snapshot.standing, snapshot.state
+    shares, state = snapshot.standing, snapshot.state
     resources = relevant_resources(snapshot, name)
-    is_known = name in standing.quota.tree.nodes
-    held: Resources = (
+    is_known = name in shares.quota.tree.nodes
+    usage: Resources = (
         state.current_quota.allocated[name] if is_known and state.current_quota else state.current_usage.get(name, {})
     )
-    ceiling = standing.quota.limits[name].limit if is_known else {}
+    limit = shares.quota.limits[name].limit if is_known else {}
     return QueueShareReport(
         name=name,
-        fair_share=quantities(standing.fair_shares.get(name, {}), [each for each in resources if each != PODS]),
-        allocated=quantities(held, resources),
-        limit=quantities({each: max(amount, 0) for each, amount in ceiling.items()}, resources),
-        share=_share(snapshot, name, held) if is_known else None,
+        fair_share=quantities(
+            shares.fair_shares.get(name, {}), [resource for resource in resources if resource != PODS]
+        ),
+        allocated=quantities(usage, resources),
+        limit=quantities({resource: max(amount, 0) for resource, amount in limit.items()}, resources),
+        share=_share(snapshot, name, usage) if is_known else None,
     )
 
 
@@ -81,19 +83,19 @@ def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
     ``pods`` is included only if this queue names it.
     """
     state = snapshot.state
-    found = set(snapshot.standing.fair_shares[ROOT])
+    resources = set(snapshot.standing.fair_shares[ROOT])
     for queue in state.queues.values():
-        found.update(queue.capability, queue.deserved, queue.guarantee)
-    found = found or set(state.cluster_usage.root_limit())
+        resources.update(queue.capability, queue.deserved, queue.guarantee)
+    resources = resources or set(state.cluster_usage.root_limit())
     queue = state.queues.get(name, Queue(name))
-    return sorted(found - {PODS} | ({PODS} if queue.names(PODS) else set()))
+    return sorted(resources - {PODS} | ({PODS} if queue.names(PODS) else set()))
 
 
-def _share(snapshot: Snapshot, name: QueueName, held: Resources) -> float | None:
+def _share(snapshot: Snapshot, name: QueueName, usage: Resources) -> float | None:
     """Return usage divided by fair share, rounded; the engine uses exact fractions instead."""
     if not any(amount > 0 for amount in snapshot.standing.fair_shares[name].values()):
         return None
-    is_infinite, share = snapshot.standing.usage_ratio_with(name, held)
+    is_infinite, share = snapshot.standing.usage_ratio_with(name, usage)
     return None if is_infinite else float(round(share, 3))
 
 
@@ -105,14 +107,14 @@ def queue_reports(snapshot: Snapshot) -> Queues:
 
 def in_tree_order(queues: Queues) -> Iterator[tuple[int, QueueReport]]:
     """Yield depth and queue, each queue after its parent; queues that are not connected to the root come last."""
-    for queue in sorted(queues.queues, key=lambda each: (not each.path, each.path, each.name)):
+    for queue in sorted(queues.queues, key=lambda report: (not report.path, report.path, report.name)):
         yield max(len(queue.path) - 1, 0), queue
 
 
 def queue_path(snapshot: Snapshot, name: QueueName) -> tuple[QueueName, ...]:
     """Return the queue and its ancestors, the root first; empty if it is not connected to the root."""
     node = snapshot.standing.quota.tree.nodes.get(name)
-    return tuple(each.name for each in node.path())[::-1] if node else ()
+    return tuple(ancestor.name for ancestor in node.path())[::-1] if node else ()
 
 
 def _report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:

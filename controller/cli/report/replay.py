@@ -59,7 +59,7 @@ def file_report(
     file: str, lines: Iterable[bytes], wanted: str | None
 ) -> tuple[FileReport, list[RecordedDecisionReport]]:
     """Replay one file; return its report and the decisions about the workload *wanted* (``namespace/name``)."""
-    findings, passages = replay(lines, _is_workload(wanted))
+    findings, decisions = replay(lines, _is_workload(wanted))
     begun = findings.begun
     report = FileReport(
         file=file,
@@ -75,7 +75,7 @@ def file_report(
         notes=tuple(findings.notes),
         differences=tuple(map(_difference, findings.differences)),
     )
-    return report, [_recorded_decision_report(file, each) for each in passages]
+    return report, [_recorded_decision_report(file, decision) for decision in decisions]
 
 
 def _is_workload(wanted: str | None) -> Callable[[Fields], bool]:
@@ -96,5 +96,5 @@ def _difference(difference: Difference) -> DifferenceReport:
     )
 
 
-def _recorded_decision_report(file: str, passage: RecordedDecision) -> RecordedDecisionReport:
-    return RecordedDecisionReport(format_time(passage.at), file, passage.line, passage.plan, passage.fields)
+def _recorded_decision_report(file: str, decision: RecordedDecision) -> RecordedDecisionReport:
+    return RecordedDecisionReport(format_time(decision.at), file, decision.line, decision.plan, decision.fields)

@@ -19,9 +19,9 @@ def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:
 
     Raises `NotFoundError`, also for a job that is not managed by admission.
     """
-    found = [each for each in _workloads(snapshot, namespace) if each.name == name]
-    if found:
-        return min(found, key=_sort_key)
+    workloads = [workload for workload in _workloads(snapshot, namespace) if workload.name == name]
+    if workloads:
+        return min(workloads, key=_sort_key)
     job = snapshot.store.jobs.get(TemplateKey(VOLCANO_JOB, namespace, name))
     if job is not None:
         raise NotFoundError(_why_not_managed(snapshot, job))
@@ -34,12 +34,12 @@ def _sort_key(workload: Workload) -> tuple[bool, bool, str, str]:
 
 
 def _workloads(snapshot: Snapshot, namespace: str) -> list[Workload]:
-    return [each for each in snapshot.state.workloads.values() if each.namespace == namespace]
+    return [workload for workload in snapshot.state.workloads.values() if workload.namespace == namespace]
 
 
 def _why_not_managed(snapshot: Snapshot, job: CachedTemplate) -> str:
     path = f"Job {job.key.namespace}/{job.key.name}"
-    binding = next((each for each in snapshot.store.bindings if each.template == job.key), None)
+    binding = next((candidate for candidate in snapshot.store.bindings if candidate.template == job.key), None)
     if binding is None:
         return f"{path} has no binding yet: no PropagationPolicy selects it, or Karmada has not processed it yet"
     if not binding.is_suspended:
@@ -48,11 +48,11 @@ def _why_not_managed(snapshot: Snapshot, job: CachedTemplate) -> str:
 
 
 def _suggest(snapshot: Snapshot, namespace: str, name: str) -> str:
-    everyone = snapshot.state.workloads.values()
-    elsewhere = sorted({each.namespace for each in everyone if each.name == name})
+    workloads = snapshot.state.workloads.values()
+    elsewhere = sorted({workload.namespace for workload in workloads if workload.name == name})
     if elsewhere:
         return f"Job {namespace}/{name} does not exist; there is one in {_join_names(elsewhere)}"
-    names = sorted({each.name for each in _workloads(snapshot, namespace)})
+    names = sorted({workload.name for workload in _workloads(snapshot, namespace)})
     near = get_close_matches(name, names, n=_SUGGESTED)
     if near:
         return f"Job {namespace}/{name} does not exist; did you mean {_join_names(near)}?"

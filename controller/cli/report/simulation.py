@@ -74,7 +74,7 @@ def _event(entry: LogEntry) -> SimulationEvent:
         namespace=workload.namespace,
         name=workload.name,
         queue=workload.queue,
-        clusters=tuple(ClusterTarget(each.name, each.replicas) for each in entry.clusters),
+        clusters=tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in entry.clusters),
         reason=_reason(entry),
         message=_message(entry),
     )

@@ -71,10 +71,10 @@ THOUSAND = CohortShape(
 
 def cohorts_load(shape: CohortShape, *, clusters: int = 1) -> Load:
     """Return the load of *shape*, with the capacity divided over *clusters* equal clusters, rounded up."""
-    room = -(-shape.cohorts * shape.capacity // clusters)
+    cpus = -(-shape.cohorts * shape.capacity // clusters)
     return Load(
         queues=tuple(_queues(shape)),
-        clusters=tuple(empty_cluster(f"member{number}", {CPU: room * MILLI}) for number in range(1, clusters + 1)),
+        clusters=tuple(empty_cluster(f"member{number}", {CPU: cpus * MILLI}) for number in range(1, clusters + 1)),
         jobs=tuple(_jobs(shape)),
         classes={stream.name: stream.priority for stream in shape.streams},
     )

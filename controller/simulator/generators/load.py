@@ -66,8 +66,8 @@ def resource_amounts(**named: int) -> tuple[tuple[str, int], ...]:
 
 def empty_cluster(name: str, allocatable: Resources, pods: int = 1_000_000) -> Cluster:
     """Return a cluster without usage that serves Volcano Jobs."""
-    room = {**allocatable, PODS: pods * MILLI}
-    return Cluster(ClusterName(name), enablements=frozenset({VOLCANO_JOB}), allocatable=room)
+    amounts = {**allocatable, PODS: pods * MILLI}
+    return Cluster(ClusterName(name), enablements=frozenset({VOLCANO_JOB}), allocatable=amounts)
 
 
 def to_trace(load: Load, *, start: int = 0) -> Trace:
