@@ -1,1 +1,1 @@
-"""The webhook's certificates: a CA of its own, the serving certificate, and where they are kept."""
+"""Issues, renews and publishes the certificates of the webhook: its own CA and the serving certificate."""

@@ -1,4 +1,4 @@
-"""Keep the webhook's certificates: `python -m certs --help`."""
+"""Issues and renews the webhook's certificates: `python -m certs --help`."""
 
 import logging
 import signal
@@ -20,21 +20,21 @@ from controller.kube import ApiError, KubeconfigError
 
 log = structlog.get_logger(__name__)
 
-# Others that write at the same time are rare, and each of their writes brings the goal nearer.
+# Concurrent writers are rare, and each of them makes progress.
 _ATTEMPTS = 3
-#: What may pass, or be put right by somebody, while we go on.
+#: Errors after which a later attempt may succeed.
 _ERRORS = (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, OSError)
 
 
 def open_store(settings: Settings) -> Store:
-    """Return the place that *settings* name."""
+    """Return the store that *settings* configure."""
     if settings.directory:
         return DirectoryStore(settings.directory)
     return SecretStore(settings.host_kubeconfig, settings.secret_namespace or "", settings.secret_name or "")
 
 
 def reconcile(reconciler: CertificateReconciler, *, rotate: bool = False) -> None:
-    """Do one round, again where somebody else was faster."""
+    """Reconcile once, and again after a concurrent change."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             reconciler.run(rotate=rotate)
@@ -46,17 +46,17 @@ def reconcile(reconciler: CertificateReconciler, *, rotate: bool = False) -> Non
 
 
 def run_periodically(reconciler: CertificateReconciler, seconds: float, stopping: threading.Event) -> None:
-    """Do a round every so many *seconds* until told to stop; one that fails is told, and tried again in the next."""
+    """Reconcile every *seconds* until *stopping* is set; log errors and retry in the next interval."""
     while not stopping.is_set():
         try:
             reconcile(reconciler)
         except _ERRORS as error:
-            log.error("round failed", reason=str(error), again_in_seconds=seconds)  # noqa: TRY400 -- it is told in words
+            log.error("reconcile failed", reason=str(error), retry_in_seconds=seconds)  # noqa: TRY400 -- no traceback
         stopping.wait(seconds)
 
 
 def run(settings: Settings) -> None:
-    """Carry out the command."""
+    """Run the command."""
     store = open_store(settings)
     reconciler = CertificateReconciler(store, settings)
     if settings.command == "status":
@@ -71,7 +71,7 @@ def run(settings: Settings) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command, the process's own by default; a failure is a sentence and exit code 1."""
+    """Run a command, by default that of the process; an error prints one sentence and exits with code 1."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

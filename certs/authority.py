@@ -1,4 +1,4 @@
-"""A certificate authority and the serving certificates it issues; keeps nothing, knows no clock.
+"""Creates CAs and issues serving certificates; stores nothing and reads no clock.
 
 Keys are ECDSA P-256: small, fast in a handshake, and accepted by every API server.
 """
@@ -23,10 +23,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certs.renewal import Lifetime
 
-# The API server's clock may be behind ours.
+# The clock of the API server may be slow.
 BACKDATED = timedelta(minutes=5)
 
-# P-256 needs no more than signatures; a certificate authority signs nothing but certificates.
+# Minimal key usages: P-256 keys only sign, and a CA signs only certificates.
 _CA_USAGE = {"key_cert_sign", "crl_sign"}
 _LEAF_USAGE = {"digital_signature"}
 _USAGES = (
@@ -43,7 +43,7 @@ _USAGES = (
 
 
 class AuthorityError(Exception):
-    """Certificate and key cannot be used; the message says which and why."""
+    """A certificate or key cannot be used; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +55,24 @@ class KeyPair:
 
     @property
     def lifetime(self) -> Lifetime:
-        """When it is valid."""
+        """Validity of the certificate."""
         return lifetime(self.certificate)
 
     @property
     def names(self) -> frozenset[str]:
-        """The DNS names and addresses it is made out to."""
+        """DNS names and addresses of the certificate."""
         return names(self.certificate)
 
     def certificate_pem(self) -> bytes:
-        """Return the certificate as it is published."""
+        """Return the certificate as PEM."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     def key_pem(self) -> bytes:
-        """Return the key as it is stored; it is not encrypted, so where it is stored must be closed to others."""
+        """Return the unencrypted key as PEM; the store must protect it."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def has_issued(self, leaf: x509.Certificate) -> bool:
-        """Return whether this authority signed *leaf*."""
+        """Return whether this CA signed *leaf*."""
         return is_issued_by(self.certificate, leaf)
 
 
@@ -86,10 +86,10 @@ def is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
 
 
 def create_authority(now: datetime, validity: timedelta) -> KeyPair:
-    """Return a new authority that is valid for *life* from *now*."""
+    """Return a new CA that is valid for *validity* from *now*."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # A name of its own: two authorities of one name in a bundle are hard to tell apart for those who verify.
+    # Each CA has its own name, since verifiers confuse CAs of the same name in a bundle.
     name = _name(f"volcano-global CA {serial:x}"[:40])
     certificate = (
         _builder(name, key.public_key(), Lifetime(now - BACKDATED, now + validity))
@@ -103,17 +103,15 @@ def create_authority(now: datetime, validity: timedelta) -> KeyPair:
 
 
 def issue(authority: KeyPair, names: Iterable[str], *, now: datetime, validity: timedelta) -> KeyPair:
-    """Return a serving certificate for *names* (DNS names and addresses), valid for *life*, never beyond its issuer."""
-    ends = min(now + validity, authority.lifetime.not_after)
-    if ends <= now:
-        raise AuthorityError(
-            f"the authority expired at {authority.lifetime.not_after:%Y-%m-%d %H:%M} UTC: establish another"
-        )
-    begins = max(now - BACKDATED, authority.lifetime.not_before)
+    """Return a serving certificate for *names* (DNS names, addresses), valid for *validity* but not beyond its CA."""
+    not_after = min(now + validity, authority.lifetime.not_after)
+    if not_after <= now:
+        raise AuthorityError(f"the CA expired at {authority.lifetime.not_after:%Y-%m-%d %H:%M} UTC: renew it first")
+    not_before = max(now - BACKDATED, authority.lifetime.not_before)
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = authority.certificate.public_key()
     certificate = (
-        _builder(_name("volcano-global-webhook"), key.public_key(), Lifetime(begins, ends))
+        _builder(_name("volcano-global-webhook"), key.public_key(), Lifetime(not_before, not_after))
         .issuer_name(authority.certificate.subject)
         .serial_number(x509.random_serial_number())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -127,21 +125,21 @@ def issue(authority: KeyPair, names: Iterable[str], *, now: datetime, validity: 
 
 
 def load(certificate_pem: bytes, key_pem: bytes) -> KeyPair:
-    """Return what was stored; the first certificate of a chain counts."""
+    """Return the stored certificate and key; of a chain the first certificate is used."""
     try:
         certificate = x509.load_pem_x509_certificates(certificate_pem)[0]
         key = load_pem_private_key(key_pem, password=None)
     except (ValueError, TypeError) as error:
         raise AuthorityError(f"the stored certificate or key cannot be read: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise AuthorityError("the stored key is no elliptic curve key")
+        raise AuthorityError("the stored key is not an elliptic curve key")
     if _raw(key.public_key()) != _raw(_elliptic(certificate.public_key())):
-        raise AuthorityError("the stored certificate and key are no pair")
+        raise AuthorityError("the stored certificate and key do not match")
     return KeyPair(certificate, key)
 
 
 def load_bundle(bundle_pem: bytes) -> list[x509.Certificate]:
-    """Return the certificates of a published bundle."""
+    """Return the certificates of a bundle."""
     try:
         return x509.load_pem_x509_certificates(bundle_pem)
     except ValueError as error:
@@ -149,17 +147,17 @@ def load_bundle(bundle_pem: bytes) -> list[x509.Certificate]:
 
 
 def names(certificate: x509.Certificate) -> frozenset[str]:
-    """Return the DNS names and addresses that *certificate* is made out to."""
+    """Return the DNS names and addresses of *certificate*."""
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternative_names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return frozenset()
-    addresses = (str(address) for address in found.get_values_for_type(x509.IPAddress))
-    return frozenset((*found.get_values_for_type(x509.DNSName), *addresses))
+    addresses = (str(address) for address in alternative_names.get_values_for_type(x509.IPAddress))
+    return frozenset((*alternative_names.get_values_for_type(x509.DNSName), *addresses))
 
 
 def lifetime(certificate: x509.Certificate) -> Lifetime:
-    """Return when *certificate* is valid."""
+    """Return the validity of *certificate*."""
     return Lifetime(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 

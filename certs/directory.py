@@ -1,7 +1,7 @@
-"""A store in a folder, for a control plane without Secrets: each set a folder that changes by one symbolic link.
+"""Stores sets of files in folders, for control planes without Secrets; a symbolic link switches the version.
 
-The layout is that of a mounted Secret: `NAME/tls.crt` points to `NAME/..data/tls.crt`, and `NAME/..data` to the
-newest version. A reader that resolves one of the files sees the others of the same version beside it.
+The layout is that of a mounted Secret: `NAME/tls.crt` points to `NAME/..data/tls.crt`, and `NAME/..data` to the newest
+version. A reader that resolves one of the files finds the others of the same version next to it.
 """
 
 import fcntl
@@ -18,22 +18,22 @@ _CURRENT = "..data"
 
 
 class DirectoryStore:
-    """Sets of files as folders below *root*; keys are closed to everyone but the owner."""
+    """Sets of files in folders below *root*, readable by their owner only."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def read(self, name: str) -> Stored | None:
-        """Return the set *name*, or ``None`` while there is none."""
+        """Return the set *name*, or ``None`` if it does not exist."""
         with self._locked():
             return self._read(name)
 
     def write(self, name: str, files: Mapping[str, bytes], *, expected: Stored | None) -> None:
-        """Replace the set that was read as *over* (``None``: there was none), or raise `ConflictError`."""
+        """Replace the version that was read as *expected* (``None``: no set), or raise `ConflictError`."""
         with self._locked():
-            found = self._read(name)
-            if (found and found.revision) != (expected and expected.revision):
-                raise ConflictError(f"{self._root / name} was written by somebody else meanwhile")
+            current = self._read(name)
+            if (current and current.revision) != (expected and expected.revision):
+                raise ConflictError(f"{self._root / name} was changed by another process")
             self._replace(self._root / name, files)
 
     def _read(self, name: str) -> Stored | None:
@@ -74,10 +74,10 @@ def _write(file: Path, contents: bytes) -> None:
 def _replace_link(link: Path, target: str) -> None:
     if link.is_symlink() and link.readlink() == Path(target):
         return
-    aside = link.with_name(f"{link.name}.new")
-    aside.unlink(missing_ok=True)
-    aside.symlink_to(target)
-    aside.rename(link)
+    new_link = link.with_name(f"{link.name}.new")
+    new_link.unlink(missing_ok=True)
+    new_link.symlink_to(target)
+    new_link.rename(link)
 
 
 def _sync(folder: Path) -> None:
@@ -89,7 +89,7 @@ def _sync(folder: Path) -> None:
 
 
 def _remove_old_versions(folder: Path, *, keep: str) -> None:
-    # The version before the newest stays: somebody may be reading it.
-    versions = [found for found in folder.iterdir() if found.is_dir() and not found.is_symlink() and found.name != keep]
-    for version in sorted(versions, key=lambda found: found.stat().st_mtime_ns)[:-1]:
+    # The previous version stays, since a reader may still use it.
+    versions = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink() and entry.name != keep]
+    for version in sorted(versions, key=lambda version: version.stat().st_mtime_ns)[:-1]:
         shutil.rmtree(version)

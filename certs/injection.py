@@ -1,9 +1,9 @@
-"""Publish the CA bundle in webhook configurations, so that the API server believes the certificate being served.
+"""Publishes the CA bundle in webhook configurations, so that the API server trusts the served certificate.
 
-One field of each webhook is patched, and only where the name at its place is still the one that was read. It is not
-applied on the server's side: whoever applies one field of a webhook owns a share of the whole webhook, and the
-installer that renames or drops it is then refused, because our share alone is no valid webhook. A patched field
-stays when the installer applies its own again, and goes with its webhook.
+The patch changes one field of each webhook, and only if the webhook at that index still has the name that was read.
+Server-side apply is not used: the applier of one field of a webhook becomes an owner of that webhook, and an installer
+that renames or removes it is then refused, because the remaining field is not a valid webhook. A patched field stays
+when the installer applies its own fields again, and is removed together with the webhook.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 FIELD_MANAGER = "volcano-global-certs"
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
-#: A mutating and a validating configuration of one name are kept alike; either may be missing.
+#: A mutating and a validating configuration may share the name; either may be missing.
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
@@ -26,7 +26,7 @@ class InjectionError(Exception):
 
 
 class ChangedError(InjectionError):
-    """The configuration was changed while the bundle was being published: publish it again."""
+    """The configuration changed while the bundle was being published: publish it again."""
 
 
 class _ClientConfig(msgspec.Struct, rename={"bundle": "caBundle"}):
@@ -43,23 +43,25 @@ class _Configuration(msgspec.Struct):
 
 
 async def publish(api: Api, name: str, bundle: bytes) -> bool:
-    """Make *bundle* the one that all webhooks of the configurations *name* are verified with; say if it was not."""
-    found = await _read(api, name)
+    """Publish *bundle* for all webhooks of the configurations *name*, and return whether anything changed."""
+    configurations = await _read(api, name)
     changed = False
-    for path, webhooks in found.items():
+    for path, webhooks in configurations.items():
         if all(webhook.client_config.bundle == bundle for webhook in webhooks):
             continue
         try:
             await api.patch(path, _patch(webhooks, bundle), parameters={"fieldManager": FIELD_MANAGER})
         except (Invalid, NotFound) as error:
-            raise ChangedError(f"webhook configuration {name!r} changed meanwhile: run this again ({error})") from error
+            raise ChangedError(
+                f"webhook configuration {name!r} was changed by another process: run this again ({error})"
+            ) from error
         log.info("bundle published", configuration=name, webhooks=[webhook.name for webhook in webhooks])
         changed = True
     return changed
 
 
 async def published_bundles(api: Api, name: str) -> Mapping[str, bytes]:
-    """Return the bundle that each webhook of the configurations *name* is verified with, by place and name."""
+    """Return the published bundle of each webhook of the configurations *name*, by kind and webhook name."""
     return {
         f"{path.rpartition('/')[0].rpartition('/')[2]}/{webhook.name}": webhook.client_config.bundle
         for path, webhooks in (await _read(api, name)).items()
@@ -68,22 +70,22 @@ async def published_bundles(api: Api, name: str) -> Mapping[str, bytes]:
 
 
 async def _read(api: Api, name: str) -> Mapping[str, list[_Webhook]]:
-    found = {}
+    configurations = {}
     for kind in KINDS:
         path = f"{_GROUP}/{kind}/{name}"
         try:
-            found[path] = msgspec.json.decode(await api.get(path), type=_Configuration).webhooks or []
+            configurations[path] = msgspec.json.decode(await api.get(path), type=_Configuration).webhooks or []
         except NotFound:
             continue
-    if not found:
+    if not configurations:
         raise InjectionError(f"webhook configuration {name!r} does not exist: install it, then run this again")
-    return found
+    return configurations
 
 
 def _patch(webhooks: list[_Webhook], bundle: bytes) -> bytes:
     operations: list[dict[str, object]] = []
-    for place, webhook in enumerate(webhooks):
-        operations.append({"op": "test", "path": f"/webhooks/{place}/name", "value": webhook.name})
-        # msgspec writes bytes as base64, which is what the field holds.
-        operations.append({"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle})
+    for index, webhook in enumerate(webhooks):
+        operations.append({"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name})
+        # msgspec encodes bytes as base64, as the field requires.
+        operations.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle})
     return msgspec.json.encode(operations)

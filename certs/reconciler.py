@@ -1,7 +1,7 @@
-"""One round of upkeep: renew, publish, issue, and let go of former authorities, in an order that never breaks a chain.
+"""Reconciles the certificates: renews the CA, publishes the bundle, renews the leaf, and removes old CAs.
 
-A new authority is published beside the old ones before anything it signed is served. The old ones leave the bundle
-once every replica is seen to serve the newest certificate; where the replicas are not named, when they expire.
+A new CA is published together with the old ones before a certificate signed by it is served. Old CAs leave the bundle
+once every replica serves the newest certificate, or, if no replicas are configured, when they expire.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from controller.kube import Api
 log = structlog.get_logger(__name__)
 
 _AGENT = "volcano-global-certs"
-ROTATION_REQUESTED = "it was asked for"
+ROTATION_REQUESTED = "a rotation was requested"
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateReconciler:
-    """Keeps what is in *store* good, as *settings* say."""
+    """Reconciles the certificates in *store* with *settings*."""
 
     store: Store
     settings: Settings
     sleep: Callable[[float], None] = time.sleep
 
     def run(self, *, rotate: bool = False) -> None:
-        """Do one round; with *rotate* what is renewed need not be due."""
+        """Reconcile once; with *rotate* certificates are renewed before they are due."""
         if self.settings.external:
             self._publish_external()
             return
@@ -55,12 +55,12 @@ class CertificateReconciler:
             self._publish(prune_authorities(self.store))
 
     def _is_bundle_new(self, bundle: bytes) -> bool:
-        """Say whether what is being served came with another bundle."""
+        """Return whether the stored serving certificate came with another bundle."""
         stored = self.store.read(SERVING)
         return stored is not None and stored.files.get(BUNDLE) != bundle
 
     def _can_prune(self, bundle: bytes) -> bool:
-        """Say whether nobody serves any more what a former authority has signed."""
+        """Return whether no replica serves a certificate of an old CA any more."""
         if len(load_bundle(bundle)) == 1 or not self.settings.replica:
             return False
         leaf = self._leaf()
@@ -69,45 +69,47 @@ class CertificateReconciler:
         return self._all_replicas_serve(leaf)
 
     def _all_replicas_serve(self, leaf: x509.Certificate) -> bool:
-        behind = sorted(
-            address for address, found in served_certificates(self.settings.replica).items() if found != leaf
+        outdated = sorted(
+            address
+            for address, certificate in served_certificates(self.settings.replica).items()
+            if certificate != leaf
         )
-        if behind:
-            log.info("former authorities kept", reason="replicas do not serve the newest certificate", replicas=behind)
-        return not behind
+        if outdated:
+            log.info("old CAs not removed", reason="replicas do not serve the newest certificate", replicas=outdated)
+        return not outdated
 
     def _publish_external(self) -> None:
-        """Publish the authorities that came with a certificate of somebody else's, beside those still needed."""
+        """Publish the CAs of an external certificate, together with old ones that are still needed."""
         stored = self.store.read(SERVING)
         if stored is None or not stored.files.get(CERTIFICATE):
-            raise AuthorityError("there is no certificate yet: see who should issue it")
+            raise AuthorityError("there is no certificate yet: check its issuer")
         if not stored.files.get(BUNDLE):
-            raise AuthorityError(f"the certificate has no {BUNDLE} beside it: use an issuer that tells its authority")
+            raise AuthorityError(f"the Secret of the certificate has no {BUNDLE}: use an issuer that provides its CA")
         newest = load_bundle(stored.files[BUNDLE])
-        former = [each for each in self._published() if each not in newest and lifetime(each).not_after > utc_now()]
-        if former and self.settings.replica and self._all_replicas_serve(self._leaf()):
-            former = []
-        self._publish(_pem([*newest, *former]))
+        old = [ca for ca in self._published() if ca not in newest and lifetime(ca).not_after > utc_now()]
+        if old and self.settings.replica and self._all_replicas_serve(self._leaf()):
+            old = []
+        self._publish(_pem([*newest, *old]))
 
     def _leaf(self) -> x509.Certificate:
         stored = self.store.read(SERVING)
         return load_bundle(stored.files[CERTIFICATE] if stored else b"")[0]
 
     def _published(self) -> list[x509.Certificate]:
-        found: list[x509.Certificate] = []
-        for place, bundle in asyncio.run(read_published(self.settings)).items():
+        certificates: list[x509.Certificate] = []
+        for webhook, bundle in asyncio.run(read_published(self.settings)).items():
             try:
-                found += load_bundle(bundle) if bundle else []
+                certificates += load_bundle(bundle) if bundle else []
             except AuthorityError as error:
-                log.warning("published bundle not kept", place=place, reason=str(error))
-        return list(dict.fromkeys(found))
+                log.warning("published bundle ignored", webhook=webhook, reason=str(error))
+        return list(dict.fromkeys(certificates))
 
     def _publish(self, bundle: bytes) -> bool:
         return asyncio.run(_publish_all(self.settings, bundle))
 
 
 async def read_published(settings: Settings) -> dict[str, bytes]:
-    """Return the bundle published for each webhook of all configurations; without any, nobody is asked."""
+    """Return the bundle published for each webhook of all configurations; none if no configuration is set."""
     if not settings.webhook_configuration:
         return {}
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as api:
@@ -126,7 +128,7 @@ async def _publish_all(settings: Settings, bundle: bytes) -> bool:
 
 
 def utc_now() -> datetime:
-    """Return the time by which certificates are judged."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 

@@ -1,7 +1,7 @@
-"""Keep an authority and a serving certificate good: renew what is due, in an order that never breaks the chain.
+"""Renews the CA and the serving certificate when they are due.
 
-A new authority is published beside the old one before anything it signed is served; that the caller's publishing
-succeeded is what lets the second half run.
+A new CA is published together with the old one before a certificate signed by it is served: `ensure_leaf` must run only
+after the caller has published the bundle of `ensure_authority`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,17 +26,17 @@ KEY = "tls.key"
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """How long certificates are valid."""
+    """Lifetimes of the certificates."""
 
-    # Long enough that a replacement is a rare event, short enough that it is a practised one.
+    # Replacing the CA is rare, but frequent enough to be tested in practice.
     authority: timedelta = timedelta(days=365)
-    # A third of it, 30 days, is left for retries when renewal fails.
+    # A third, 30 days, remains for retries when a renewal fails.
     leaf: timedelta = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCertificate:
-    """One kept certificate: what it is now, and why it must be renewed (``None``: it is good)."""
+    """A stored certificate, and why it must be renewed (``None``: it is valid)."""
 
     stored: Stored | None
     pair: KeyPair | None
@@ -44,57 +44,52 @@ class StoredCertificate:
 
 
 def ensure_authority(store: Store, now: datetime, lifetimes: Lifetimes, *, forced_reason: str | None = None) -> bytes:
-    """Renew the authority if it is due, and return the bundle to publish: the newest first, then older valid ones.
-
-    *because* is a reason to renew it that is not its own.
-    """
-    part = examine_authority(store, now)
-    if part.reason is None and forced_reason is None and part.stored:
-        return part.stored.files[BUNDLE]
-    fresh = create_authority(now, lifetimes.authority)
-    bundle = fresh.certificate_pem() + _unexpired(part.stored, now)
-    files = {CERTIFICATE: fresh.certificate_pem(), KEY: fresh.key_pem(), BUNDLE: bundle}
-    store.write(AUTHORITY, files, expected=part.stored)
-    log.info(
-        "authority established", reason=part.reason or forced_reason, not_after=fresh.lifetime.not_after.isoformat()
-    )
+    """Renew the CA if it is due or *forced_reason* is given, and return the bundle, the newest CA first."""
+    authority = examine_authority(store, now)
+    if authority.reason is None and forced_reason is None and authority.stored:
+        return authority.stored.files[BUNDLE]
+    created = create_authority(now, lifetimes.authority)
+    bundle = created.certificate_pem() + _unexpired(authority.stored, now)
+    files = {CERTIFICATE: created.certificate_pem(), KEY: created.key_pem(), BUNDLE: bundle}
+    store.write(AUTHORITY, files, expected=authority.stored)
+    log.info("CA created", reason=authority.reason or forced_reason, not_after=created.lifetime.not_after.isoformat())
     return bundle
 
 
 def ensure_leaf(
     store: Store, names: Iterable[str], *, now: datetime, lifetimes: Lifetimes, forced_reason: str | None = None
 ) -> bool:
-    """Renew the serving certificate if it is due and say whether it was; the authority must be there and published."""
+    """Renew the serving certificate if it is due and return whether it was; requires a published CA."""
     wanted = frozenset(names)
     authority = examine_authority(store, now)
     if authority.pair is None or authority.stored is None:
-        raise AuthorityError("there is no authority to issue a serving certificate: establish one first")
-    part = examine_leaf(store, authority, wanted=wanted, now=now)
-    bundle, reason, leaf = authority.stored.files[BUNDLE], part.reason or forced_reason, part.pair
-    if reason is None and part.stored and part.stored.files.get(BUNDLE) == bundle:
+        raise AuthorityError("there is no CA to issue a serving certificate: run ensure first")
+    stored_leaf = examine_leaf(store, authority, wanted=wanted, now=now)
+    bundle, reason, leaf = authority.stored.files[BUNDLE], stored_leaf.reason or forced_reason, stored_leaf.pair
+    if reason is None and stored_leaf.stored and stored_leaf.stored.files.get(BUNDLE) == bundle:
         return False
     if leaf is None or reason is not None:
         leaf = issue(authority.pair, sorted(wanted), now=now, validity=lifetimes.leaf)
         log.info("serving certificate issued", reason=reason, not_after=leaf.lifetime.not_after.isoformat())
     store.write(
-        SERVING, {CERTIFICATE: leaf.certificate_pem(), KEY: leaf.key_pem(), BUNDLE: bundle}, expected=part.stored
+        SERVING, {CERTIFICATE: leaf.certificate_pem(), KEY: leaf.key_pem(), BUNDLE: bundle}, expected=stored_leaf.stored
     )
-    return leaf is not part.pair
+    return leaf is not stored_leaf.pair
 
 
 def prune_authorities(store: Store) -> bytes:
-    """Keep the present authority alone in the bundle, and return that; nothing else may be served any more."""
+    """Remove all but the current CA from the bundle and return it; requires that no other CA is in use."""
     stored = store.read(AUTHORITY)
     if stored is None:
-        raise AuthorityError("there is no authority to publish alone: establish one first")
-    alone = _file(stored.files, CERTIFICATE)
-    store.write(AUTHORITY, {**stored.files, BUNDLE: alone}, expected=stored)
-    log.info("former authorities retired", reason="every replica serves the newest certificate")
-    return alone
+        raise AuthorityError("there is no CA to publish: run ensure first")
+    current = _file(stored.files, CERTIFICATE)
+    store.write(AUTHORITY, {**stored.files, BUNDLE: current}, expected=stored)
+    log.info("old CAs removed", reason="every replica serves the newest certificate")
+    return current
 
 
 def examine_authority(store: Store, now: datetime) -> StoredCertificate:
-    """Return the authority that is kept and why it must be renewed."""
+    """Return the stored CA, and why it must be renewed."""
     stored, pair, reason = _examine(store, AUTHORITY)
     if pair and stored:
         reason = _bundle_violation(stored, pair) or reason_to_renew(pair.lifetime, pair.lifetime, now)
@@ -104,11 +99,11 @@ def examine_authority(store: Store, now: datetime) -> StoredCertificate:
 def examine_leaf(
     store: Store, authority: StoredCertificate, *, wanted: frozenset[str], now: datetime
 ) -> StoredCertificate:
-    """Return the serving certificate that is kept and why it must be renewed."""
+    """Return the stored serving certificate, and why it must be renewed."""
     stored, pair, reason = _examine(store, SERVING)
     if pair and authority.pair:
         if not authority.pair.has_issued(pair.certificate):
-            reason = "another authority issued it"
+            reason = "another CA issued it"
         else:
             reason = reason_to_renew(pair.lifetime, authority.pair.lifetime, now) or reason_to_reissue(
                 pair.names, wanted
@@ -119,7 +114,7 @@ def examine_leaf(
 def _examine(store: Store, name: str) -> tuple[Stored | None, KeyPair | None, str | None]:
     stored = store.read(name)
     if stored is None:
-        return None, None, "there is none"
+        return None, None, "it does not exist"
     try:
         return stored, load(_file(stored.files, CERTIFICATE), _file(stored.files, KEY)), None
     except AuthorityError as error:
@@ -127,12 +122,12 @@ def _examine(store: Store, name: str) -> tuple[Stored | None, KeyPair | None, st
 
 
 def _bundle_violation(stored: Stored, authority: KeyPair) -> str | None:
-    """Return why the bundle kept beside *authority* cannot be published, or ``None``."""
+    """Return why the bundle stored with *authority* cannot be published, or ``None``."""
     try:
         bundle = load_bundle(_file(stored.files, BUNDLE))
     except AuthorityError as error:
         return str(error)
-    return None if authority.certificate in bundle else f"{BUNDLE} does not hold it"
+    return None if authority.certificate in bundle else f"{BUNDLE} does not contain it"
 
 
 def _file(files: Mapping[str, bytes], name: str) -> bytes:
@@ -142,13 +137,13 @@ def _file(files: Mapping[str, bytes], name: str) -> bytes:
 
 
 def _unexpired(stored: Stored | None, now: datetime) -> bytes:
-    """Return the certificates of an earlier bundle that may still be needed to verify what is being served."""
+    """Return the certificates of the stored bundle that may still be needed to verify served certificates."""
     if stored is None:
         return b""
     try:
-        former = load_bundle(stored.files.get(BUNDLE, b""))
+        certificates = load_bundle(stored.files.get(BUNDLE, b""))
     except AuthorityError:
         return b""
     return b"".join(
-        certificate.public_bytes(Encoding.PEM) for certificate in former if lifetime(certificate).not_after > now
+        certificate.public_bytes(Encoding.PEM) for certificate in certificates if lifetime(certificate).not_after > now
     )

@@ -1,7 +1,7 @@
-"""A store in Kubernetes Secrets, each set one Secret that is written over what was read, or not at all.
+"""Stores sets of files in Kubernetes Secrets, one Secret per set.
 
-The set that is served has the Secret's own name and is mounted by the webhook; every other set, the authority with
-its key among them, is a Secret with the set's name behind it, which nobody mounts.
+The serving set has the Secret's own name, which the webhook mounts. Every other set, such as the CA with its key, is a
+Secret with the name of the set as suffix, which no pod mounts.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _SECRET = msgspec.json.Decoder(_Secret)
 
 
 class SecretStore:
-    """Sets of files in the Secrets of one namespace; each call reads the credentials anew."""
+    """Sets of files in the Secrets of one namespace; every call reads the credentials again."""
 
     def __init__(self, kubeconfig: Path | None, namespace: str, name: str) -> None:
         self._kubeconfig = kubeconfig
@@ -40,15 +40,15 @@ class SecretStore:
         self._name = name
 
     def read(self, name: str) -> Stored | None:
-        """Return the set *name*, or ``None`` while there is none."""
+        """Return the set *name*, or ``None`` if it does not exist."""
         return asyncio.run(self._read(name))
 
     def write(self, name: str, files: Mapping[str, bytes], *, expected: Stored | None) -> None:
-        """Replace the set that was read as *over* (``None``: there was none), or raise `ConflictError`."""
+        """Replace the version that was read as *expected* (``None``: no set), or raise `ConflictError`."""
         try:
             asyncio.run(self._create(name, files) if expected is None else self._update(name, files, expected))
         except (Conflict, NotFound) as error:
-            raise ConflictError(f"Secret {self._secret(name)!r} was written by somebody else meanwhile") from error
+            raise ConflictError(f"Secret {self._secret(name)!r} was changed by another process") from error
 
     def _secret(self, name: str) -> str:
         return self._name if name == SERVING else f"{self._name}-{name}"
@@ -60,19 +60,19 @@ class SecretStore:
     async def _read(self, name: str) -> Stored | None:
         async with Api.connect(self._kubeconfig, user_agent=_AGENT) as api:
             try:
-                found = _SECRET.decode(await api.get(f"{self._path}/{self._secret(name)}"))
+                secret = _SECRET.decode(await api.get(f"{self._path}/{self._secret(name)}"))
             except NotFound:
                 return None
-        return Stored(found.data or {}, found.metadata.version)
+        return Stored(secret.data or {}, secret.metadata.version)
 
     async def _create(self, name: str, files: Mapping[str, bytes]) -> None:
-        head = {"name": self._secret(name), "labels": {"app.kubernetes.io/name": "volcano-global"}}
-        secret: dict[str, Any] = {"metadata": head, "type": "kubernetes.io/tls", "data": files}
+        metadata = {"name": self._secret(name), "labels": {"app.kubernetes.io/name": "volcano-global"}}
+        secret: dict[str, Any] = {"metadata": metadata, "type": "kubernetes.io/tls", "data": files}
         async with Api.connect(self._kubeconfig, user_agent=_AGENT) as api:
             await api.create(self._path, msgspec.json.encode(secret), _PARAMETERS)
 
     async def _update(self, name: str, files: Mapping[str, bytes], expected: Stored) -> None:
-        # A patch that names a version other than the newest is refused as a conflict.
+        # The API server refuses a patch with an old resourceVersion as a conflict.
         patch = [
             {"op": "add", "path": "/metadata/resourceVersion", "value": expected.revision},
             {"op": "add", "path": "/data", "value": files},

@@ -1,4 +1,4 @@
-"""What `certs` is told on its command line, each with its default and why; reads no file."""
+"""Defines the flags of `certs`, each with its default and reason."""
 
 import argparse
 import sys
@@ -16,17 +16,17 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 Command = Literal["ensure", "rotate", "status"]
 
 _ABOUT = """\
-Keeps the webhook's certificates: a CA of its own and the serving certificate.
+Manages the certificates of the webhook: its own CA and the serving certificate.
 
-  ensure   renew what is due and publish the CA bundle; with nothing due, nothing is written
+  ensure   renew what is due and publish the CA bundle; writes nothing if nothing is due
   rotate   renew the serving certificate now, with --authority the CA too
-  status   print what is there, what is published, what replicas serve, and when it must be renewed
+  status   print the stored certificates with their renewal times, the published bundles, and what replicas serve
 
-The serving certificate is renewed only once the bundle is published: what is served can always be verified.
+The serving certificate is renewed after the bundle is published, so that it can always be verified.
 """
 _EXAMPLES = """\
 examples:
-  in Secrets, looked after for as long as it runs:
+  in Secrets, continuously:
     python -m certs ensure --every 60 --secret-namespace volcano-global --secret-name volcano-global-webhook
       --dns volcano-global-webhook.volcano-global.svc --replica volcano-global-webhook.volcano-global.svc:443
       --webhook-configuration volcano-global --kubeconfig karmada.kubeconfig
@@ -35,18 +35,18 @@ examples:
     python -m certs status --directory certificates
 """
 
-#: What each group of flags is about, and what stands for the value of each.
+#: Groups of flags in the help text, with the placeholder of each value.
 _GROUPS = {
-    "where they are kept": {
+    "storage": {
         "directory": "FOLDER",
         "secret_namespace": "NAME",
         "secret_name": "NAME",
         "host_kubeconfig": "FILE",
         "external": "",
     },
-    "what the webhook is called by": {"dns": "NAME", "ip": "ADDRESS"},
-    "where the bundle is published": {"webhook_configuration": "NAME", "kubeconfig": "FILE", "replica": "HOST:PORT"},
-    "when": {
+    "names of the webhook": {"dns": "NAME", "ip": "ADDRESS"},
+    "publishing": {"webhook_configuration": "NAME", "kubeconfig": "FILE", "replica": "HOST:PORT"},
+    "timing": {
         "every": "SECONDS",
         "authority": "",
         "authority_days": "DAYS",
@@ -58,80 +58,81 @@ _GROUPS = {
 
 
 class Settings(BaseModel):
-    """The flags: `secret_name` is `--secret-name`, and so on."""
+    """Flags of `certs`: `secret_name` is `--secret-name`, and so on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     command: Command
     directory: Path | None = Field(
-        None, description="folder to keep them in, where there are no Secrets; the webhook reads its part `serving`"
+        None, description="folder for the certificates, instead of Secrets; the webhook reads its subfolder `serving`"
     )
-    secret_namespace: str | None = Field(None, description="namespace of the Secrets to keep them in")
+    secret_namespace: str | None = Field(None, description="namespace of the Secrets with the certificates")
     secret_name: str | None = Field(
         None,
-        description="Secret that the webhook mounts; the CA's key is in another, with `-authority` behind its name",
+        description="Secret that the webhook mounts; the CA's key is in another, with the suffix `-authority`",
     )
     host_kubeconfig: Path | None = Field(
-        None, description="way to the cluster that has the Secrets, where the webhook runs; none: this pod's account"
+        None,
+        description="kubeconfig of the cluster with the Secrets and the webhook; none: the pod's service account",
     )
     external: bool = Field(
         default=False,
-        description="somebody else keeps the serving Secret, as cert-manager does: only publish its ca.crt",
+        description="an issuer such as cert-manager manages the serving Secret: only publish its ca.crt",
     )
-    dns: tuple[str, ...] = Field((), description="DNS name the webhook is called by; may be repeated")
-    ip: tuple[str, ...] = Field((), description="address the webhook is called by; may be repeated")
+    dns: tuple[str, ...] = Field((), description="DNS name of the webhook; may be repeated")
+    ip: tuple[str, ...] = Field((), description="IP address of the webhook; may be repeated")
     webhook_configuration: tuple[str, ...] = Field(
-        (), description="webhook configurations of this name, mutating and validating, to publish in; may be repeated"
+        (), description="name of webhook configurations (mutating and validating) to publish in; may be repeated"
     )
-    kubeconfig: Path | None = Field(None, description="way to the Karmada API server that has them")
+    kubeconfig: Path | None = Field(None, description="kubeconfig of the Karmada API server with the configurations")
     replica: tuple[str, ...] = Field(
         (),
-        description="HOST:PORT of the webhook, all addresses of a DNS name; may be repeated. Once all of them serve the"
-        " newest certificate, former CAs leave the bundle; none: when they expire",
+        description="HOST:PORT of the webhook, all addresses of a DNS name; may be repeated. Once all serve the newest"
+        " certificate, old CAs leave the bundle; none: they leave when they expire",
     )
     every: Seconds | None = Field(
-        None, description="seconds between rounds without end, for a sidecar; none: one round"
+        None, description="interval in which to reconcile until stopped, for a sidecar; none: reconcile once"
     )
     settle_seconds: float = Field(
         5,
         ge=0,
         le=600,
-        description="between publishing a bundle and serving what needs it, for all API servers to hear",
+        description="time for API servers to observe a new bundle before a certificate that needs it is served",
     )
     overlap_seconds: float = Field(
-        600, ge=0, description="for which former CAs stay at least, as mounted Secrets change late"
+        600, ge=0, description="minimum time that old CAs stay in the bundle, since mounted Secrets change late"
     )
-    authority: bool = Field(default=False, description="with rotate: the CA too")
-    authority_days: float = Field(365, gt=0, description="life of the CA; long, so that replacing it is a rare event")
+    authority: bool = Field(default=False, description="with rotate: renew the CA too")
+    authority_days: float = Field(365, gt=0, description="lifetime of the CA; long, so that it is replaced rarely")
     leaf_days: float = Field(
-        90, gt=0, description="life of the serving certificate; a third of it is left when it is renewed"
+        90, gt=0, description="lifetime of the serving certificate; it is renewed when a third is left"
     )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what the serving certificate is made out to."""
+        """Return the names of the serving certificate."""
         return (*self.dns, *self.ip)
 
     @property
     def lifetimes(self) -> Lifetimes:
-        """Return how long certificates are valid."""
+        """Return the lifetimes of the certificates."""
         return Lifetimes(timedelta(days=self.authority_days), timedelta(days=self.leaf_days))
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Self:
+    def _validate_combinations(self) -> Self:
         if (self.secret_name is None) != (self.secret_namespace is None):
             raise ValueError("--secret-namespace and --secret-name belong together")
         if (self.directory is None) == (self.secret_name is None):
-            raise ValueError("name either a --directory or a Secret to keep them in")
+            raise ValueError("set either --directory or --secret-name to store the certificates")
         if self.command != "status" and not self.external and not self.names:
-            raise ValueError("name at least one --dns or --ip that the API server calls the webhook by")
+            raise ValueError("set at least one --dns or --ip by which the API server calls the webhook")
         if self.external and self.command == "rotate":
-            raise ValueError("rotate is for who keeps the Secret; with cert-manager: cmctl renew")
+            raise ValueError("an external certificate is rotated by its issuer; with cert-manager: cmctl renew")
         return self
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
-    """Return the settings that *arguments* make; what is wrong with them is a sentence and exit code 2."""
+    """Return the settings for *arguments*; an invalid flag prints one sentence and exits with code 2."""
     parser = argparse.ArgumentParser(
         prog="python -m certs",
         allow_abbrev=False,
@@ -144,9 +145,9 @@ def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
         group = parser.add_argument_group(title)
         for name, value in flags.items():
             _add(group, name, value, Settings.model_fields[name])
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     try:
-        return Settings.model_validate(given)
+        return Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         flag = f"--{str(first['loc'][0]).replace('_', '-')}: " if first["loc"] else ""

@@ -1,4 +1,4 @@
-"""What `status` prints: what is kept, what is published, and what replicas serve; changes nothing."""
+"""Reports stored certificates, published bundles, and what replicas serve."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from certs.store import Store
 
 
 def report(store: Store, settings: Settings) -> Iterator[str]:
-    """Yield a line about each certificate that is kept, each webhook it is published for, each replica."""
+    """Yield a line for each stored certificate, each webhook with a published bundle, and each replica."""
     now = utc_now()
     if settings.external:
         yield _external_status(_leaf(store), now)
@@ -24,35 +24,35 @@ def report(store: Store, settings: Settings) -> Iterator[str]:
         yield _stored_status(AUTHORITY, authority)
         yield _stored_status(SERVING, examine_leaf(store, authority, wanted=frozenset(settings.names), now=now))
     leaf = _leaf(store)
-    for place, bundle in asyncio.run(read_published(settings)).items():
-        yield f"published in {place}: {_bundle_status(bundle, leaf)}"
-    for address, found in served_certificates(settings.replica).items():
-        yield f"replica {address}: {_replica_status(found, leaf)}"
+    for webhook, bundle in asyncio.run(read_published(settings)).items():
+        yield f"published in {webhook}: {_bundle_status(bundle, leaf)}"
+    for address, certificate in served_certificates(settings.replica).items():
+        yield f"replica {address}: {_replica_status(certificate, leaf)}"
 
 
 def _stored_status(name: str, stored_certificate: StoredCertificate) -> str:
     if stored_certificate.pair is None:
         return f"{name}: must be renewed now: {stored_certificate.reason}"
-    due = stored_certificate.pair.lifetime.renewal_time()
-    then = (
+    renewal_time = stored_certificate.pair.lifetime.renewal_time()
+    renewal = (
         f"must be renewed now: {stored_certificate.reason}"
         if stored_certificate.reason
-        else f"to be renewed from {due:%Y-%m-%d %H:%M} UTC"
+        else f"is renewed from {renewal_time:%Y-%m-%d %H:%M} UTC"
     )
-    return f"{name}: {_validity(stored_certificate.pair.certificate)}; {then}"
+    return f"{name}: {_validity(stored_certificate.pair.certificate)}; {renewal}"
 
 
 def _external_status(chain: Sequence[x509.Certificate], now: datetime) -> str:
-    """Return what is to be known of a certificate that is not ours to renew."""
+    """Return the status of a certificate that another issuer renews."""
     if not chain:
-        return f"{SERVING}: kept by somebody else, and not there yet: see who should issue it"
-    expired = "" if now < lifetime(chain[0]).not_after else "; it has expired: see who should renew it"
-    return f"{SERVING}: kept by somebody else, {_validity(chain[0])}{expired}"
+        return f"{SERVING}: external, does not exist yet: check its issuer"
+    expired = "" if now < lifetime(chain[0]).not_after else "; it has expired: check its issuer"
+    return f"{SERVING}: external, {_validity(chain[0])}{expired}"
 
 
 def _validity(certificate: x509.Certificate) -> str:
-    made_out = f", made out to {', '.join(sorted(names(certificate)))}" if names(certificate) else ""
-    return f"valid until {lifetime(certificate).not_after:%Y-%m-%d %H:%M} UTC{made_out}"
+    covered_names = f", for {', '.join(sorted(names(certificate)))}" if names(certificate) else ""
+    return f"valid until {lifetime(certificate).not_after:%Y-%m-%d %H:%M} UTC{covered_names}"
 
 
 def _leaf(store: Store) -> list[x509.Certificate]:
@@ -69,11 +69,11 @@ def _bundle_status(bundle: bytes, chain: list[x509.Certificate]) -> str:
     except AuthorityError as error:
         return f"{error}: run ensure"
     count = "1 CA" if len(authorities) == 1 else f"{len(authorities)} CAs"
-    covered = any(is_issued_by(authority, each) for authority in authorities for each in chain)
+    covered = any(is_issued_by(authority, certificate) for authority in authorities for certificate in chain)
     return f"{count}, {'covers' if covered else 'does not cover'} the serving certificate"
 
 
-def _replica_status(found: x509.Certificate | None, chain: list[x509.Certificate]) -> str:
-    if found is None:
+def _replica_status(certificate: x509.Certificate | None, chain: list[x509.Certificate]) -> str:
+    if certificate is None:
         return "does not answer"
-    return "serves the newest certificate" if found in chain[:1] else "serves another certificate"
+    return "serves the newest certificate" if certificate in chain[:1] else "serves another certificate"

@@ -1,4 +1,4 @@
-"""Where keys and certificates are kept: named sets of files, each written as a whole and only over what was read."""
+"""Defines the store of keys and certificates: named sets of files, written as a whole with optimistic concurrency."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,22 +6,22 @@ from typing import Protocol
 
 
 class ConflictError(Exception):
-    """Somebody else wrote the set since it was read: read it again and decide anew."""
+    """The set was written by another process since it was read: read it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A set as it was read, and the revision that tells this writing of it from any other."""
+    """A set of files with the revision that identifies this version."""
 
     files: Mapping[str, bytes]
     revision: str
 
 
 class Store(Protocol):
-    """A place for sets of files; readers see a set wholly old or wholly new."""
+    """Storage of sets of files; a reader sees either the old or the new version of a set."""
 
     def read(self, name: str) -> Stored | None:
-        """Return the set *name*, or ``None`` while there is none."""
+        """Return the set *name*, or ``None`` if it does not exist."""
 
     def write(self, name: str, files: Mapping[str, bytes], *, expected: Stored | None) -> None:
-        """Replace the set that was read as *over* (``None``: there was none), or raise `ConflictError`."""
+        """Replace the version that was read as *expected* (``None``: no set), or raise `ConflictError`."""

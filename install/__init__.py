@@ -1,1 +1,1 @@
-"""What is ours in the Karmada control plane: put there, renewed and removed by the chart's Jobs."""
+"""Installs, renews and removes the objects of volcano-global in the Karmada control plane, for the chart's Jobs."""

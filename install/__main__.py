@@ -1,4 +1,4 @@
-"""Put what is ours into a Karmada control plane, or take it away: `python -m install --help`."""
+"""Installs volcano-global in a Karmada control plane, or uninstalls it: `python -m install --help`."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _ERRORS = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestEr
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command, the process's own by default; a failure is a sentence and exit code 1."""
+    """Run a command, by default that of the process; an error prints one sentence and exits with code 1."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

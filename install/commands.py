@@ -1,4 +1,4 @@
-"""What each command of the installer does, step by step; every step can be repeated."""
+"""Implements the commands of the installer; each step can be repeated."""
 
 import asyncio
 import os
@@ -25,14 +25,14 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 CONFIGURATION = "ADMISSION_CONFIGURATION"
 BUNDLE = "ca.crt"
-#: The controller has made it, and nobody else looks at it.
+#: Lease of the leader election, which the controller creates.
 CONTROLLER_LEASE = "volcano-global-controller"
 _AGENT = "volcano-global-install"
 _AUTHENTICATE = (
-    "set webhook.clientCa.secretName and let the Karmada API server show a client certificate to webhooks"
-    " (docs/operations/security.md); until then admit only the API server with networkPolicy.karmadaApiserver"
+    "set webhook.clientCa.secretName and configure a client certificate for webhooks in the Karmada API server"
+    " (docs/operations/security.md); until then allow only the API server with networkPolicy.karmadaApiserver"
 )
-#: The last first, and registrations before all others.
+#: Reverse order of installation: webhook configurations first.
 _REMOVAL_ORDER = tuple(reversed(tuple(MAPPINGS)))
 
 
@@ -41,40 +41,40 @@ class _Secret(msgspec.Struct):
 
 
 async def check(settings: Settings) -> None:
-    """Raise all that is missing."""
+    """Raise `InstallError` with all missing prerequisites."""
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        found = await missing_prerequisites(
+        violations = await missing_prerequisites(
             karmada, interpreter=settings.interpreter, configuration=os.environ.get(CONFIGURATION)
         )
-    if found:
-        raise InstallError("cannot be installed:\n" + "\n".join(f"  - {each}" for each in found))
+    if violations:
+        raise InstallError("cannot be installed:\n" + "\n".join(f"  - {violation}" for violation in violations))
     if not settings.authenticated_callers:
         log.warning(
             "webhook callers not authenticated",
-            reason="whoever reaches the webhook's port can fill its places for large reviews",
+            reason="every caller that reaches the webhook's port can exhaust its capacity for large reviews",
             remedy=_AUTHENTICATE,
         )
-    log.info("nothing is missing")
+    log.info("prerequisites satisfied")
 
 
 async def apply(settings: Settings) -> None:
-    """Put everything there but the webhook configurations."""
+    """Apply all objects except the webhook configurations, and issue credentials."""
     await check(settings)
-    wanted = _read_manifests(settings)
+    manifests = _read_manifests(settings)
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        await apply_all(karmada, non_webhook_objects(wanted))
+        await apply_all(karmada, non_webhook_objects(manifests))
         await prune(
             karmada,
-            wanted,
+            manifests,
             namespace=settings.namespace,
             kinds=[kind for kind in _REMOVAL_ORDER if kind not in WEBHOOK_CONFIGURATIONS],
         )
-    # Anew each time: a token of an account that was made again meanwhile looks good and is refused.
+    # Always new tokens: a token of a service account that was recreated looks valid but is refused.
     await _issue(settings, force=True)
 
 
 async def credentials(settings: Settings) -> None:
-    """Renew the credentials that are due, or all of them."""
+    """Renew the credentials that are due, or all of them with `--renew`."""
     await _issue(settings, force=settings.renew)
 
 
@@ -89,68 +89,66 @@ async def _issue(settings: Settings, *, force: bool) -> None:
 
 
 async def register_webhooks(settings: Settings) -> None:
-    """Write the webhook configurations, once the webhook answers."""
+    """Apply the webhook configurations once the webhook is reachable."""
     bundle = await _bundle(settings)
     if settings.address:
         await wait_for_webhook(settings.address, bundle, seconds=settings.wait_seconds)
-    wanted = webhook_configurations(_read_manifests(settings))
+    manifests = webhook_configurations(_read_manifests(settings))
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        await register(karmada, wanted, bundle)
-        await prune(karmada, wanted, namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
+        await register(karmada, manifests, bundle)
+        await prune(karmada, manifests, namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
 
 
 async def verify(settings: Settings) -> None:
-    """Raise what is not there, or not ready."""
+    """Raise `InstallError` with missing objects and unready processes."""
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        found = await missing(karmada, _read_manifests(settings))
+        problems = await missing(karmada, _read_manifests(settings))
     for address in settings.probed:
-        found += await asyncio.to_thread(lambda each: list(unready(each)), address)
-    if found:
-        raise InstallError("not as it should be:\n" + "\n".join(f"  - {each}" for each in found))
-    log.info("all is there, and ready")
+        problems += await asyncio.to_thread(list, unready(address))
+    if problems:
+        raise InstallError("the installation is incomplete:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    log.info("installation verified")
 
 
 async def remove(settings: Settings) -> None:
-    """Take everything away again, what holds others up first."""
+    """Uninstall: stop the controller, remove the webhook configurations first, then all other objects."""
     if settings.controller:
         async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
             await scale_to_zero(host, settings.host_namespace or "", settings.controller, seconds=settings.wait_seconds)
-    wanted = _read_manifests(settings)
+    manifests = _read_manifests(settings)
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        await delete_all(karmada, webhook_configurations(wanted))
+        await delete_all(karmada, webhook_configurations(manifests))
         await prune(karmada, (), namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
         await _resume_suspended(karmada, _configuration(), resume=settings.resume)
-        await delete_all(karmada, non_webhook_objects(wanted))
+        await delete_all(karmada, non_webhook_objects(manifests))
         await prune(karmada, (), namespace=settings.namespace, kinds=_REMOVAL_ORDER)
         await delete(karmada, LEASES.item_path(settings.namespace, CONTROLLER_LEASE), f"Lease {CONTROLLER_LEASE}")
 
 
 async def _resume_suspended(karmada: Api, configuration: VolcanoGlobalConfiguration, *, resume: bool) -> None:
-    """List the bindings that volcano-global has suspended, and resume them if that is wanted."""
-    found = await suspended_bindings.list_suspended(karmada, configuration)
-    ours = [each for each in found if each.is_ours]
-    for each in ours:
-        outcome = await suspended_bindings.resume(karmada, each) if resume else "stays paused"
-        log.info("binding was paused", kind=each.resource.kind, binding=each.title, now=outcome)
-    if len(ours) < len(found):
-        log.info(
-            "bindings of kinds that do not wait for admission are suspended by others", count=len(found) - len(ours)
-        )
+    """Log the bindings that volcano-global has suspended, and resume them with *resume*."""
+    suspended = await suspended_bindings.list_suspended(karmada, configuration)
+    ours = [binding for binding in suspended if binding.is_ours]
+    for binding in ours:
+        outcome = await suspended_bindings.resume(karmada, binding) if resume else "stays suspended"
+        log.info("suspended binding found", kind=binding.resource.kind, binding=binding.title, outcome=outcome)
+    if len(ours) < len(suspended):
+        log.info("ungated bindings are suspended by other controllers", count=len(suspended) - len(ours))
     if ours and not resume:
         log.warning(
-            "bindings stay paused",
+            "bindings stay suspended",
             count=len(ours),
             remedy="set spec.suspension.scheduling of each to false, or install again",
         )
 
 
 def _configuration() -> VolcanoGlobalConfiguration:
-    """Return the configuration that was in force; one that cannot be read gates Volcano Jobs only."""
+    """Return the configuration in force; an invalid one counts only Volcano Jobs as gated."""
     text = os.environ.get(CONFIGURATION)
     try:
         return load_configuration(text) if text else VolcanoGlobalConfiguration()
     except ConfigurationError as error:
-        log.warning("configuration not read; only Volcano Jobs count as gated", error=str(error))
+        log.warning("configuration invalid, only Volcano Jobs count as gated", error=str(error))
         return VolcanoGlobalConfiguration()
 
 
@@ -158,19 +156,19 @@ async def _bundle(settings: Settings) -> bytes:
     path = f"/api/v1/namespaces/{settings.host_namespace}/secrets/{settings.certificate_secret}"
     async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
         try:
-            found = msgspec.json.decode(await host.get(path), type=_Secret).data or {}
+            data = msgspec.json.decode(await host.get(path), type=_Secret).data or {}
         except NotFound:
-            found = {}
-    if BUNDLE not in found:
+            data = {}
+    if BUNDLE not in data:
         raise InstallError(
             f"Secret {settings.certificate_secret!r} has no {BUNDLE}: run `python -m certs ensure` first"
         )
-    return found[BUNDLE]
+    return data[BUNDLE]
 
 
 def _read_manifests(settings: Settings) -> list[Manifest]:
     if settings.objects is None:
-        raise InstallError("name the folder with the objects: --objects")
+        raise InstallError("set --objects to the folder with the objects")
     return read_folder(settings.objects)
 
 

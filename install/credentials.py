@@ -1,6 +1,6 @@
-"""What our processes prove themselves with: a token of a service account in the control plane, kept in a host Secret.
+"""Issues credentials: a kubeconfig with a service account token of the control plane, in a Secret of the host cluster.
 
-Each Secret is there already, empty or not: the chart makes it, and only its contents are written.
+The chart creates each Secret; only its contents are written.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ KEY = "kubeconfig"
 
 @dataclass(frozen=True, slots=True)
 class TokenOptions:
-    """Who is issued what, for how long.
+    """Which tokens are issued, and for how long.
 
     Attributes:
-        secrets: The Secret of each service account, by the account's name.
-        namespace: Where the service accounts are.
-        host_namespace: Where the Secrets are.
-        life: How long a token is asked for; an API server may grant less.
+        secrets: Name of the Secret of each service account, by account.
+        namespace: Namespace of the service accounts.
+        host_namespace: Namespace of the Secrets.
+        lifetime: Requested lifetime of a token; the API server may grant less.
     """
 
     secrets: Mapping[str, str]
@@ -50,7 +50,7 @@ class _Request(msgspec.Struct):
 
 
 async def issue(karmada: Api, host: Api, options: TokenOptions, *, kubeconfig: Path, force: bool = False) -> None:
-    """Write a new kubeconfig wherever it is due, or everywhere with *force*."""
+    """Issue the credentials that are due, or all of them with *force*."""
     text = await asyncio.to_thread(kubeconfig.read_text)
     for account, secret in sorted(options.secrets.items()):
         path = f"/api/v1/namespaces/{options.host_namespace}/secrets/{secret}"
@@ -58,19 +58,21 @@ async def issue(karmada: Api, host: Api, options: TokenOptions, *, kubeconfig: P
             token = await _token(karmada, account, options)
             body = {"data": {KEY: with_token(text, token, folder=kubeconfig.parent).encode()}}
             await host.patch(path, msgspec.json.encode(body), kind="merge")
-            log.info("credentials issued", account=account, secret=secret, ends=expiry(token).isoformat())
+            log.info("credentials issued", account=account, secret=secret, expires=expiry(token).isoformat())
 
 
 async def _stored_kubeconfig(host: Api, path: str) -> str:
     try:
-        found = msgspec.json.decode(await host.get(path), type=_Secret)
+        secret = msgspec.json.decode(await host.get(path), type=_Secret)
     except NotFound as error:
-        raise CredentialsError(f"Secret {path.rpartition('/')[2]!r} does not exist: the chart makes it") from error
-    return (found.data or {}).get(KEY, b"").decode()
+        raise CredentialsError(
+            f"Secret {path.rpartition('/')[2]!r} does not exist: install the chart, which creates it"
+        ) from error
+    return (secret.data or {}).get(KEY, b"").decode()
 
 
 async def _token(karmada: Api, account: str, options: TokenOptions) -> str:
     path = f"/api/v1/namespaces/{options.namespace}/serviceaccounts/{account}/token"
-    wanted = {"spec": {"expirationSeconds": int(options.lifetime.total_seconds())}}
-    answer = await karmada.create(path, msgspec.json.encode(wanted))
+    request = {"spec": {"expirationSeconds": int(options.lifetime.total_seconds())}}
+    answer = await karmada.create(path, msgspec.json.encode(request))
     return msgspec.json.decode(answer, type=_Request).status.token

@@ -1,4 +1,4 @@
-"""The controller's Deployment in the host cluster: brought to rest before what it watches is taken away."""
+"""Stops the controller's Deployment in the host cluster before its objects are removed."""
 
 import msgspec
 import structlog
@@ -21,15 +21,15 @@ class _Deployment(msgspec.Struct):
 
 
 async def scale_to_zero(host: Api, namespace: str, name: str, *, seconds: float) -> None:
-    """Scale a Deployment to nothing and return when no pod of it is left."""
+    """Scale a Deployment to zero and wait until it has no pods."""
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
     try:
         await host.patch(f"{path}/scale", b'{"spec":{"replicas":0}}', kind="merge")
     except NotFound:
         return
-    log.info("stopping the controller", deployment=name)
+    log.info("controller stopping", deployment=name)
     if not await poll_until(lambda: _has_none(host, path), seconds=seconds, every=_POLL_SECONDS):
-        message = f"Deployment {name!r} still has pods after {seconds:g} s; end them, then run this again"
+        message = f"Deployment {name!r} still has pods after {seconds:g} s: delete them, then run this again"
         raise InstallError(message)
 
 

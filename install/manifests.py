@@ -1,4 +1,4 @@
-"""The objects to install, as the chart has rendered them into a folder; reads them and writes nothing."""
+"""Reads the objects to install from a folder with the rendered files of the chart."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -7,31 +7,31 @@ import yaml
 
 from install.rest_mapping import MANAGED_BY, MAPPINGS, WEBHOOK_CONFIGURATIONS, Manifest
 
-# The one in C: definitions are long.
+# The C loader is faster, and definitions are long.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_ORDER = {kind: place for place, kind in enumerate(MAPPINGS)}
+_ORDER = {kind: index for index, kind in enumerate(MAPPINGS)}
 
 
 class ManifestError(Exception):
-    """A file holds something that is not installed by us; the message names it."""
+    """A file holds an object that cannot be installed; the message names it."""
 
 
 def read_folder(folder: Path) -> list[Manifest]:
-    """Return the objects of all YAML files in *folder*, marked as ours, in the order in which they are applied."""
-    found = [_with_label(each, file) for file in sorted(folder.glob("*.yaml")) for each in _documents(file)]
-    if not found:
-        raise ManifestError(f"{folder} holds no manifests; mount the chart's objects there")
-    return sorted(found, key=lambda each: _ORDER[each["kind"]])
+    """Return the labelled objects of all YAML files in *folder*, in the order in which they are applied."""
+    manifests = [_with_label(manifest, file) for file in sorted(folder.glob("*.yaml")) for manifest in _documents(file)]
+    if not manifests:
+        raise ManifestError(f"{folder} contains no manifests: mount the objects of the chart there")
+    return sorted(manifests, key=lambda manifest: _ORDER[manifest["kind"]])
 
 
 def webhook_configurations(manifests: Iterable[Manifest]) -> list[Manifest]:
     """Return the webhook configurations among *manifests*."""
-    return [each for each in manifests if each["kind"] in WEBHOOK_CONFIGURATIONS]
+    return [manifest for manifest in manifests if manifest["kind"] in WEBHOOK_CONFIGURATIONS]
 
 
 def non_webhook_objects(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Return all but the webhook configurations."""
-    return [each for each in manifests if each["kind"] not in WEBHOOK_CONFIGURATIONS]
+    """Return all *manifests* except the webhook configurations."""
+    return [manifest for manifest in manifests if manifest["kind"] not in WEBHOOK_CONFIGURATIONS]
 
 
 def _documents(file: Path) -> Iterator[Manifest]:
@@ -43,7 +43,7 @@ def _documents(file: Path) -> Iterator[Manifest]:
 
 def _with_label(manifest: Manifest, file: Path) -> Manifest:
     if manifest.get("kind") not in MAPPINGS:
-        raise ManifestError(f"{file.name}: {manifest.get('kind')!r} is no kind that is installed from here")
+        raise ManifestError(f"{file.name}: {manifest.get('kind')!r} is not a kind that can be installed")
     metadata = manifest["metadata"]
     labels = {**(metadata.get("labels") or {}), MANAGED_BY[0]: MANAGED_BY[1]}
     return {**manifest, "metadata": {**metadata, "labels": labels}}

@@ -1,11 +1,11 @@
-"""Waiting for what others do, asked again and again; Kubernetes tells nobody that a definition is served."""
+"""Polls a condition that Kubernetes offers no watch for."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
 async def poll_until(condition: Callable[[], Awaitable[bool]], *, seconds: float, every: float) -> bool:
-    """Ask until the answer is yes; say whether it was in time."""
+    """Poll until *condition* is true; return whether that happened within *seconds*."""
     try:
         async with asyncio.timeout(seconds):
             while True:

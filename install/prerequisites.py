@@ -1,4 +1,4 @@
-"""What must be in a Karmada control plane before we can be: asked by discovery, told in sentences; changes nothing."""
+"""Checks by discovery whether a Karmada control plane has what volcano-global needs."""
 
 import re
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ import msgspec
 from controller.api.configuration import ConfigurationError, load_configuration
 from controller.kube import Api, NotFound
 
-#: Older API servers know no ValidatingAdmissionPolicy, without which tenants start their own jobs.
+#: Older API servers have no ValidatingAdmissionPolicy, without which tenants can admit their own jobs.
 MIN_VERSION = (1, 30)
 
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
-    """A resource that somebody else brings."""
+    """A resource that another project provides."""
 
     group_version: str
     plural: str
@@ -23,12 +23,12 @@ class Prerequisite:
 
     @property
     def path(self) -> str:
-        """Return the path of its discovery."""
+        """Return the discovery path of the resource."""
         return f"/apis/{self.group_version}"
 
 
-_VOLCANO = "apply Volcano's CustomResourceDefinitions to the Karmada API server (they come with Volcano 1.10 or newer)"
-_KARMADA = "name the kubeconfig of a Karmada API server (1.14 or newer), not that of its host cluster"
+_VOLCANO = "apply Volcano's CustomResourceDefinitions to the Karmada API server (Volcano 1.10 or newer)"
+_KARMADA = "use the kubeconfig of a Karmada API server (1.14 or newer), not that of its host cluster"
 PREREQUISITES = (
     Prerequisite("batch.volcano.sh/v1alpha1", "jobs", _VOLCANO),
     Prerequisite("scheduling.volcano.sh/v1beta1", "queues", _VOLCANO),
@@ -39,7 +39,7 @@ PREREQUISITES = (
 INTERPRETER = Prerequisite(
     "config.karmada.io/v1alpha1",
     "resourceinterpretercustomizations",
-    "set interpreter.enabled to false: this Karmada has none",
+    "set interpreter.enabled to false: this Karmada does not support it",
 )
 
 
@@ -57,41 +57,41 @@ class _Version(msgspec.Struct):
 
 
 async def missing_prerequisites(api: Api, *, interpreter: bool = False, configuration: str | None = None) -> list[str]:
-    """Return what is missing, each with what to do; an empty list: we can be installed."""
+    """Return the missing prerequisites, each with a remedy."""
     version = msgspec.json.decode(await api.get("/version"), type=_Version)
-    found = list(version_violations(version.major, version.minor))
-    needs = (*PREREQUISITES, INTERPRETER) if interpreter else PREREQUISITES
-    found += [
-        f"{each.plural}.{each.group_version} are not served: {each.remedy}"
-        for each in needs
-        if not await _is_served(api, each)
+    violations = list(version_violations(version.major, version.minor))
+    prerequisites = (*PREREQUISITES, INTERPRETER) if interpreter else PREREQUISITES
+    violations += [
+        f"{prerequisite.plural}.{prerequisite.group_version} are not served: {prerequisite.remedy}"
+        for prerequisite in prerequisites
+        if not await _is_served(api, prerequisite)
     ]
     if configuration is not None:
-        found += configuration_violations(configuration)
-    return found
+        violations += configuration_violations(configuration)
+    return violations
 
 
 def version_violations(major: str, minor: str) -> Iterator[str]:
-    """Say what is wrong with an API server's version; vendors write minors such as ``30+``."""
+    """Yield why an API server of this version is not supported; vendors use minors such as ``30+``."""
     numbers = tuple(int(re.sub(r"\D", "", part) or 0) for part in (major, minor))
     if numbers < MIN_VERSION:
         yield (
-            f"the API server is Kubernetes {numbers[0]}.{numbers[1]}, whose tenants no ValidatingAdmissionPolicy "
-            f"keeps from starting their own jobs: use {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer"
+            f"the API server is Kubernetes {numbers[0]}.{numbers[1]}, without ValidatingAdmissionPolicy "
+            f"tenants can admit their own jobs: use {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer"
         )
 
 
 def configuration_violations(text: str) -> Iterator[str]:
-    """Say what is wrong with a VolcanoGlobalConfiguration."""
+    """Yield why a VolcanoGlobalConfiguration is invalid."""
     try:
         load_configuration(text)
     except ConfigurationError as error:
         yield str(error)
 
 
-async def _is_served(api: Api, need: Prerequisite) -> bool:
+async def _is_served(api: Api, prerequisite: Prerequisite) -> bool:
     try:
-        served = msgspec.json.decode(await api.get(need.path), type=_Resources)
+        served = msgspec.json.decode(await api.get(prerequisite.path), type=_Resources)
     except NotFound:
         return False
-    return any(each.name == need.plural for each in served.resources)
+    return any(resource.name == prerequisite.plural for resource in served.resources)

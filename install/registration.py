@@ -1,7 +1,7 @@
-"""Our webhook configurations: written once the webhook answers, with the bundle that covers its certificate.
+"""Writes the webhook configurations once the webhook is reachable, with the CA bundle of its certificate.
 
-They are replaced as a whole and not applied on the server's side: the bundle in them belongs to `certs`, and who owns
-a part of one webhook keeps all of it from being renamed or dropped.
+They are replaced as a whole instead of applied on the server side: `certs` owns the bundle, and an owner of one field
+of a webhook prevents that webhook from being renamed or removed.
 """
 
 import asyncio
@@ -29,79 +29,81 @@ _CONNECT_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the webhook is called from within its own cluster."""
+    """Address of a process within its own cluster."""
 
     host: str
     port: int
     name: str
-    """What its certificate must be made out to."""
+    """Name that its certificate must cover."""
 
 
 async def register(api: Api, configurations: Iterable[Manifest], bundle: bytes) -> None:
-    """Make *configurations* what the API server has; each webhook keeps its bundle, and a new one gets *bundle*."""
-    for wanted in configurations:
+    """Create or replace *configurations*; existing webhooks keep their bundle, and new ones get *bundle*."""
+    for configuration in configurations:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await _write(api, wanted, bundle)
+                await _write(api, configuration, bundle)
                 break
-            except (Conflict, Invalid) as error:  # somebody else was faster: look again
+            except (Conflict, Invalid) as error:  # changed by another process: try again
                 if attempt == _ATTEMPTS:
-                    raise InstallError(f"{name_of(wanted)} was changed again and again meanwhile: {error}") from error
+                    raise InstallError(
+                        f"{name_of(configuration)} was changed by other processes {_ATTEMPTS} times: {error}"
+                    ) from error
 
 
-async def _write(api: Api, wanted: Manifest, bundle: bytes) -> None:
-    path = path_of(wanted)
+async def _write(api: Api, configuration: Manifest, bundle: bytes) -> None:
+    path = path_of(configuration)
     parameters = {"fieldManager": FIELD_MANAGER}
     try:
-        found = msgspec.json.decode(await api.get(path))
+        current = msgspec.json.decode(await api.get(path))
     except NotFound:
-        body = msgspec.json.encode(with_bundles(wanted, {}, bundle))
+        body = msgspec.json.encode(with_bundles(configuration, {}, bundle))
         await api.create(path.rpartition("/")[0], body, parameters)
-        log.info("registered", object=name_of(wanted))
+        log.info("webhook configuration created", object=name_of(configuration))
         return
-    new = with_bundles(wanted, bundles(found), bundle)
+    new = with_bundles(configuration, bundles(current), bundle)
     patch = [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": current["metadata"]["resourceVersion"]},
         {"op": "add", "path": "/metadata/labels", "value": new["metadata"]["labels"]},
         {"op": "add", "path": "/webhooks", "value": new["webhooks"]},
     ]
     await api.patch(path, msgspec.json.encode(patch), parameters=parameters)
-    log.info("registered again", object=name_of(wanted))
+    log.info("webhook configuration updated", object=name_of(configuration))
 
 
-def bundles(found: Manifest) -> dict[str, str]:
-    """Return the bundle of each webhook, as it is written, by the webhook's name."""
-    clients = {each["name"]: each["clientConfig"] for each in found.get("webhooks") or []}
+def bundles(configuration: Manifest) -> dict[str, str]:
+    """Return the base64 bundle of each webhook that has one, by name."""
+    clients = {webhook["name"]: webhook["clientConfig"] for webhook in configuration.get("webhooks") or []}
     return {name: client["caBundle"] for name, client in clients.items() if client.get("caBundle")}
 
 
-def with_bundles(wanted: Manifest, known: Mapping[str, str], bundle: bytes) -> Manifest:
-    """Return *wanted* with the bundle in *known* for each webhook, and with *bundle* where there is none."""
-    fresh = base64.b64encode(bundle).decode()
+def with_bundles(configuration: Manifest, existing: Mapping[str, str], bundle: bytes) -> Manifest:
+    """Return *configuration* with the bundle in *existing* for each webhook, or *bundle* for a new webhook."""
+    encoded = base64.b64encode(bundle).decode()
 
-    def trusting(webhook: dict[str, Any]) -> dict[str, Any]:
-        client = {**webhook["clientConfig"], "caBundle": known.get(webhook["name"], fresh)}
+    def with_bundle(webhook: dict[str, Any]) -> dict[str, Any]:
+        client = {**webhook["clientConfig"], "caBundle": existing.get(webhook["name"], encoded)}
         return {**webhook, "clientConfig": client}
 
-    return {**wanted, "webhooks": [trusting(each) for each in wanted["webhooks"]]}
+    return {**configuration, "webhooks": [with_bundle(webhook) for webhook in configuration["webhooks"]]}
 
 
 async def wait_for_webhook(address: Address, bundle: bytes, *, seconds: float) -> None:
-    """Return once the webhook shows a certificate that *bundle* covers; raise when it does not in time."""
-    last: str | None = None
+    """Wait until the webhook serves a certificate that *bundle* covers, or raise `InstallError`."""
+    last_error: str | None = None
 
-    async def answers() -> bool:
-        nonlocal last
-        trouble = await asyncio.to_thread(_connection_error, address, bundle)
-        if trouble and trouble != last:
-            log.info("waiting for the webhook", address=f"{address.host}:{address.port}", reason=trouble)
-        last = trouble
-        return trouble is None
+    async def is_reachable() -> bool:
+        nonlocal last_error
+        error = await asyncio.to_thread(_connection_error, address, bundle)
+        if error and error != last_error:
+            log.info("waiting for the webhook", address=f"{address.host}:{address.port}", reason=error)
+        last_error = error
+        return error is None
 
-    if not await poll_until(answers, seconds=seconds, every=_POLL_SECONDS):
+    if not await poll_until(is_reachable, seconds=seconds, every=_POLL_SECONDS):
         raise InstallError(
-            f"the webhook at {address.host}:{address.port} was not there within {seconds:g} s ({last}); nothing was "
-            "registered, so nothing is held up. Look at its pods, then run this Job again (helm upgrade)"
+            f"the webhook at {address.host}:{address.port} was not reachable within {seconds:g} s ({last_error});"
+            " nothing was registered, so no request is blocked. Check its pods, then run this Job again (helm upgrade)"
         )
 
 

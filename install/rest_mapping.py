@@ -1,4 +1,4 @@
-"""Where the kinds that we install live in an API server, and in which order they come and go; knows no objects."""
+"""Maps each installed kind to its REST path, in the order of installation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from typing import Any, Final
 
 Manifest = dict[str, Any]
 
-#: Everything that is put into a control plane by us, and nothing else, carries it.
+#: Label of all objects that the installer applies.
 MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "volcano-global")
 
 
 @dataclass(frozen=True, slots=True)
 class RestMapping:
-    """The collection of a kind."""
+    """Path of the collection of a kind."""
 
     api: str
     plural: str
     namespaced: bool = False
     is_pruned: bool = True
-    """Whether what is no longer wanted is looked for in it and removed."""
+    """Whether obsolete objects of the kind are deleted."""
 
     def collection(self, namespace: str) -> str:
         """Return the path of the collection."""
@@ -29,10 +29,10 @@ _CORE = "/api/v1"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
-#: In the order in which they are applied; they are removed the other way round. Registrations come last of all:
-#: from then on we are asked.
+#: In the order of installation; removal is in reverse order. Webhook configurations come last, since they cause calls
+#: of the webhook.
 MAPPINGS: Final[Mapping[str, RestMapping]] = {
-    # Definitions are never removed for not being wanted any more: users' objects would go with them.
+    # Definitions are not pruned, since users' objects would be deleted with them.
     "CustomResourceDefinition": RestMapping(
         "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", is_pruned=False
     ),
@@ -41,7 +41,7 @@ MAPPINGS: Final[Mapping[str, RestMapping]] = {
     "ClusterRoleBinding": RestMapping(_RBAC, "clusterrolebindings"),
     "Role": RestMapping(_RBAC, "roles", namespaced=True),
     "RoleBinding": RestMapping(_RBAC, "rolebindings", namespaced=True),
-    # Workloads may wait in it, so it is not removed for not being wanted either.
+    # Queues are not pruned, since workloads may wait in them.
     "Queue": RestMapping("/apis/scheduling.volcano.sh/v1beta1", "queues", is_pruned=False),
     "ResourceInterpreterCustomization": RestMapping(
         "/apis/config.karmada.io/v1alpha1", "resourceinterpretercustomizations"
@@ -59,17 +59,17 @@ WEBHOOK_CONFIGURATIONS: Final = frozenset({"MutatingWebhookConfiguration", "Vali
 def path_of(manifest: Manifest) -> str:
     """Return the path of an object."""
     metadata = manifest["metadata"]
-    place = MAPPINGS[manifest["kind"]]
-    return f"{place.collection(metadata.get('namespace', 'default'))}/{metadata['name']}"
+    mapping = MAPPINGS[manifest["kind"]]
+    return f"{mapping.collection(metadata.get('namespace', 'default'))}/{metadata['name']}"
 
 
 def name_of(manifest: Manifest) -> str:
-    """Return what the object is called in messages."""
+    """Return kind and name of an object, for messages."""
     return f"{manifest['kind']} {manifest['metadata']['name']}"
 
 
-def is_managed(found: Manifest) -> bool:
-    """Say whether an object in the control plane was put there by us."""
+def is_managed(manifest: Manifest) -> bool:
+    """Return whether the installer applied the object."""
     key, value = MANAGED_BY
-    labels = found.get("metadata", {}).get("labels") or {}
+    labels = manifest.get("metadata", {}).get("labels") or {}
     return bool(labels.get(key) == value)

@@ -1,4 +1,4 @@
-"""What the installer is told on its command line, each with its default and why; reads no file."""
+"""Defines the flags of the installer, each with its default and reason."""
 
 import argparse
 import sys
@@ -17,74 +17,78 @@ Account = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+=[a-z0-9.-]+$")
 HostPort = Annotated[str, StringConstraints(pattern=r"^[^:]+:[0-9]{1,5}$")]
 
 _ABOUT = """\
-Puts what is ours into a Karmada control plane, and takes it away again. The chart's Jobs run it.
+Installs volcano-global in a Karmada control plane, or uninstalls it. The Jobs of the chart run it.
 
-  check        say what is missing before anything is changed; $ADMISSION_CONFIGURATION is checked too
-  apply        definitions, roles, policies, the default queue, and credentials for our processes
-  register     once the webhook answers: the webhook configurations
+  check        check the prerequisites and $ADMISSION_CONFIGURATION without changing anything
+  apply        apply definitions, roles, policies and the default queue, and issue credentials
+  register     apply the webhook configurations once the webhook is reachable
   credentials  renew the credentials that are due
-  verify       say what is not there, and which process is not ready
-  remove       the webhook configurations first, then all the rest; lists what is still paused of the gated kinds
+  verify       report missing objects and unready processes
+  remove       remove the webhook configurations, then all other objects; list suspended bindings of gated kinds
                ($ADMISSION_CONFIGURATION; none: Volcano Jobs)
 """
 
 
 class Settings(BaseModel):
-    """The flags: `host_namespace` is `--host-namespace`, and so on."""
+    """Flags of the installer: `host_namespace` is `--host-namespace`, and so on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     command: Command
-    kubeconfig: Path | None = Field(None, description="way to the Karmada API server")
-    objects: Path | None = Field(None, description="folder with the chart's objects for it")
-    namespace: str = Field("karmada-system", description="namespace there for what needs one")
+    kubeconfig: Path | None = Field(None, description="kubeconfig of the Karmada API server")
+    objects: Path | None = Field(None, description="folder with the chart's objects for the control plane")
+    namespace: str = Field("karmada-system", description="namespace in the control plane for namespaced objects")
     host_kubeconfig: Path | None = Field(
-        None, description="way to the cluster that our pods run in; none: this pod's account"
+        None, description="kubeconfig of the pods' cluster; none: the pod's service account"
     )
-    host_namespace: str | None = Field(None, description="namespace of our pods")
+    host_namespace: str | None = Field(None, description="namespace of the pods")
     account: tuple[Account, ...] = Field(
         (),
-        description="ACCOUNT=SECRET: whose token is kept in which Secret; may be repeated; none: no tokens are issued",
+        description="ACCOUNT=SECRET: Secret for a service account's token; may be repeated; none: issue no tokens",
     )
     token_days: float = Field(
-        90, gt=0, description="life of a token; an API server may grant less; renewed after two thirds"
+        90, gt=0, description="lifetime of a token; an API server may grant less; renewed after two thirds"
     )
     certificate_secret: str | None = Field(None, description="Secret with the webhook's ca.crt")
-    webhook_address: HostPort | None = Field(None, description="HOST:PORT of the webhook; none: it is not waited for")
+    webhook_address: HostPort | None = Field(None, description="HOST:PORT of the webhook; none: do not wait for it")
     webhook_name: str | None = Field(
         None,
-        description="name or address that the webhook's certificate must bear; none: the host of --webhook-address",
+        description="name or address that the webhook's certificate must cover; none: the host of --webhook-address",
     )
-    wait_seconds: float = Field(300, gt=0, le=3600, description="for the webhook, or for the controller to end")
-    controller: str | None = Field(None, description="Deployment to bring to rest before anything is removed")
-    interpreter: bool = Field(default=False, description="whether Karmada must know interpreter customizations")
+    wait_seconds: float = Field(
+        300, gt=0, le=3600, description="time to wait for the webhook, or for the controller to stop"
+    )
+    controller: str | None = Field(None, description="Deployment to scale to zero before anything is removed")
+    interpreter: bool = Field(default=False, description="whether Karmada must support interpreter customizations")
     authenticated_callers: bool = Field(
         default=False, description="whether the webhook requires client certificates; check and apply warn if not"
     )
-    ready: tuple[HostPort, ...] = Field((), description="HOST:PORT whose /readyz must answer well; may be repeated")
-    renew: bool = Field(default=False, description="with credentials: all of them, due or not")
+    ready: tuple[HostPort, ...] = Field(
+        (), description="HOST:PORT of a process that must be ready by /readyz; may be repeated"
+    )
+    renew: bool = Field(default=False, description="with credentials: renew all, due or not")
     resume: bool = Field(
         default=False, description="with remove: resume the bindings of gated kinds that are suspended"
     )
 
     @property
     def token_options(self) -> TokenOptions:
-        """Return who is issued what."""
-        secrets: Mapping[str, str] = dict(each.split("=", 1) for each in self.account)
+        """Return which tokens are issued."""
+        secrets: Mapping[str, str] = dict(account.split("=", 1) for account in self.account)
         return TokenOptions(secrets, self.namespace, self.host_namespace or "", timedelta(days=self.token_days))
 
     @property
     def address(self) -> Address | None:
-        """Return where the webhook is called from within its cluster."""
+        """Return the address of the webhook."""
         return _address(self.webhook_address, self.webhook_name) if self.webhook_address else None
 
     @property
     def probed(self) -> tuple[Address, ...]:
-        """Return whose readiness is asked for."""
-        return tuple(_address(each) for each in self.ready)
+        """Return the addresses of the processes that must be ready."""
+        return tuple(_address(text) for text in self.ready)
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Self:
+    def _validate_combinations(self) -> Self:
         if self.command in {"apply", "register", "remove", "verify"} and self.objects is None:
             raise ValueError(f"{self.command} needs --objects")
         if self.command == "credentials" and not self.account:
@@ -94,7 +98,7 @@ class Settings(BaseModel):
         if (self.account or self.certificate_secret or self.controller) and self.host_namespace is None:
             raise ValueError("--account, --certificate-secret and --controller need --host-namespace")
         if self.account and self.kubeconfig is None:
-            raise ValueError("--account needs --kubeconfig, from which the others are made")
+            raise ValueError("--account needs --kubeconfig, from which the kubeconfigs are derived")
         return self
 
 
@@ -104,7 +108,7 @@ def _address(text: str, name: str | None = None) -> Address:
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
-    """Return the settings that *arguments* make; what is wrong with them is a sentence and exit code 2."""
+    """Return the settings for *arguments*; an invalid flag prints one sentence and exits with code 2."""
     parser = argparse.ArgumentParser(
         prog="python -m install",
         allow_abbrev=False,
@@ -115,9 +119,9 @@ def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
     for name, field in Settings.model_fields.items():
         if name != "command":
             _add(parser, name, field.description or "", field.default)
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     try:
-        return Settings.model_validate(given)
+        return Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         flag = f"--{str(first['loc'][0]).replace('_', '-')}: " if first["loc"] else ""
@@ -131,5 +135,5 @@ def _add(parser: argparse.ArgumentParser, name: str, text: str, default: object)
         parser.add_argument(flag, action="store_const", const=True, dest=name, help=text)
         return
     action = "append" if isinstance(default, tuple) else "store"
-    shown = f"{text} (default: {default})" if default else text
-    parser.add_argument(flag, action=action, dest=name, metavar="", help=shown)
+    help_text = f"{text} (default: {default})" if default else text
+    parser.add_argument(flag, action=action, dest=name, metavar="", help=help_text)

@@ -1,8 +1,8 @@
-"""Bindings that volcano-global suspended and has not admitted: listed, and resumed where the operator wants that.
+"""Lists the bindings that volcano-global suspended and did not admit, and resumes them on request.
 
-A binding is ours when its kind is gated in its namespace, or when it carries our record. Others suspend bindings of
-other kinds by the same field; those are left as they are. For a gated kind the field is ours alone: the webhook sets it
-on every new binding, and the controller decides on it from then on.
+A binding is managed if its kind is gated in its namespace or it carries an admission record. Other controllers may
+suspend bindings of other kinds by the same field; those are not changed. For gated kinds only volcano-global sets the
+field: the webhook on every new binding, and the controller afterwards.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -50,7 +50,7 @@ _BINDING = msgspec.json.Decoder(_Binding)
 
 @dataclass(frozen=True, slots=True)
 class SuspendedBinding:
-    """A suspended binding; one of ours is resumed by nobody else once we are gone."""
+    """A suspended binding; after uninstallation no controller resumes those of volcano-global."""
 
     resource: Resource
     namespace: str
@@ -60,22 +60,22 @@ class SuspendedBinding:
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """Namespace and name, for messages."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 async def list_suspended(api: Api, configuration: VolcanoGlobalConfiguration) -> list[SuspendedBinding]:
     """Return all suspended bindings."""
     return [
-        SuspendedBinding(resource, meta.namespace, meta.name, meta.uid, _is_ours(found, configuration))
+        SuspendedBinding(resource, meta.namespace, meta.name, meta.uid, _is_ours(binding, configuration))
         for resource in (RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
-        async for found in _iter_suspended(api, resource)
-        for meta in (found.metadata,)
+        async for binding in _iter_suspended(api, resource)
+        for meta in (binding.metadata,)
     ]
 
 
 def _is_ours(binding: _Binding, configuration: VolcanoGlobalConfiguration) -> bool:
-    """Say whether volcano-global suspended *binding*, by its record or its kind."""
+    """Return whether volcano-global suspended *binding*, by its record or its kind."""
     meta, template = binding.metadata, binding.spec.resource
     if ADMISSION_ANNOTATION in (meta.annotations or {}):
         return True
@@ -84,19 +84,19 @@ def _is_ours(binding: _Binding, configuration: VolcanoGlobalConfiguration) -> bo
     return (group if slash else "", template.kind) in gated and meta.namespace not in configuration.exempt_namespaces
 
 
-async def resume(api: Api, paused: SuspendedBinding) -> Literal["resumed", "changed", "gone"]:
-    """Let one of them run, if it is still the one that was seen, and still paused."""
+async def resume(api: Api, suspended: SuspendedBinding) -> Literal["resumed", "changed", "gone"]:
+    """Resume *suspended* if it is the same object and still suspended."""
     patch = [
-        {"op": "test", "path": "/metadata/uid", "value": paused.uid},
+        {"op": "test", "path": "/metadata/uid", "value": suspended.uid},
         {"op": "test", "path": "/spec/suspension/scheduling", "value": True},
         {"op": "replace", "path": "/spec/suspension/scheduling", "value": False},
     ]
     try:
-        await api.patch(paused.resource.item_path(paused.namespace, paused.name), msgspec.json.encode(patch))
+        await api.patch(suspended.resource.item_path(suspended.namespace, suspended.name), msgspec.json.encode(patch))
     except NotFound:
         return "gone"
     except Invalid as error:
-        log.info("not resumed", binding=paused.title, reason=str(error))
+        log.info("binding not resumed", binding=suspended.title, reason=str(error))
         return "changed"
     return "resumed"
 
@@ -109,9 +109,9 @@ async def _iter_suspended(api: Api, resource: Resource) -> AsyncIterator[_Bindin
         except NotFound:
             return
         for item in page.items or ():
-            found = _BINDING.decode(item)
-            if found.spec.suspension and found.spec.suspension.scheduling:
-                yield found
+            binding = _BINDING.decode(item)
+            if binding.spec.suspension and binding.spec.suspension.scheduling:
+                yield binding
         token = page.metadata.continue_token
         if not token:
             return

@@ -1,4 +1,4 @@
-"""Is what was installed there, and does every process say that it is ready? Asks only; `helm test` runs it."""
+"""Verifies that all objects exist and that every process is ready, for `helm test`."""
 
 import http.client
 import socket
@@ -13,20 +13,20 @@ _TIMEOUT_SECONDS = 5.0
 
 
 async def missing(api: Api, manifests: Iterable[Manifest]) -> list[str]:
-    """Return what of *manifests* is not in the control plane."""
-    return [f"{name_of(each)} is not there: run helm upgrade" for each in manifests if not await _is_there(api, each)]
+    """Return which of *manifests* do not exist in the control plane."""
+    return [f"{name_of(item)} does not exist: run helm upgrade" for item in manifests if not await _exists(api, item)]
 
 
 def unready(address: Address) -> Iterator[str]:
-    """Say which of the processes behind *address* are not ready, and why; a name may stand for several."""
+    """Yield which processes behind *address* are not ready, and why; a DNS name may stand for several."""
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        yield f"{address.host}: {error}; are there any pods?"
+        yield f"{address.host}: {error}: check that its pods exist"
         return
-    for host in sorted({str(each[4][0]) for each in found}):
-        if trouble := _readiness_error(host, address.port):
-            yield f"{address.host} at {host}: {trouble}"
+    for host in sorted({str(info[4][0]) for info in infos}):
+        if reason := _readiness_error(host, address.port):
+            yield f"{address.host} at {host}: {reason}"
 
 
 def _readiness_error(host: str, port: int) -> str | None:
@@ -42,7 +42,7 @@ def _readiness_error(host: str, port: int) -> str | None:
     return None if answer.status == HTTPStatus.OK else text
 
 
-async def _is_there(api: Api, manifest: Manifest) -> bool:
+async def _exists(api: Api, manifest: Manifest) -> bool:
     try:
         await api.get(path_of(manifest))
     except NotFound:

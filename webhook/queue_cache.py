@@ -82,10 +82,10 @@ class QueueCache:
 
 def children_of(queues: Mapping[QueueName, CachedQueue]) -> Mapping[QueueName, Sequence[QueueName]]:
     """Return the sorted children of each queue that has any."""
-    found: dict[QueueName, list[QueueName]] = {}
+    children: dict[QueueName, list[QueueName]] = {}
     for name in sorted(queues):
-        found.setdefault(queues[name].parent, []).append(name)
-    return found
+        children.setdefault(queues[name].parent, []).append(name)
+    return children
 
 
 def ancestors(queues: Mapping[QueueName, CachedQueue], queue: CachedQueue) -> Iterator[CachedQueue]:

@@ -1,4 +1,4 @@
-"""The commands of operators, run in the test's own process: starting Python would take longer than they do."""
+"""Runs `python -m certs` in the test process, which is faster than starting Python."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ from certs.__main__ import main
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command that has ended."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -19,15 +19,15 @@ class CommandResult:
 
 
 def run(*arguments) -> CommandResult:
-    """Run `python -m certs` and return what it said."""
-    said, complained, code = io.StringIO(), io.StringIO(), None
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+    """Run `python -m certs` and return its exit code and output."""
+    stdout, stderr, code = io.StringIO(), io.StringIO(), None
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         try:
             main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
+        except SystemExit as exit_:
+            code = exit_.code
         finally:
             structlog.reset_defaults()
-    if isinstance(code, str):  # a sentence, as the interpreter shows it
-        return CommandResult(1, said.getvalue(), f"{complained.getvalue()}{code}\n")
-    return CommandResult(code or 0, said.getvalue(), complained.getvalue())
+    if isinstance(code, str):  # a message, which the interpreter prints to stderr
+        return CommandResult(1, stdout.getvalue(), f"{stderr.getvalue()}{code}\n")
+    return CommandResult(code or 0, stdout.getvalue(), stderr.getvalue())

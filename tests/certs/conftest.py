@@ -1,4 +1,4 @@
-"""Replicas of a webhook that do nothing but show a certificate, and Secrets on a control plane."""
+"""Fixtures: replicas that serve a certificate, and Secrets on a control plane."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ from tests.webhook.registration import registration
 
 
 class Replica:
-    """Shows the certificate in a folder as it was when `load` was called last."""
+    """Serves the certificate of a folder as of the last `load`."""
 
     def __init__(self, folder) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class Replica:
         self._context.load_cert_chain(self.folder / "tls.crt", self.folder / "tls.key")
 
     def close(self) -> None:
-        # A thread that waits for connections holds the socket, so it is woken first.
+        # The accepting thread holds the socket until it is woken.
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -45,7 +45,7 @@ class Replica:
 
 @pytest.fixture
 def replica() -> Iterator:
-    """Yield a function that starts a replica over a folder."""
+    """Yield a function that starts a replica with the certificate of a folder."""
     with contextlib.ExitStack() as stack:
 
         def start(folder) -> Replica:
@@ -58,7 +58,7 @@ def replica() -> Iterator:
 
 @pytest.fixture(scope="session")
 def plane(etcd) -> Iterator[ControlPlane]:
-    """Yield a control plane with our registration, and the rights that `certs` is given."""
+    """Yield a control plane with the webhook configurations and the permissions of `certs`."""
     with ControlPlane(etcd, prefix="/registry-certs", controllers=False) as plane:
         plane.admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         apply(plane.admin, [*RIGHTS, *registration("https://127.0.0.1:9")])
@@ -67,6 +67,6 @@ def plane(etcd) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def store(plane):
-    """Return an empty store."""
+    """Return a store without Secrets."""
     plane.admin.delete(SECRETS)
     return SecretStore(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "volcano-global-webhook")

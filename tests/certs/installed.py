@@ -1,4 +1,4 @@
-"""`certs` over Secrets of a real API server, with no more rights than it is given."""
+"""Runs `certs` with Secrets of a real API server and minimal permissions."""
 
 import base64
 import subprocess
@@ -11,7 +11,7 @@ from tests.certs import commands
 NAMESPACE = "volcano-global"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
-#: What `certs` may do in the cluster that has the Secrets.
+#: Permissions of `certs` in the cluster with the Secrets.
 RIGHTS = list(
     yaml.safe_load_all("""
 apiVersion: rbac.authorization.k8s.io/v1
@@ -34,27 +34,29 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: volcano-globa
 
 
 def flags(plane, *more):
-    """Return the arguments of a command, the first of *more*, over the Secrets."""
+    """Return the arguments of the command *more[0]* for the Secrets."""
     kubeconfig = plane.kubeconfig("volcano-global-certs")
-    place = ["--secret-namespace", NAMESPACE, "--secret-name", "volcano-global-webhook"]
-    place += ["--host-kubeconfig", kubeconfig]
-    where = ["--webhook-configuration", "volcano-global", "--kubeconfig", kubeconfig, "--dns", "localhost"]
-    return [more[0], *place, *where, *more[1:]]
+    storage = ["--secret-namespace", NAMESPACE, "--secret-name", "volcano-global-webhook"]
+    storage += ["--host-kubeconfig", kubeconfig]
+    publishing = ["--webhook-configuration", "volcano-global", "--kubeconfig", kubeconfig, "--dns", "localhost"]
+    return [more[0], *storage, *publishing, *more[1:]]
 
 
 def run(plane, *more):
-    """Run a command in the test's own process."""
+    """Run a command in the test process."""
     return commands.run(*flags(plane, *more, "--settle-seconds", "0"))
 
 
 def process(plane, *more):
-    """Run a command as operators do."""
+    """Run a command in its own process."""
     command = [sys.executable, "-m", "certs", *flags(plane, *more)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def bundles(plane):
-    """Return what is published for each webhook."""
+    """Return the published bundle of each webhook."""
     kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-    found = [plane.admin.get(f"{CONFIGURATIONS}/{kind}/volcano-global")["webhooks"] for kind in kinds]
-    return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for webhooks in found for each in webhooks]
+    configurations = [plane.admin.get(f"{CONFIGURATIONS}/{kind}/volcano-global")["webhooks"] for kind in kinds]
+    return [
+        base64.b64decode(item["clientConfig"].get("caBundle", "")) for webhooks in configurations for item in webhooks
+    ]

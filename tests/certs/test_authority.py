@@ -1,4 +1,4 @@
-"""An authority and what it issues, proved by handshakes."""
+"""Tests CAs and the certificates they issue, by TLS handshakes."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -26,24 +26,24 @@ def leaf(authority):
     return issue(authority, NAMES, now=NOW, validity=90 * DAY)
 
 
-def shake(leaf, authority, name, folder):
+def connect(leaf, authority, name, folder):
     handshake(leaf.certificate_pem(), leaf.key_pem(), bundle=authority.certificate_pem(), name=name, folder=folder)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_leaf_is_valid_for_each_of_its_names(authority, leaf, name, tmp_path):
-    shake(leaf, authority, name, tmp_path)
+    connect(leaf, authority, name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["other.svc", "127.0.0.2", "sub.webhook.volcano-global-system.svc"])
 def test_leaf_is_invalid_for_other_names(authority, leaf, name, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
-        shake(leaf, authority, name, tmp_path)
+        connect(leaf, authority, name, tmp_path)
 
 
 def test_leaf_is_untrusted_with_another_ca(leaf, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake(leaf, create_authority(NOW, DAY), NAMES[0], tmp_path)
+        connect(leaf, create_authority(NOW, DAY), NAMES[0], tmp_path)
 
 
 def test_bundle_of_two_cas_covers_leaves_of_both(authority, leaf, tmp_path):
@@ -57,7 +57,7 @@ def test_expired_leaf_is_untrusted(tmp_path):
     authority = create_authority(NOW - 100 * DAY, 365 * DAY)
     leaf = issue(authority, NAMES, now=NOW - 91 * DAY, validity=90 * DAY)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        shake(leaf, authority, NAMES[0], tmp_path)
+        connect(leaf, authority, NAMES[0], tmp_path)
 
 
 def test_leaf_cannot_issue_certificates(authority, leaf, tmp_path):
@@ -73,7 +73,7 @@ def test_leaf_expires_no_later_than_its_ca(authority):
 
 
 def test_expired_ca_issues_no_leaf(authority):
-    with pytest.raises(AuthorityError, match="establish another"):
+    with pytest.raises(AuthorityError, match="renew it first"):
         issue(authority, NAMES, now=NOW + 365 * DAY, validity=DAY)
 
 
@@ -95,9 +95,9 @@ def test_keys_are_p256_with_minimal_usages(authority, leaf):
 
 
 def test_each_ca_has_its_own_serial_and_subject(authority):
-    others = [create_authority(NOW, DAY) for _ in range(5)] + [authority]
-    assert len({pair.certificate.serial_number for pair in others}) == 6
-    assert len({pair.certificate.subject for pair in others}) == 6
+    pairs = [create_authority(NOW, DAY) for _ in range(5)] + [authority]
+    assert len({pair.certificate.serial_number for pair in pairs}) == 6
+    assert len({pair.certificate.subject for pair in pairs}) == 6
 
 
 def test_names_of_a_certificate(leaf, authority):
@@ -111,16 +111,16 @@ def test_stored_pair_loads_again(leaf):
 
 
 @pytest.mark.parametrize(
-    ("certificate", "key", "says"),
+    ("certificate", "key", "expected"),
     [
         pytest.param(b"", b"", "cannot be read", id="empty"),
         pytest.param(b"x", b"x", "cannot be read", id="garbage"),
         pytest.param(None, b"", "cannot be read", id="no-key"),
-        pytest.param(None, create_authority(NOW, DAY).key_pem(), "no pair", id="mismatched"),
+        pytest.param(None, create_authority(NOW, DAY).key_pem(), "do not match", id="mismatched"),
     ],
 )
-def test_unusable_pair_is_an_error(leaf, certificate, key, says):
-    with pytest.raises(AuthorityError, match=says):
+def test_unusable_pair_is_an_error(leaf, certificate, key, expected):
+    with pytest.raises(AuthorityError, match=expected):
         load(leaf.certificate_pem() if certificate is None else certificate, key)
 
 

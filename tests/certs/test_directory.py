@@ -1,4 +1,4 @@
-"""The store in a folder: whole sets, written only over what was read, closed to others."""
+"""Tests the folder store: complete sets, optimistic concurrency, and file permissions."""
 
 import stat
 import threading
@@ -33,7 +33,7 @@ def test_sets_are_independent(store):
 
 def test_write_over_an_older_revision_conflicts(store):
     store.write("serving", ONE, expected=None)
-    with pytest.raises(ConflictError, match="somebody else"):
+    with pytest.raises(ConflictError, match="another process"):
         store.write("serving", TWO, expected=None)
     before = store.read("serving")
     store.write("serving", TWO, expected=before)
@@ -43,12 +43,12 @@ def test_write_over_an_older_revision_conflicts(store):
 
 
 def test_one_of_many_concurrent_writers_succeeds(store):
-    won = []
+    succeeded = []
 
     def attempt(number):
         try:
             store.write("serving", {"tls.crt": b"%d" % number}, expected=None)
-            won.append(number)
+            succeeded.append(number)
         except ConflictError:
             pass
 
@@ -57,8 +57,8 @@ def test_one_of_many_concurrent_writers_succeeds(store):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(won) == 1
-    assert store.read("serving").files == {"tls.crt": b"%d" % won[0]}
+    assert len(succeeded) == 1
+    assert store.read("serving").files == {"tls.crt": b"%d" % succeeded[0]}
 
 
 def test_files_are_readable_by_their_owner_only(store, tmp_path):
@@ -69,7 +69,7 @@ def test_files_are_readable_by_their_owner_only(store, tmp_path):
 
 
 def test_reader_sees_certificate_and_key_of_one_version(store, tmp_path):
-    """Resolve one file, then read both beside it, while another thread keeps replacing them."""
+    """Resolve one file, then read both next to it, while another thread replaces them."""
     sets = [{"tls.crt": b"%d" % number * 2000, "tls.key": b"%d" % number * 2000} for number in range(10)]
     store.write("serving", sets[0], expected=None)
     done = threading.Event()
@@ -87,7 +87,7 @@ def test_reader_sees_certificate_and_key_of_one_version(store, tmp_path):
         try:
             certificate, key = (version / "tls.crt").read_bytes(), (version / "tls.key").read_bytes()
         except FileNotFoundError:
-            continue  # two versions behind: read again, as a poll does
+            continue  # the version was removed: read again, as a poll does
         assert certificate == key
         seen.add(certificate)
     writer.join()
@@ -99,14 +99,14 @@ def test_at_most_two_versions_remain(store, tmp_path):
     for _ in range(5):
         store.write("serving", TWO, expected=store.read("serving"))
     folder = tmp_path / "store" / "serving"
-    assert len([found for found in folder.iterdir() if found.is_dir() and not found.is_symlink()]) == 2
+    assert len([entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]) == 2
 
 
 def test_interrupted_write_leaves_the_old_set(store, tmp_path):
     store.write("serving", ONE, expected=None)
-    aside = tmp_path / "store" / "serving" / "..half"
-    aside.mkdir()
-    (aside / "tls.crt").write_bytes(b"half")
+    unfinished = tmp_path / "store" / "serving" / "..half"
+    unfinished.mkdir()
+    (unfinished / "tls.crt").write_bytes(b"half")
     (tmp_path / "store" / "serving" / "..data.new").symlink_to("..half")
     assert store.read("serving").files == ONE
     store.write("serving", TWO, expected=store.read("serving"))

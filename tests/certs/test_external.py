@@ -1,4 +1,4 @@
-"""Certificates that somebody else keeps, in Secrets as cert-manager writes them: only their authority is published."""
+"""Tests external certificates, in Secrets as cert-manager writes them: only their CA is published."""
 
 import base64
 import ipaddress
@@ -15,7 +15,7 @@ from certs.rotation import AUTHORITY, SERVING
 from localup.apply import apply
 from tests.certs.handshakes import handshake
 from tests.certs.installed import NAMESPACE, SECRETS, bundles, run
-from tests.certs.test_reconciler import reconciler as directory_upkeep
+from tests.certs.test_reconciler import reconciler as directory_reconciler
 from tests.webhook.registration import registration
 
 NAME = "volcano-global-webhook"
@@ -25,7 +25,7 @@ FILES = ("tls.crt", "tls.key", "ca.crt")
 
 
 class Issuer:
-    """An authority as cert-manager makes one: RSA keys, and keys of leaves in the older form of PKCS 1."""
+    """A CA like cert-manager's: RSA keys, and leaf keys in PKCS 1 form."""
 
     def __init__(self, name: str, above: "Issuer | None" = None) -> None:
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -36,7 +36,7 @@ class Issuer:
         self.certificate = signer.signed(self.name, self.key, basic, days=3650)
 
     def signed(self, name, key, *extensions, days):
-        """Return a certificate that this authority vouches for."""
+        """Return a certificate signed by this CA."""
         builder = (
             x509.CertificateBuilder()
             .subject_name(name)
@@ -58,22 +58,22 @@ class Issuer:
         return builder.sign(self.key, hashes.SHA256())
 
     def issue(self, *, days=90) -> dict[str, bytes]:
-        """Return the files of a serving certificate, with those between it and the root behind it."""
+        """Return the files of a serving certificate with its intermediate certificates."""
         key = rsa.generate_private_key(65537, 2048)
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         leaf = self.signed(x509.Name([]), key, x509.SubjectAlternativeName(names), days=days)
-        between, root = [], self
+        intermediates, root = [], self
         while root.above:
-            between, root = [*between, root.certificate], root.above
+            intermediates, root = [*intermediates, root.certificate], root.above
         return {
             "ca.crt": root.certificate.public_bytes(Encoding.PEM),
-            "tls.crt": b"".join(each.public_bytes(Encoding.PEM) for each in (leaf, *between)),
+            "tls.crt": b"".join(item.public_bytes(Encoding.PEM) for item in (leaf, *intermediates)),
             "tls.key": key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),
         }
 
 
 def store_secret(plane, files: dict[str, bytes]) -> None:
-    """Write the Secret of a Certificate, with all that cert-manager says on it."""
+    """Create the Secret of a Certificate, with the annotations of cert-manager."""
     annotations = {
         "cert-manager.io/alt-names": "localhost",
         "cert-manager.io/certificate-name": NAME,
@@ -94,13 +94,13 @@ def store_secret(plane, files: dict[str, bytes]) -> None:
 
 @pytest.fixture
 def emptied(plane, store):
-    """Return the control plane with no Secret, and no bundle published."""
+    """Return the control plane without Secrets and published bundles."""
     assert store.read(SERVING) is None
-    registrations = registration("https://127.0.0.1:9")
-    for each in registrations:
-        for webhook in each["webhooks"]:
+    configurations = registration("https://127.0.0.1:9")
+    for configuration in configurations:
+        for webhook in configuration["webhooks"]:
             webhook["clientConfig"]["caBundle"] = ""
-    apply(plane.admin, registrations)
+    apply(plane.admin, configurations)
     return plane
 
 
@@ -116,14 +116,14 @@ def test_published_bundle_covers_an_external_certificate(emptied, store, tmp_pat
     (bundle,) = set(bundles(emptied))
     assert bundle == files["ca.crt"]
     handshake(files["tls.crt"], files["tls.key"], bundle=bundle, name="localhost", folder=tmp_path)
-    # It keeps nothing of its own, and leaves alone what is not its own.
+    # It creates no CA and does not change the external Secret.
     assert store.read(AUTHORITY) is None
     assert emptied.admin.get(SECRET) == before
     again = run(emptied, "ensure", "--external")
     assert (again.returncode, again.stdout) == (0, "")
     status = run(emptied, "status", "--external").stdout.splitlines()
-    assert status[0].startswith("serving: kept by somebody else, valid until ")
-    assert status[0].endswith(" UTC, made out to 127.0.0.1, localhost")
+    assert status[0].startswith("serving: external, valid until ")
+    assert status[0].endswith(" UTC, for 127.0.0.1, localhost")
     assert status[1].endswith("1 CA, covers the serving certificate")
 
 
@@ -131,50 +131,50 @@ def test_new_external_ca_is_published_next_to_the_old_one(emptied, replica, tmp_
     first, second = Issuer("first").issue(), Issuer("second").issue()
     store_secret(emptied, first)
     assert run(emptied, "ensure", "--external").returncode == 0
-    directory_upkeep(tmp_path / "other").run()
-    behind = replica(tmp_path / "other" / "serving")
+    directory_reconciler(tmp_path / "other").run()
+    outdated = replica(tmp_path / "other" / "serving")
     store_secret(emptied, second)
-    assert run(emptied, "ensure", "--external", "--replica", behind.place).returncode == 0
+    assert run(emptied, "ensure", "--external", "--replica", outdated.place).returncode == 0
     assert set(bundles(emptied)) == {second["ca.crt"] + first["ca.crt"]}
     for name in FILES:
-        (behind.folder / name).unlink()
-        (behind.folder / name).write_bytes(second[name])
-    behind.load()
-    assert run(emptied, "ensure", "--external", "--replica", behind.place).returncode == 0
+        (outdated.folder / name).unlink()
+        (outdated.folder / name).write_bytes(second[name])
+    outdated.load()
+    assert run(emptied, "ensure", "--external", "--replica", outdated.place).returncode == 0
     assert set(bundles(emptied)) == {second["ca.crt"]}
 
 
 def test_status_names_an_expired_external_certificate(emptied):
     store_secret(emptied, Issuer("root").issue(days=0))
     status = run(emptied, "status", "--external").stdout.splitlines()
-    assert status[0].endswith("; it has expired: see who should renew it")
+    assert status[0].endswith("; it has expired: check its issuer")
 
 
 @pytest.mark.parametrize(
-    ("files", "says"),
+    ("files", "expected"),
     [
-        pytest.param(None, "there is no certificate yet: see who should issue it", id="nothing"),
+        pytest.param(None, "there is no certificate yet: check its issuer", id="nothing"),
         pytest.param(
             {"tls.crt": b"", "tls.key": b"k"},
-            "there is no certificate yet: see who should issue it",
-            id="its-key-alone",
+            "there is no certificate yet: check its issuer",
+            id="key-only",
         ),
         pytest.param(
             {"tls.crt": b"c", "tls.key": b"k"},
-            "the certificate has no ca.crt beside it: use an issuer that tells its authority",
-            id="an-issuer-that-tells-no-authority",
+            "the Secret of the certificate has no ca.crt: use an issuer that provides its CA",
+            id="no-ca",
         ),
         pytest.param(
             {"tls.crt": b"c", "tls.key": b"k", "ca.crt": b"x"}, "the stored bundle cannot be read: ", id="garbage"
         ),
     ],
 )
-def test_unpublishable_external_secret_is_an_error(emptied, files, says):
+def test_unpublishable_external_secret_is_an_error(emptied, files, expected):
     if files:
         store_secret(emptied, files)
-    ended = run(emptied, "ensure", "--external")
-    assert ended.returncode == 1
-    assert ended.stderr.startswith(f"certs: {says}")
+    result = run(emptied, "ensure", "--external")
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"certs: {expected}")
     assert set(bundles(emptied)) == {b""}
     status = run(emptied, "status", "--external").stdout.splitlines()
-    assert status[0] == "serving: kept by somebody else, and not there yet: see who should issue it"
+    assert status[0] == "serving: external, does not exist yet: check its issuer"

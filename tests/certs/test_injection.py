@@ -1,4 +1,4 @@
-"""The CA bundle in a webhook configuration on a real API server, put there with the rights `certs` has."""
+"""Tests publishing the CA bundle on a real API server, with the permissions of `certs`."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ webhooks:
   admissionReviewVersions: [v1]
   sideEffects: None
   rules:
-  - {apiGroups: [nobody.invalid], apiVersions: ['*'], resources: ['*'], operations: [CREATE]}
+  - {apiGroups: [example.invalid], apiVersions: ['*'], resources: ['*'], operations: [CREATE]}
 """)
 
 
@@ -28,7 +28,7 @@ def folder(tmp_path) -> Path:
 
 
 def ensure(plane, folder, *, name="volcano-global") -> CommandResult:
-    """Run the command of operators, with the rights they give it."""
+    """Run `certs ensure` with its documented permissions."""
     flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1", "--settle-seconds", 0]
     return run(
         "ensure", *flags, "--webhook-configuration", name, "--kubeconfig", plane.kubeconfig("volcano-global-certs")
@@ -50,7 +50,7 @@ def plane(fresh_control_plane):
 
 @pytest.fixture
 def registered(plane):
-    """Return the control plane with our configuration, for a kind that nobody makes."""
+    """Yield the control plane with a webhook configuration for a resource that does not exist."""
     apply(plane, REGISTRATION)
     yield plane
     plane.admin.delete(CONFIGURATION)
@@ -102,17 +102,17 @@ def test_emptied_bundle_is_repaired(registered, folder):
 
 
 def test_missing_configuration_is_named_with_remedy(plane, folder):
-    ended = ensure(plane, folder)
-    assert ended.returncode == 1
-    assert ended.stderr == (
+    result = ensure(plane, folder)
+    assert result.returncode == 1
+    assert result.stderr == (
         "certs: webhook configuration 'volcano-global' does not exist: install it, then run this again\n"
     )
 
 
 def test_other_webhook_configurations_are_forbidden(registered, folder):
-    ended = ensure(registered, folder, name="mutating-config")
-    assert ended.returncode == 1
-    assert "forbidden" in ended.stderr
+    result = ensure(registered, folder, name="mutating-config")
+    assert result.returncode == 1
+    assert "forbidden" in result.stderr
 
 
 def test_no_leaf_is_issued_before_the_bundle_is_published(plane, folder):

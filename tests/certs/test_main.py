@@ -1,4 +1,4 @@
-"""The commands of operators."""
+"""Tests the command line of `certs`."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.certs import commands
 
 @pytest.fixture
 def run(monkeypatch):
-    """Return a function that runs a command over a folder and returns what it said."""
+    """Return a function that runs a command on a folder."""
     monkeypatch.setenv("COLUMNS", "200")
     return lambda command, folder, *flags: commands.run(command, "--directory", folder, *flags)
 
@@ -18,7 +18,7 @@ def run(monkeypatch):
 def test_ensure_creates_what_is_missing_once(run, tmp_path):
     first = run("ensure", tmp_path, "--dns", "localhost", "--ip", "127.0.0.1")
     assert [json.loads(line)["event"] for line in first.stdout.splitlines()] == [
-        "authority established",
+        "CA created",
         "serving certificate issued",
     ]
     second = run("ensure", tmp_path, "--dns", "localhost", "--ip", "127.0.0.1")
@@ -26,27 +26,27 @@ def test_ensure_creates_what_is_missing_once(run, tmp_path):
 
 
 def test_ensure_requires_a_name(run, tmp_path):
-    ended = run("ensure", tmp_path)
-    assert ended.returncode == 2
-    assert "--dns or --ip" in ended.stderr
+    result = run("ensure", tmp_path)
+    assert result.returncode == 2
+    assert "--dns or --ip" in result.stderr
 
 
 def test_status_reports_certificates_and_renewal(run, tmp_path):
     assert run("status", tmp_path).stdout.splitlines() == [
-        "authority: must be renewed now: there is none",
-        "serving: must be renewed now: there is none",
+        "authority: must be renewed now: it does not exist",
+        "serving: must be renewed now: it does not exist",
     ]
     run("ensure", tmp_path, "--dns", "localhost", "--ip", "127.0.0.1")
     authority, serving = run("status", tmp_path, "--dns", "localhost").stdout.splitlines()
     assert authority.startswith("authority: valid until ")
-    assert "; to be renewed from " in authority
+    assert "; is renewed from " in authority
     assert serving.startswith("serving: valid until ")
-    assert ", made out to 127.0.0.1, localhost; to be renewed from " in serving
-    assert "it is not made out to other" in run("status", tmp_path, "--dns", "other").stdout
+    assert ", for 127.0.0.1, localhost; is renewed from " in serving
+    assert "it does not cover other" in run("status", tmp_path, "--dns", "other").stdout
 
 
 @pytest.mark.parametrize(
-    ("kubeconfig", "says"),
+    ("kubeconfig", "expected"),
     [
         pytest.param(None, "certs: kubeconfig", id="none"),
         pytest.param("{}", "certs: kubeconfig", id="empty"),
@@ -54,19 +54,19 @@ def test_status_reports_certificates_and_renewal(run, tmp_path):
             "{clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}],"
             " contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}",
             "certs: GET /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global: cannot",
-            id="nobody-there",
+            id="unreachable",
         ),
     ],
 )
-def test_unreachable_api_server_is_an_error(run, tmp_path, kubeconfig, says):
+def test_unreachable_api_server_is_an_error(run, tmp_path, kubeconfig, expected):
     file = tmp_path / "kubeconfig"
     if kubeconfig is not None:
         file.write_text(kubeconfig)
     flags = ("--dns", "localhost", "--webhook-configuration", "volcano-global", "--kubeconfig", file)
-    ended = run("ensure", tmp_path / "store", *flags)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith(says)
-    assert "Traceback" not in ended.stderr
+    result = run("ensure", tmp_path / "store", *flags)
+    assert result.returncode == 1
+    assert result.stderr.startswith(expected)
+    assert "Traceback" not in result.stderr
 
 
 def test_help_describes_every_flag(capsys):
@@ -82,6 +82,6 @@ def test_help_describes_every_flag(capsys):
 def test_examples_of_the_help_parse(capsys):
     with pytest.raises(SystemExit):
         parse_flags(["--help"])
-    shown = capsys.readouterr().out.partition("examples:")[2].replace("\n      ", " ")
-    commands = [line.split("python -m certs ")[1] for line in shown.splitlines() if "python -m certs" in line]
+    examples = capsys.readouterr().out.partition("examples:")[2].replace("\n      ", " ")
+    commands = [line.split("python -m certs ")[1] for line in examples.splitlines() if "python -m certs" in line]
     assert [parse_flags(command.split()).command for command in commands] == ["ensure", "ensure", "status"]

@@ -1,4 +1,4 @@
-"""Rounds of upkeep over a folder: what is renewed, in which order, and when former authorities leave."""
+"""Tests the order of renewal and publishing, and when old CAs leave the bundle."""
 
 import pytest
 
@@ -14,9 +14,11 @@ def folder(tmp_path):
     return tmp_path / "store"
 
 
-def reconciler(folder, *, authority=False, slept=None, **settings):
-    told = Settings(command="ensure", directory=folder, dns=("localhost",), authority=authority, **settings)
-    return CertificateReconciler(DirectoryStore(folder), told, sleep=(slept if slept is not None else []).append)
+def reconciler(folder, *, authority=False, delays=None, **settings):
+    configured = Settings(command="ensure", directory=folder, dns=("localhost",), authority=authority, **settings)
+    return CertificateReconciler(
+        DirectoryStore(folder), configured, sleep=(delays if delays is not None else []).append
+    )
 
 
 def bundle(folder):
@@ -40,22 +42,22 @@ def test_rotate_with_authority_renews_and_publishes_both_cas(folder):
     before = serial(folder), serial(folder, AUTHORITY)
     reconciler(folder, authority=True).run(rotate=True)
     assert serial(folder) != before[0]
-    assert [each.serial_number for each in bundle(folder)] == [serial(folder, AUTHORITY), before[1]]
+    assert [ca.serial_number for ca in bundle(folder)] == [serial(folder, AUTHORITY), before[1]]
 
 
 def test_former_ca_stays_until_all_replicas_serve_new_leaf(folder, replica):
     reconciler(folder).run()
     fast, slow = replica(folder / "serving"), replica(folder / "serving")
-    told = {"replica": (fast.place, slow.place), "overlap_seconds": 0}
-    reconciler(folder, authority=True, **told).run(rotate=True)
+    options = {"replica": (fast.place, slow.place), "overlap_seconds": 0}
+    reconciler(folder, authority=True, **options).run(rotate=True)
     fast.load()
     for _ in range(3):
-        reconciler(folder, **told).run()
+        reconciler(folder, **options).run()
         assert len(bundle(folder)) == 2
     slow.load()
-    reconciler(folder, **told).run()
-    assert [each.serial_number for each in bundle(folder)] == [serial(folder, AUTHORITY)]
-    reconciler(folder, **told).run()
+    reconciler(folder, **options).run()
+    assert [ca.serial_number for ca in bundle(folder)] == [serial(folder, AUTHORITY)]
+    reconciler(folder, **options).run()
     assert (
         DirectoryStore(folder).read(SERVING).files["ca.crt"] == DirectoryStore(folder).read(AUTHORITY).files["ca.crt"]
     )
@@ -63,19 +65,19 @@ def test_former_ca_stays_until_all_replicas_serve_new_leaf(folder, replica):
 
 def test_unreachable_replica_prevents_ca_pruning(folder, replica):
     reconciler(folder).run()
-    gone = replica(folder / "serving")
-    gone.close()
-    told = {"replica": (gone.place, "nobody.invalid:443"), "overlap_seconds": 0}
-    reconciler(folder, authority=True, **told).run(rotate=True)
-    reconciler(folder, **told).run()
+    stopped = replica(folder / "serving")
+    stopped.close()
+    options = {"replica": (stopped.place, "unresolvable.invalid:443"), "overlap_seconds": 0}
+    reconciler(folder, authority=True, **options).run(rotate=True)
+    reconciler(folder, **options).run()
     assert len(bundle(folder)) == 2
 
 
 def test_former_ca_stays_for_the_overlap(folder, replica):
     reconciler(folder).run()
     reconciler(folder, authority=True).run(rotate=True)
-    at_once = replica(folder / "serving")
-    reconciler(folder, replica=(at_once.place,), overlap_seconds=600).run()
+    current = replica(folder / "serving")
+    reconciler(folder, replica=(current.place,), overlap_seconds=600).run()
     assert len(bundle(folder)) == 2
 
 

@@ -1,4 +1,4 @@
-"""When a certificate must be renewed."""
+"""Tests when a certificate must be renewed."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,7 @@ def at_day(days: float) -> datetime:
     return START + timedelta(days=days)
 
 
-def life(*, days: float) -> Lifetime:
+def lifetime(*, days: float) -> Lifetime:
     return Lifetime(START, at_day(days))
 
 
@@ -23,32 +23,32 @@ def life(*, days: float) -> Lifetime:
         pytest.param(-1, "it is not valid yet", id="clock-behind"),
         pytest.param(0, None, id="new"),
         pytest.param(59.99, None, id="young"),
-        pytest.param(60, "two thirds of its life are over", id="due"),
-        pytest.param(90, "two thirds of its life are over", id="expired"),
-        pytest.param(400, "two thirds of its life are over", id="clock-far-ahead"),
+        pytest.param(60, "two thirds of its lifetime have passed", id="due"),
+        pytest.param(90, "two thirds of its lifetime have passed", id="expired"),
+        pytest.param(400, "two thirds of its lifetime have passed", id="clock-far-ahead"),
     ],
 )
 def test_leaf_is_renewed_at_two_thirds_of_its_lifetime(age_days, reason):
-    assert reason_to_renew(life(days=90), life(days=365), at_day(age_days)) == reason
+    assert reason_to_renew(lifetime(days=90), lifetime(days=365), at_day(age_days)) == reason
 
 
 def test_leaf_that_outlives_its_issuer_is_renewed():
-    assert reason_to_renew(life(days=91), life(days=90), at_day(0)) == "it outlives its issuer"
-    assert reason_to_renew(life(days=90), life(days=90), at_day(0)) is None
+    assert reason_to_renew(lifetime(days=91), lifetime(days=90), at_day(0)) == "it outlives its issuer"
+    assert reason_to_renew(lifetime(days=90), lifetime(days=90), at_day(0)) is None
 
 
 def test_ca_is_its_own_issuer():
-    assert reason_to_renew(life(days=90), life(days=90), at_day(60)) == "two thirds of its life are over"
+    assert reason_to_renew(lifetime(days=90), lifetime(days=90), at_day(60)) == "two thirds of its lifetime have passed"
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted", "reason"),
+    ("names", "required", "reason"),
     [
-        pytest.param({"a", "b"}, {"a"}, None, id="more-than-wanted"),
-        pytest.param({"a"}, {"a"}, None, id="as-wanted"),
-        pytest.param({"a"}, {"a", "c", "b"}, "it is not made out to b, c", id="less"),
-        pytest.param(set(), {"a"}, "it is not made out to a", id="none"),
+        pytest.param({"a", "b"}, {"a"}, None, id="extra-name"),
+        pytest.param({"a"}, {"a"}, None, id="exact"),
+        pytest.param({"a"}, {"a", "c", "b"}, "it does not cover b, c", id="missing-names"),
+        pytest.param(set(), {"a"}, "it does not cover a", id="none"),
     ],
 )
-def test_leaf_is_reissued_for_missing_names(names, wanted, reason):
-    assert reason_to_reissue(frozenset(names), frozenset(wanted)) == reason
+def test_leaf_is_reissued_for_missing_names(names, required, reason):
+    assert reason_to_reissue(frozenset(names), frozenset(required)) == reason

@@ -1,4 +1,4 @@
-"""Keeping an authority and a serving certificate good over years, with a clock that is told the time."""
+"""Tests the renewal of CA and serving certificate over years, with given times."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -28,14 +28,14 @@ def store(tmp_path):
 
 
 def ensure(store, *, at=NOW, names=NAMES, lifetimes=None):
-    """Renew what is due at a time; return the revisions of both sets."""
+    """Renew what is due at a time, and return the revisions of both sets."""
     lifetimes = lifetimes or Lifetimes()
     ensure_authority(store, at, lifetimes)
     ensure_leaf(store, names, now=at, lifetimes=lifetimes)
     return store.read(AUTHORITY).revision, store.read(SERVING).revision
 
 
-def served(store):
+def serving_pair(store):
     files = store.read(SERVING).files
     return load(files["tls.crt"], files["tls.key"])
 
@@ -79,7 +79,7 @@ def test_new_bundle_covers_the_old_leaf(store, tmp_path):
     lifetimes = Lifetimes(authority=timedelta(hours=3), leaf=timedelta(hours=2))
     past = NOW - timedelta(hours=1)
     ensure(store, at=past, lifetimes=lifetimes)
-    old = served(store)
+    old = serving_pair(store)
     bundle = ensure_authority(store, past + timedelta(hours=2, minutes=5), lifetimes)
     assert len(load_bundle(bundle)) == 2
     handshake(old.certificate_pem(), old.key_pem(), bundle=bundle, name="localhost", folder=tmp_path)
@@ -89,7 +89,7 @@ def test_added_name_reissues_and_removed_name_does_not(store):
     one = ensure(store, names=["localhost"])
     two = ensure(store, names=["localhost", "127.0.0.1"])
     assert one[1] != two[1]
-    assert served(store).names == {"localhost", "127.0.0.1"}
+    assert serving_pair(store).names == {"localhost", "127.0.0.1"}
     assert ensure(store, names=["127.0.0.1"]) == two
 
 
@@ -123,8 +123,8 @@ def test_corrupt_set_is_replaced(store, name, files, tmp_path):
 )
 def test_corrupt_bundle_is_not_published(store, bundle):
     ensure(store)
-    found = store.read(AUTHORITY)
-    store.write(AUTHORITY, {**found.files, "ca.crt": bundle}, expected=found)
+    files = store.read(AUTHORITY)
+    store.write(AUTHORITY, {**files.files, "ca.crt": bundle}, expected=files)
     published = load_bundle(ensure_authority(store, NOW, Lifetimes()))
     assert examine_authority(store, NOW).pair.certificate == published[0]
 
@@ -135,27 +135,27 @@ def test_leaf_of_another_ca_is_replaced(store):
     files = {"tls.crt": other.certificate_pem(), "tls.key": other.key_pem(), "ca.crt": other.certificate_pem()}
     store.write(AUTHORITY, files, expected=store.read(AUTHORITY))
     authority = examine_authority(store, NOW)
-    part = examine_leaf(store, authority, wanted=frozenset(NAMES), now=NOW)
-    assert part.reason == "another authority issued it"
+    stored_leaf = examine_leaf(store, authority, wanted=frozenset(NAMES), now=NOW)
+    assert stored_leaf.reason == "another CA issued it"
     ensure(store)
-    assert other.has_issued(served(store).certificate)
+    assert other.has_issued(serving_pair(store).certificate)
 
 
 def test_no_leaf_is_issued_without_a_ca(store):
-    with pytest.raises(AuthorityError, match="establish one first"):
+    with pytest.raises(AuthorityError, match="run ensure first"):
         ensure_leaf(store, NAMES, now=NOW, lifetimes=Lifetimes())
 
 
 def test_chain_is_valid_for_ten_years_of_renewals(store):
-    """The leaf served before each upkeep is covered by the bundle published after it."""
+    """The served leaf is covered by the bundle that is published next."""
     ensure(store)
     for day in range(0, 3650, 25):
         at = NOW + day * DAY
-        leaf = served(store)
+        leaf = serving_pair(store)
         bundle = load_bundle(ensure_authority(store, at, Lifetimes()))
         assert any(_signed(issuer, leaf.certificate) for issuer in bundle)
         ensure_leaf(store, NAMES, now=at, lifetimes=Lifetimes())
-        leaf = served(store)
+        leaf = serving_pair(store)
         assert leaf.lifetime.not_before <= at < leaf.lifetime.not_after
         assert any(_signed(issuer, leaf.certificate) for issuer in bundle)
 
@@ -163,6 +163,6 @@ def test_chain_is_valid_for_ten_years_of_renewals(store):
 def _signed(issuer, leaf) -> bool:
     try:
         leaf.verify_directly_issued_by(issuer)
-    except Exception:  # noqa: BLE001 -- a wrong issuer shows in several ways
+    except Exception:  # noqa: BLE001 -- several errors mean a wrong issuer
         return False
     return True

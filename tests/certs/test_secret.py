@@ -1,4 +1,4 @@
-"""Secrets on a real API server as a store, with no more rights than the README grants."""
+"""Tests the Secret store on a real API server, with the documented permissions."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from certs.store import ConflictError
 from controller.kube import Forbidden
 from localup.apply import apply
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
-from tests.certs.test_reconciler import reconciler as directory_upkeep
+from tests.certs.test_reconciler import reconciler as directory_reconciler
 from tests.webhook.registration import registration
 
 FILES = {"tls.crt": b"a", "tls.key": b"b", "ca.crt": b"c"}
@@ -24,9 +24,9 @@ FILES = {"tls.crt": b"a", "tls.key": b"b", "ca.crt": b"c"}
 def test_set_is_one_secret_of_type_tls(plane, store):
     store.write(SERVING, FILES, expected=None)
     store.write(AUTHORITY, FILES, expected=None)
-    found = {each["metadata"]["name"]: each for each in plane.admin.get(SECRETS)["items"]}
-    assert set(found) == {"volcano-global-webhook", "volcano-global-webhook-authority"}
-    assert found["volcano-global-webhook"]["type"] == "kubernetes.io/tls"
+    secrets = {secret["metadata"]["name"]: secret for secret in plane.admin.get(SECRETS)["items"]}
+    assert set(secrets) == {"volcano-global-webhook", "volcano-global-webhook-authority"}
+    assert secrets["volcano-global-webhook"]["type"] == "kubernetes.io/tls"
     assert store.read(SERVING).files == FILES
 
 
@@ -59,10 +59,10 @@ def test_write_after_a_concurrent_change_conflicts(plane, store, meanwhile):
     store.write(SERVING, FILES, expected=None)
     first = store.read(SERVING)
     meanwhile(store, first) if meanwhile else plane.admin.delete(f"{SECRETS}/volcano-global-webhook")
-    left = store.read(SERVING)
-    with pytest.raises(ConflictError, match="by somebody else meanwhile"):
+    current = store.read(SERVING)
+    with pytest.raises(ConflictError, match="by another process"):
         store.write(SERVING, FILES, expected=first)
-    assert store.read(SERVING) == left
+    assert store.read(SERVING) == current
 
 
 def test_second_create_conflicts(store):
@@ -89,8 +89,8 @@ def test_ensure_publishes_one_bundle_in_both_configurations(plane, store):
 @pytest.mark.usefixtures("store")
 def test_concurrent_runs_agree(plane, store):
     with ThreadPoolExecutor(4) as pool:
-        ended = list(pool.map(lambda _: process(plane, "ensure"), range(4)))
-    assert sum(each.returncode == 0 for each in ended) >= 3, [each.stderr for each in ended]
+        results = list(pool.map(lambda _: process(plane, "ensure"), range(4)))
+    assert sum(result.returncode == 0 for result in results) >= 3, [result.stderr for result in results]
     run(plane, "ensure")
     authority, serving = store.read(AUTHORITY).files, store.read(SERVING).files
     assert len(load_bundle(authority["ca.crt"])) == 1
@@ -115,7 +115,7 @@ def test_status_reports_published_and_served(plane, folder_of_certificates, repl
 
 @pytest.fixture
 def folder_of_certificates(tmp_path):
-    directory_upkeep(tmp_path / "other").run()
+    directory_reconciler(tmp_path / "other").run()
     return tmp_path / "other"
 
 
@@ -123,13 +123,13 @@ def test_loop_repairs_drift_and_survives_failures(plane, store):
     command = [sys.executable, "-m", "certs", *flags(plane, "ensure", "--every", "0.3")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as loop:
         try:
-            drift(plane, loop, store)
+            check_drift(plane, loop, store)
         finally:
             loop.terminate()
     assert loop.returncode == 0
 
 
-def drift(plane, loop, store):
+def check_drift(plane, loop, store):
     wait(lambda: store.read(SERVING))
     published = store.read(AUTHORITY).files["ca.crt"]
     assert set(bundles(plane)) == {published}
@@ -141,7 +141,7 @@ def drift(plane, loop, store):
     wait(lambda: set(bundles(plane)) == {published})
     plane.admin.delete(f"{CONFIGURATIONS}/mutatingwebhookconfigurations/volcano-global")
     plane.admin.delete(path)
-    wait(lambda: "does not exist: install it" in logged(loop, "round failed"))
+    wait(lambda: "does not exist: install it" in logged(loop, "reconcile failed"))
     apply(plane.admin, registration("https://127.0.0.1:9"))
     wait(lambda: set(bundles(plane)) == {published})
     assert loop.poll() is None
@@ -155,8 +155,8 @@ def logged(process, event):
     return ""
 
 
-def wait(question, seconds=20):
-    ends = time.monotonic() + seconds
-    while not question():
-        assert time.monotonic() < ends
+def wait(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A control plane with nothing of ours in it, the chart's objects, and the installer's commands against both."""
+"""Fixtures: a control plane, the objects of the chart, and the commands of the installer."""
 
 import contextlib
 import io
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import structlog
-import yaml
 
 from install.__main__ import main
 from localup.api import ApiError
@@ -24,26 +23,27 @@ HOST = "host"
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command that has ended."""
+    """Exit code and log of a command."""
 
     code: int | str
     lines: list[dict[str, Any]]
 
-    def told(self, event: str, **facts: Any) -> list[dict[str, Any]]:
-        return [each for each in self.lines if each["event"] == event and facts.items() <= each.items()]
+
+def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+    return [line for line in self.lines if line["event"] == event and fields.items() <= line.items()]
 
 
 def run(*arguments: Any) -> CommandResult:
-    """Run `python -m install` in the test's own process and return what it said."""
-    said, code = io.StringIO(), 0
-    with contextlib.redirect_stdout(said):
+    """Run `python -m install` in the test process and return its exit code and log."""
+    stdout, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(stdout):
         try:
-            main([str(each) for each in arguments])
-        except SystemExit as ended:
-            code = ended.code
+            main([str(argument) for argument in arguments])
+        except SystemExit as exit_:
+            code = exit_.code
         finally:
             structlog.reset_defaults()
-    return CommandResult(code, [json.loads(line) for line in said.getvalue().splitlines()])
+    return CommandResult(code, [json.loads(line) for line in stdout.getvalue().splitlines()])
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,3 @@ def command(plane, objects) -> Callable[..., CommandResult]:
     """Return a function that runs a command against the control plane, as its administrator."""
     where = ("--kubeconfig", plane.kubeconfig("admin"), "--objects", objects)
     return lambda name, *flags: run(name, *where, *flags)
-
-
-def keep(folder: Path, file: str, **changed: Any) -> None:
-    """Change members of the one object in a file of the folder."""
-    found = yaml.safe_load((folder / file).read_text())
-    (folder / file).write_text(yaml.safe_dump({**found, **changed}))

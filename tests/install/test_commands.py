@@ -21,7 +21,7 @@ BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/left/resourcebindings"
 OURS = "app.kubernetes.io/managed-by"
 
 
-def is_there(api: Api, path: str) -> bool:
+def exists(api: Api, path: str) -> bool:
     try:
         api.get(path)
     except ApiError as error:
@@ -33,39 +33,39 @@ def is_there(api: Api, path: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def clean(plane, command):
-    """Leave nothing to the next test."""
+    """Uninstall after each test."""
     yield
-    ended = command("remove")
-    assert ended.code == 0, ended
+    result = command("remove")
+    assert result.code == 0, result
 
 
 def test_check_passes_with_karmada_and_volcano(command):
-    assert command("check").told("nothing is missing")
+    assert command("check").logged("prerequisites satisfied")
 
 
 @pytest.mark.parametrize("name", ["check", "apply"])
 def test_install_warns_about_unauthenticated_callers(command, name):
-    (warning,) = command(name).told("webhook callers not authenticated", level="warning")
+    (warning,) = command(name).logged("webhook callers not authenticated", level="warning")
     assert "webhook.clientCa.secretName" in warning["remedy"]
     assert "networkPolicy.karmadaApiserver" in warning["remedy"]
-    assert not command(name, "--authenticated-callers").told("webhook callers not authenticated")
+    assert not command(name, "--authenticated-callers").logged("webhook callers not authenticated")
 
 
 def test_check_names_missing_prerequisites(plane, command):
     removed = plane.admin.get(f"{CRDS}/queues.scheduling.volcano.sh")
     plane.admin.delete(f"{CRDS}/queues.scheduling.volcano.sh")
     try:
-        _until(lambda: "queues" in str(command("check").code))
-        said = str(command("check").code)
-        assert "queues.scheduling.volcano.sh/v1beta1 are not served" in said
-        assert "apply Volcano's CustomResourceDefinitions" in said
-        assert "jobs.batch" not in said
-        assert command("apply").code == said, "nothing is applied where something is missing"
-        assert not is_there(plane.admin, f"{ROLES}/volcano-global-controller")
+        _wait_until(lambda: "queues" in str(command("check").code))
+        message = str(command("check").code)
+        assert "queues.scheduling.volcano.sh/v1beta1 are not served" in message
+        assert "apply Volcano's CustomResourceDefinitions" in message
+        assert "jobs.batch" not in message
+        assert command("apply").code == message, "nothing is applied while a prerequisite is missing"
+        assert not exists(plane.admin, f"{ROLES}/volcano-global-controller")
     finally:
-        fresh = {key: removed["metadata"][key] for key in ("name", "annotations") if key in removed["metadata"]}
-        plane.admin.create(CRDS, {**removed, "metadata": fresh, "status": {}})
-        _until(lambda: command("check").code == 0)
+        metadata = {key: removed["metadata"][key] for key in ("name", "annotations") if key in removed["metadata"]}
+        plane.admin.create(CRDS, {**removed, "metadata": metadata, "status": {}})
+        _wait_until(lambda: command("check").code == 0)
 
 
 def test_check_rejects_an_invalid_configuration(command, monkeypatch):
@@ -87,21 +87,21 @@ def test_second_apply_changes_nothing(plane, command):
 
 
 def test_foreign_definition_is_not_changed(plane, command, objects):
-    foreign = yaml.safe_load((objects / "training.volcano.sh_hyperjobs.yaml").read_text())
-    foreign["metadata"]["labels"] = {"from": "upstream"}
-    # The API server takes its time to let go of the one that another test has removed.
-    _until(lambda: not is_there(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh"))
-    plane.admin.create(CRDS, foreign)
+    definition = yaml.safe_load((objects / "training.volcano.sh_hyperjobs.yaml").read_text())
+    definition["metadata"]["labels"] = {"from": "upstream"}
+    # The API server deletes the definition of an earlier test asynchronously.
+    _wait_until(lambda: not exists(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh"))
+    plane.admin.create(CRDS, definition)
     try:
-        ended = command("apply")
+        result = command("apply")
         name = "CustomResourceDefinition hyperjobs.training.volcano.sh"
-        assert ended.told("left as it is", object=name)
+        assert result.logged("object not overwritten", object=name)
         assert plane.admin.get(f"{CRDS}/hyperjobs.training.volcano.sh")["metadata"]["labels"] == {"from": "upstream"}
         command("remove")
-        assert is_there(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh")
+        assert exists(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh")
     finally:
         plane.admin.delete(f"{CRDS}/hyperjobs.training.volcano.sh")
-        _until(lambda: not is_there(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh"))
+        _wait_until(lambda: not exists(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh"))
 
 
 def test_edited_default_queue_is_not_changed(plane, command):
@@ -113,11 +113,11 @@ def test_edited_default_queue_is_not_changed(plane, command):
 
 def test_obsolete_objects_are_pruned(plane, command, objects):
     command("apply")
-    assert is_there(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
+    assert exists(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
     (objects / "hyperjobs.yaml").unlink()
-    ended = command("apply")
-    assert ended.told("removed", object="ClusterRole volcano-global-hyperjobs")
-    assert not is_there(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
+    result = command("apply")
+    assert result.logged("object deleted", object="ClusterRole volcano-global-hyperjobs")
+    assert not exists(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
 
 
 def test_definition_in_use_is_not_removed(plane, command):
@@ -131,9 +131,9 @@ def test_definition_in_use_is_not_removed(plane, command):
         "spec": spec,
     }
     plane.admin.create(path, manifest)
-    ended = command("remove")
-    assert ended.told("kept", object="CustomResourceDefinition hyperjobs.training.volcano.sh")
-    assert is_there(plane.admin, f"{path}/h")
+    result = command("remove")
+    assert result.logged("object not deleted", object="CustomResourceDefinition hyperjobs.training.volcano.sh")
+    assert exists(plane.admin, f"{path}/h")
     plane.admin.delete(f"{path}/h")
 
 
@@ -141,16 +141,18 @@ def test_credentials_are_renewed_when_due(plane, command):
     plane.admin.create(f"/api/v1/namespaces/{HOST}/secrets", {"metadata": {"name": "webhook-kubeconfig"}})
     flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST]
     flags += ["--account", "volcano-global-webhook=webhook-kubeconfig", "--token-days", "1"]
-    assert command("apply", *flags).told("credentials issued", account="volcano-global-webhook")
+    assert command("apply", *flags).logged("credentials issued", account="volcano-global-webhook")
     text = _secret(plane)
     token = yaml.safe_load(text)["users"][0]["user"]["token"]
-    with Api(plane.url, ca=plane.ca, token=token) as ours:
+    with Api(plane.url, ca=plane.ca, token=token) as client:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        found = ours.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-    assert found["status"]["userInfo"]["username"] == "system:serviceaccount:karmada-system:volcano-global-webhook"
+        review_result = client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    assert (
+        review_result["status"]["userInfo"]["username"] == "system:serviceaccount:karmada-system:volcano-global-webhook"
+    )
 
-    assert not command("credentials", *flags).told("credentials issued"), "it is not due"
-    assert command("credentials", *flags, "--renew").told("credentials issued")
+    assert not command("credentials", *flags).logged("credentials issued"), "it is not due"
+    assert command("credentials", *flags, "--renew").logged("credentials issued")
     assert _secret(plane) != text
     now = datetime.now(UTC)
     assert not is_due(text, server_of(text), now)
@@ -163,10 +165,10 @@ def test_credentials_are_renewed_when_due(plane, command):
 def test_tc3_no_token_is_logged(plane, command):
     plane.admin.create(f"/api/v1/namespaces/{HOST}/secrets", {"metadata": {"name": "webhook-kubeconfig"}})
     flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST]
-    ended = command("apply", *flags, "--account", "volcano-global-webhook=webhook-kubeconfig")
+    result = command("apply", *flags, "--account", "volcano-global-webhook=webhook-kubeconfig")
     token = yaml.safe_load(_secret(plane))["users"][0]["user"]["token"]
-    assert token not in str(ended)
-    assert plane.token("admin") not in str(ended)
+    assert token not in str(result)
+    assert plane.token("admin") not in str(result)
     plane.admin.delete(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
 
 
@@ -175,16 +177,16 @@ def test_unreachable_webhook_is_not_registered(plane, command):
     path = f"/api/v1/namespaces/{HOST}/secrets"
     plane.admin.create(path, {"metadata": {"name": "tls"}, "data": {"ca.crt": bundle}})
     flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST, "--certificate-secret", "tls"]
-    ended = command("register", *flags, "--webhook-address", "127.0.0.1:1", "--wait-seconds", "1")
-    assert "was not there within 1 s" in str(ended.code)
-    assert not is_there(plane.admin, MUTATING)
+    result = command("register", *flags, "--webhook-address", "127.0.0.1:1", "--wait-seconds", "1")
+    assert "was not reachable within 1 s" in str(result.code)
+    assert not exists(plane.admin, MUTATING)
 
-    # The API server itself shows a certificate of that authority.
+    # The API server itself serves a certificate of that CA.
     port = plane.url.rpartition(":")[2]
     assert command("register", *flags, "--webhook-address", f"127.0.0.1:{port}").code == 0
     for registered in (MUTATING, VALIDATING):
         webhooks = plane.admin.get(registered)["webhooks"]
-        assert {each["clientConfig"]["caBundle"] for each in webhooks} == {bundle}
+        assert {webhook["clientConfig"]["caBundle"] for webhook in webhooks} == {bundle}
     plane.admin.delete(f"{path}/tls")
 
 
@@ -200,24 +202,24 @@ def test_second_register_preserves_the_bundle(plane, command):
     plane.admin.request("PATCH", MUTATING, patch, content_type="application/json-patch+json")
     assert command("register", *flags).code == 0
     webhooks = plane.admin.get(MUTATING)["webhooks"]
-    assert "gone.volcano-global.io" not in {each["name"] for each in webhooks}
-    assert {each["clientConfig"]["caBundle"] for each in webhooks} == {old}, "certs publishes the new one"
+    assert "gone.volcano-global.io" not in {webhook["name"] for webhook in webhooks}
+    assert {webhook["clientConfig"]["caBundle"] for webhook in webhooks} == {old}, "certs publishes the new bundle"
     plane.admin.delete(f"{path}/tls")
 
 
-@pytest.mark.parametrize(("flags", "paused"), [((), True), (("--resume",), False)], ids=["listed", "resumed"])
-def test_remove_lists_and_resumes_suspended_bindings(plane, command, flags, paused):
+@pytest.mark.parametrize(("flags", "stays_suspended"), [((), True), (("--resume",), False)], ids=["listed", "resumed"])
+def test_remove_lists_and_resumes_suspended_bindings(plane, command, flags, stays_suspended):
     command("apply")
     resource = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"}
     spec = {"resource": resource, "suspension": {"scheduling": True, "dispatching": True}}
     manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": {"name": "j-job"}}
     plane.admin.create(BINDINGS, {**manifest, "spec": spec})
-    ended = command("remove", *flags)
-    (told,) = ended.told("binding was paused", binding="left/j-job")
-    assert told["now"] == ("stays paused" if paused else "resumed")
-    assert bool(ended.told("bindings stay paused", count=1)) is paused
-    found = plane.admin.get(f"{BINDINGS}/j-job")["spec"]["suspension"]
-    assert found == {"scheduling": paused, "dispatching": True}
+    result = command("remove", *flags)
+    (line,) = result.logged("suspended binding found", binding="left/j-job")
+    assert line["outcome"] == ("stays suspended" if stays_suspended else "resumed")
+    assert bool(result.logged("bindings stay suspended", count=1)) is stays_suspended
+    suspension = plane.admin.get(f"{BINDINGS}/j-job")["spec"]["suspension"]
+    assert suspension == {"scheduling": stays_suspended, "dispatching": True}
     plane.admin.delete(f"{BINDINGS}/j-job")
 
 
@@ -242,7 +244,7 @@ def test_bindings_suspended_by_others_stay_suspended(suspended, template, annota
     ("template", "annotations", "configured"),
     [
         pytest.param(DEPLOYMENT, RECORD, "", id="with-our-record"),
-        pytest.param(DEPLOYMENT, {}, "workloads: [{apiVersion: apps/v1, kind: Deployment}]", id="gated-kind"),
+        pytest.param(DEPLOYMENT, {}, "integrations: [{apiVersion: apps/v1, kind: Deployment}]", id="gated-kind"),
         pytest.param(VOLCANO_JOB, {}, "exemptNamespaces: 1", id="unreadable-configuration"),
     ],
 )
@@ -252,7 +254,7 @@ def test_bindings_suspended_by_us_are_resumed(suspended, template, annotations, 
 
 @pytest.fixture
 def suspended(plane, command, monkeypatch):
-    """Return a function that uninstalls beside a suspended binding, and says whether that was resumed."""
+    """Return a function that uninstalls with a suspended binding and returns whether the binding was resumed."""
 
     def uninstall(template, annotations, configured):
         head = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration"
@@ -264,7 +266,7 @@ def suspended(plane, command, monkeypatch):
             "spec": {"resource": {**template, "name": "x", "uid": "u"}, "suspension": {"scheduling": True}},
         }
         plane.admin.create(BINDINGS, manifest)
-        listed = command("remove", "--resume").told("binding was paused", binding="left/x-binding")
+        listed = command("remove", "--resume").logged("suspended binding found", binding="left/x-binding")
         resumed = not plane.admin.get(f"{BINDINGS}/x-binding")["spec"]["suspension"]["scheduling"]
         plane.admin.delete(f"{BINDINGS}/x-binding")
         assert bool(listed) is resumed
@@ -274,12 +276,12 @@ def suspended(plane, command, monkeypatch):
 
 
 def _secret(plane) -> str:
-    found = plane.admin.get(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
-    return base64.b64decode(found["data"]["kubeconfig"]).decode()
+    secret = plane.admin.get(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
+    return base64.b64decode(secret["data"]["kubeconfig"]).decode()
 
 
-def _until(question) -> None:
-    ends = time.monotonic() + 30
-    while not question():
-        assert time.monotonic() < ends
+def _wait_until(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What the installer decides without asking anybody."""
+"""Tests the installer's modules without an API server."""
 
 from datetime import UTC, datetime
 
@@ -25,13 +25,13 @@ current-context: c
 
 def test_derived_kubeconfig_has_no_administrator_credentials(tmp_path):
     (tmp_path / "ca.crt").write_text("CA")
-    made = with_token(KUBECONFIG, "the-token", folder=tmp_path)
-    assert "https://karmada:5443" in made
-    assert "tls-server-name: karmada" in made
-    assert "certificate-authority-data: Q0E=" in made
-    assert "the-token" in made
-    assert "c2VjcmV0" not in made
-    assert "https://other" not in made
+    kubeconfig = with_token(KUBECONFIG, "the-token", folder=tmp_path)
+    assert "https://karmada:5443" in kubeconfig
+    assert "tls-server-name: karmada" in kubeconfig
+    assert "certificate-authority-data: Q0E=" in kubeconfig
+    assert "the-token" in kubeconfig
+    assert "c2VjcmV0" not in kubeconfig
+    assert "https://other" not in kubeconfig
 
 
 @pytest.mark.parametrize("text", ["", "[]", "current-context: c", "clusters: {}"])
@@ -46,11 +46,11 @@ def test_unreadable_kubeconfig_is_due(text):
 
 
 @pytest.mark.parametrize(
-    ("major", "minor", "fits"),
+    ("major", "minor", "is_supported"),
     [("1", "29", False), ("1", "30", True), ("1", "30+", True), ("2", "0", True), ("1", "", False)],
 )
-def test_minimum_api_server_version(major, minor, fits):
-    assert (list(version_violations(major, minor)) == []) is fits
+def test_minimum_api_server_version(major, minor, is_supported):
+    assert (list(version_violations(major, minor)) == []) is is_supported
 
 
 def test_objects_are_ordered_and_labelled(tmp_path):
@@ -58,10 +58,10 @@ def test_objects_are_ordered_and_labelled(tmp_path):
         "kind: MutatingWebhookConfiguration\nmetadata: {name: w}\n---\nkind: ClusterRole\nmetadata: {name: r}\n"
     )
     (tmp_path / "b.yaml").write_text("kind: CustomResourceDefinition\nmetadata: {name: d, labels: {a: b}}\n")
-    found = read_folder(tmp_path)
-    assert [each["metadata"]["name"] for each in found] == ["d", "r", "w"]
-    assert all(is_managed(each) for each in found)
-    assert found[0]["metadata"]["labels"]["a"] == "b"
+    manifests = read_folder(tmp_path)
+    assert [manifest["metadata"]["name"] for manifest in manifests] == ["d", "r", "w"]
+    assert all(is_managed(manifest) for manifest in manifests)
+    assert manifests[0]["metadata"]["labels"]["a"] == "b"
 
 
 def test_unknown_kind_is_refused(tmp_path):
@@ -71,7 +71,7 @@ def test_unknown_kind_is_refused(tmp_path):
 
 
 def test_empty_folder_is_refused(tmp_path):
-    with pytest.raises(ManifestError, match="holds no manifests"):
+    with pytest.raises(ManifestError, match="contains no manifests"):
         read_folder(tmp_path)
 
 
@@ -85,13 +85,13 @@ def test_every_kind_has_a_path():
 def test_new_webhook_gets_bundle_and_existing_keeps_its_own():
     wanted = {"webhooks": [{"name": each, "clientConfig": {"url": "u"}} for each in ("old", "new")]}
     known = bundles({"webhooks": [{"name": "old", "clientConfig": {"caBundle": "T0xE"}}]})
-    made = with_bundles(wanted, known, b"NEW")
-    assert [each["clientConfig"]["caBundle"] for each in made["webhooks"]] == ["T0xE", "TkVX"]
+    kubeconfig = with_bundles(wanted, known, b"NEW")
+    assert [each["clientConfig"]["caBundle"] for each in kubeconfig["webhooks"]] == ["T0xE", "TkVX"]
     assert wanted["webhooks"][0]["clientConfig"] == {"url": "u"}
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "expected"),
     [
         (["apply"], "apply needs --objects"),
         (["credentials"], "needs at least one --account"),
@@ -101,8 +101,8 @@ def test_new_webhook_gets_bundle_and_existing_keeps_its_own():
         (["check", "--webhook-address", "nowhere"], "--webhook-address"),
     ],
 )
-def test_invalid_flags_exit_with_code_2(flags, says, capsys):
+def test_invalid_flags_exit_with_code_2(flags, expected, capsys):
     with pytest.raises(SystemExit) as ended:
         parse_flags(flags)
     assert ended.value.code == 2
-    assert says in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
