@@ -278,10 +278,10 @@ class Actuator:
         self._retry_states.pop(write.uid, None)
         self.on_write_confirmed(write, facts)
         if write.effect == "admit":
-            self._metrics.count_admission(wait_seconds=write.wait_seconds)
+            self._metrics.count_admission(write.queue, wait_seconds=write.wait_seconds)
             log.info("workload admitted", workload=write.workload, queue=write.queue, clusters=write.clusters)
         elif write.effect == "evict":
-            self._metrics.count_eviction(write.reason)
+            self._metrics.count_eviction(write.queue, write.reason)
             log.info("workload evicted", workload=write.workload, queue=write.queue, reason=write.reason)
 
     def _report_rejected(self, write: Write, error: ApiError) -> None:

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.cache.store import Store
 from controller.engine.state import State
-from controller.state_collector import InformerStats, StateCollector
+from controller.state_collector import MAX_QUEUES, InformerStats, StateCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -23,18 +23,24 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._queues: set[str] = set()
         ProcessCollector(registry=self.registry)
         self._admissions = Counter(
             "volcano_global_admitted_workloads",
-            "Workloads admitted, as acknowledged by the API server.",
+            "Workloads admitted, as acknowledged by the API server, by queue.",
+            ("queue",),
             registry=self.registry,
         )
         self._evictions = Counter(
-            "volcano_global_evicted_workloads", "Workloads evicted, by reason.", ("reason",), registry=self.registry
+            "volcano_global_evicted_workloads",
+            "Workloads evicted, by queue and reason.",
+            ("queue", "reason"),
+            registry=self.registry,
         )
-        self._waited = Histogram(
+        self._wait_times = Histogram(
             "volcano_global_admission_wait_time_seconds",
-            "Time from a template's creation to its admission.",
+            "Time from a template's creation to its admission, by queue.",
+            ("queue",),
             buckets=_LONG,
             registry=self.registry,
         )
@@ -109,14 +115,21 @@ class Metrics:
         """Export the present state at each scrape; *state* returns the engine's state in use."""
         self.registry.register(StateCollector(state, store, informers))
 
-    def count_admission(self, *, wait_seconds: float) -> None:
-        """Count an acknowledged admission after *wait_seconds*."""
-        self._admissions.inc()
-        self._waited.observe(max(wait_seconds, 0))
+    def count_admission(self, queue: str, *, wait_seconds: float) -> None:
+        """Count an acknowledged admission to *queue* after *wait_seconds*."""
+        label = self._queue_label(queue)
+        self._admissions.labels(label).inc()
+        self._wait_times.labels(label).observe(max(wait_seconds, 0))
 
-    def count_eviction(self, reason: str) -> None:
-        """Count an acknowledged eviction."""
-        self._evictions.labels(reason).inc()
+    def count_eviction(self, queue: str, reason: str) -> None:
+        """Count an acknowledged eviction from *queue*."""
+        self._evictions.labels(self._queue_label(queue), reason).inc()
+
+    def _queue_label(self, queue: str) -> str:
+        """Return *queue*, or an empty label once so many queues have one that more would need too much memory."""
+        if len(self._queues) < MAX_QUEUES:
+            self._queues.add(queue)
+        return queue if queue in self._queues else ""
 
     def count_cycle(self, seconds: float) -> None:
         """Count a cycle."""

@@ -15,6 +15,7 @@ from controller.engine.ordering import QueueShares
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.resources import PODS, base_units
 from controller.engine.state import State
+from controller.engine.workloads import WorkloadState
 
 QueueAmounts = Mapping[str, int | Fraction]
 
@@ -54,14 +55,20 @@ class StateCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
         state = self._state()
-        waiting = _pending_by_queue(state)
-        yield from self._workloads(state, waiting)
+        active, inadmissible = _pending_by_queue(state)
+        yield _pending_metric(active, inadmissible)
+        yield from self._workloads(state)
         if state.queue_shares is not None:
-            yield from _queue_metrics(state.queue_shares, _queues_to_show(state.queue_shares, waiting))
+            yield from _queue_metrics(state.queue_shares, _queues_to_show(state.queue_shares, active + inadmissible))
         yield from self._caches()
 
-    def _workloads(self, state: State, waiting: Mapping[QueueName, int]) -> Iterator[Metric]:
-        yield _gauge("pending_workloads", "Pending workloads, by queue.", "queue", _with_remainder(waiting))
+    def _workloads(self, state: State) -> Iterator[Metric]:
+        admitted = Tally(
+            workload.queue for workload in state.workloads.values() if workload.state is WorkloadState.ADMITTED
+        )
+        yield _gauge(
+            "admitted_active_workloads", "Admitted workloads that are not finished.", "queue", _with_remainder(admitted)
+        )
         reasons = Tally(state.last_reasons.values())
         yield _gauge("pending_workloads_by_reason", "Pending workloads, by reason.", "reason", reasons.items())
         states = Tally(workload.state for workload in state.workloads.values())
@@ -90,12 +97,26 @@ class StateCollector:
         yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", "resource", failures)
 
 
-def _pending_by_queue(state: State) -> Mapping[QueueName, int]:
-    """Return the number of pending workloads by queue."""
-    waiting = Tally({queue: len(held) for queue, held in state.on_hold.items()})
+def _pending_by_queue(state: State) -> tuple[Tally[QueueName], Tally[QueueName]]:
+    """Return the number of pending workloads by queue: those that capacity alone may admit, and all others."""
+    active: Tally[QueueName] = Tally()
+    inadmissible = Tally({queue: len(workloads) for queue, workloads in state.on_hold.items()})
     for workload_class in state.pending.classes():
-        waiting[workload_class.queue] += len(workload_class.workloads)
-    return waiting
+        counts = active if workload_class.inadmissible is None else inadmissible
+        counts[workload_class.queue] += len(workload_class.workloads)
+    return active, inadmissible
+
+
+def _pending_metric(active: Tally[QueueName], inadmissible: Tally[QueueName]) -> Metric:
+    family = GaugeMetricFamily(
+        "volcano_global_pending_workloads",
+        "Pending workloads, by queue; `inadmissible`: capacity alone cannot admit them.",
+        labels=("queue", "status"),
+    )
+    for status, counts in (("active", active), ("inadmissible", inadmissible)):
+        for queue, count in _with_remainder(counts):
+            family.add_metric((queue, status), count)
+    return family
 
 
 def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> list[QueueName]:

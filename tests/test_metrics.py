@@ -8,6 +8,7 @@ from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state import State
 from controller.engine.workloads import (
+    VOLCANO_JOB,
     Admission,
     ClusterCharge,
     SchedulingRequirements,
@@ -55,7 +56,7 @@ def test_state_is_collected_at_scrape():
     state.workload_changed(workload(3, "a", state=WorkloadState.FINISHED), 0)
     state.plan(0)
     lines = page(state)
-    assert 'volcano_global_pending_workloads{queue="a"} 3.0' in lines
+    assert 'volcano_global_pending_workloads{queue="a",status="inadmissible"} 3.0' in lines
     assert 'volcano_global_pending_workloads_by_reason{reason="Suspended"} 3.0' in lines
     assert 'volcano_global_workloads{state="Finished"} 1.0' in lines
     assert 'volcano_global_cache_lists_total{resource="jobs"} 2.0' in lines
@@ -69,7 +70,7 @@ def test_number_of_series_is_bounded_by_queue_limit():
         state.workload_changed(workload(number, f"q{number}"), 0)
     lines = [line for line in page(state) if line.startswith("volcano_global_pending_workloads{")]
     assert len(lines) == MAX_QUEUES + 1
-    assert 'volcano_global_pending_workloads{queue=""} 9800.0' in lines
+    assert 'volcano_global_pending_workloads{queue="",status="inadmissible"} 9800.0' in lines
 
 
 def test_metric_names_follow_conventions():
@@ -100,3 +101,40 @@ def test_number_of_ratio_series_is_bounded():
     state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
     state.plan(0)
     assert len([line for line in page(state) if line.startswith("volcano_global_queue_usage_ratio{")]) == MAX_QUEUES
+
+
+def test_pending_metric_separates_active_from_inadmissible():
+    state = State()
+    state.policy_changed(Policy())
+    state.queue_changed(Queue(QueueName("a")))
+    usable = frozenset({VOLCANO_JOB})
+    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}, enablements=usable), 0)
+    state.workload_changed(workload(0, "a"), 0)
+    for number, cpu in enumerate((6000, 6000, 9000), start=1):
+        requirements = SchedulingRequirements(requests={"cpu": cpu}, gang_requests={"cpu": cpu})
+        state.workload_changed(replace(workload(number, "a"), hold=None, requirements=requirements), 0)
+    state.plan(0)
+    lines = page(state)
+    assert [line for line in lines if line.startswith("volcano_global_pending_workloads{")] == [
+        'volcano_global_pending_workloads{queue="a",status="active"} 1.0',
+        'volcano_global_pending_workloads{queue="a",status="inadmissible"} 2.0',
+    ]
+
+
+def test_admitted_active_workloads_are_counted_by_queue():
+    state = State()
+    runs = Admission({"cpu": 1500}, (ClusterCharge(ClusterName("m1"), {"cpu": 1500}),))
+    state.workload_changed(replace(workload(0, "a", state=WorkloadState.ADMITTED), hold=None, admission=runs), 0)
+    assert 'volcano_global_admitted_active_workloads{queue="a"} 1.0' in page(state)
+
+
+def test_admissions_to_many_queues_keep_few_labels():
+    metrics = Metrics()
+    for number in range(2 * MAX_QUEUES):
+        metrics.count_admission(f"q{number}", wait_seconds=1)
+        metrics.count_eviction(f"q{number}", "Reclaimed")
+    lines = metrics.exposition().decode().splitlines()
+    assert f'volcano_global_admitted_workloads_total{{queue=""}} {MAX_QUEUES}.0' in lines
+    assert (
+        len([line for line in lines if line.startswith("volcano_global_admitted_workloads_total{")]) == MAX_QUEUES + 1
+    )

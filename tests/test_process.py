@@ -142,7 +142,7 @@ async def test_controller_admits_reports_and_stops(plane, api, offered):
     record = json.loads(admitted["metadata"]["annotations"]["volcano-global.io/admission"])
     assert (record["uid"], record["queue"], record["charge"]["cpu"]) == (admitted["metadata"]["uid"], "default", "1")
     assert ready == "ok"
-    assert "volcano_global_admitted_workloads_total 1.0" in metrics
+    assert 'volcano_global_admitted_workloads_total{queue="default"} 1.0' in metrics
     assert 'volcano_global_workloads{state="Admitted"} 1.0' in metrics
     assert 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="done"} 1.0' in metrics
 
