@@ -1,4 +1,4 @@
-"""Objects whose fields hold what they should not: every field of a wire type in turn, made from the type itself."""
+"""Generates objects with one invalid field: every field of a wire type in turn, from the type itself."""
 
 import copy
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ from pydantic import BaseModel
 
 MISSING = object()
 
-#: What each field is set to, one after the other; some of it is right for some of them.
+#: Values of each field, one after the other; some are valid for some fields.
 VALUES: tuple[Any, ...] = (None, MISSING, -1, 10**30, "text", [None], {"a": {"b": 1}})
-#: Fewer of them, where each object costs a command of its own.
+#: Fewer values, for tests that run a command for each object.
 FEW_VALUES: tuple[Any, ...] = (None, -1, [{"a": "text"}])
 
 Path = tuple[str | int, ...]
 
 
 def field_paths(kind: Any) -> Iterator[Path]:
-    """Yield the path of every field below *kind*, a msgspec struct or a pydantic model; 0 stands for any item."""
+    """Yield the path of every field of *kind*, a msgspec struct or a pydantic model; 0 stands for any list item."""
     yield from _below(kind, (), ())
 
 
@@ -59,15 +59,15 @@ def _members(kind: Any) -> Iterator[tuple[str, Any]]:
 def invalid_variants(
     kind: Any, sound: dict[str, Any], values: tuple[Any, ...] = VALUES
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield *sound* with one field spoilt, each field of *kind* with each of *values*, and what was done to it."""
+    """Yield variants of *sound* with one field of *kind* set to one of *values*, each with a description."""
     for path in field_paths(kind):
         for value in values:
-            told = "missing" if value is MISSING else repr(value)
-            yield f"{'.'.join(map(str, path))}={told}", _with(copy.deepcopy(sound), path, value)
+            description = "missing" if value is MISSING else repr(value)
+            yield f"{'.'.join(map(str, path))}={description}", _with(copy.deepcopy(sound), path, value)
 
 
 def _with(document: Any, path: Path, value: Any) -> Any:
-    """Return *document* with *value* at *path*, which is made where it is not there."""
+    """Return *document* with *value* at *path*; missing parents are created."""
     if not path:
         return value
     step, rest = path[0], path[1:]

@@ -1,4 +1,4 @@
-"""The operators' configuration: every key, and what is said of a wrong one."""
+"""The configuration: every key, and the errors of invalid values."""
 
 from datetime import timedelta
 

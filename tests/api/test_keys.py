@@ -1,4 +1,4 @@
-"""Paths as the API server has them."""
+"""Paths of API resources."""
 
 from controller.api.keys import CLUSTERS, RESOURCE_BINDINGS, Resource
 

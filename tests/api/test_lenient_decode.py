@@ -1,4 +1,4 @@
-"""One bad field costs neither the object nor its neighbours."""
+"""An invalid field affects neither the object nor its other fields."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Quantities read and written; the vectors say what apimachinery's own tests say."""
+"""Parsing and formatting of quantities; the cases are those of apimachinery's tests."""
 
 import time
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""The admission record: written canonically, read carefully."""
+"""The admission record: canonical encoding and validation."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from msgspec import UNSET
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import Record, read_record, write_record
 
-#: What RFC 3339 can tell, to the millisecond.
+#: Times in RFC 3339 with milliseconds.
 MOMENTS = st.integers(0, 4_000_000_000_000).map(
     lambda time: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time)
 )

@@ -1,4 +1,4 @@
-"""What a store is told, and a World's stand-in that hears of it: it keeps what it was told last, and all its names."""
+"""Helpers to update a store, and an event handler that records what the store sends."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from controller.engine.workloads import Workload, WorkloadUid
 
 @dataclass
 class FakeEventHandler:
-    """Hears what a World would be told."""
+    """Stores the last value of every object and the order of events."""
 
     policy: Policy | None = None
     queues: dict[QueueName, Queue] = field(default_factory=dict)
@@ -49,19 +49,19 @@ class FakeEventHandler:
 
 
 def upsert(store: Store, *objects: tuple[str, bytes]) -> None:
-    """Tell of *objects*, each with its kind, as an informer would."""
+    """Add or update *objects*, each with its kind, as an informer would."""
     for kind, obj in objects:
         sink = getattr(store, kind)
         sink.upsert(sink.decode(obj))
 
 
 def remove(store: Store, kind: str, obj: bytes) -> None:
-    """Tell that one is gone."""
+    """Delete an object."""
     sink = getattr(store, kind)
     sink.remove(sink.decode(obj))
 
 
 def replace(store: Store, kind: str, *objects: bytes) -> None:
-    """Tell of all there are of a kind."""
+    """Apply a complete list of a kind."""
     sink = getattr(store, kind)
     sink.replace([sink.decode(obj) for obj in objects])

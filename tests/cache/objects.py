@@ -1,4 +1,4 @@
-"""Builders of objects as the API server sends them, with defaults that make a plain pending Volcano Job."""
+"""Builders of raw API objects, with the defaults of a pending Volcano Job."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ _versions = itertools.count(1000)
 
 
 def load(path: str) -> list[dict[str, Any]]:
-    """Return the documents of a file in the shared folder; times stay texts."""
+    """Return the documents of a file in the shared folder; times stay strings."""
     return list(yaml.load_all((SHARED / path).read_text(), Loader=_Texts))
 
 
@@ -41,7 +41,7 @@ _Texts.yaml_implicit_resolvers = {
 
 
 def raw(obj: dict[str, Any]) -> bytes:
-    """Return *obj* as it travels."""
+    """Return *obj* as JSON."""
     return json.dumps(obj).encode()
 
 
@@ -98,7 +98,7 @@ def binding(
     meta: dict[str, Any] | None = None,
     spec: dict[str, Any] | None = None,
 ) -> bytes:
-    """Return the binding of the template *name*; it has been in its *phases* since a time."""
+    """Return the binding of the template *name*; its status reports *phases* since a time."""
     text = write_record(record) if isinstance(record, Record) else record
     about = {"labels": POLICY_LABEL, **({"annotations": {ADMISSION_ANNOTATION: text}} if text else {}), **(meta or {})}
     resource = {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}

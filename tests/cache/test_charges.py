@@ -1,4 +1,4 @@
-"""What is charged beyond template and record: what the member clusters report, and where a workload still is."""
+"""Charges beyond template and record: what member clusters report, and clusters that a workload has not left."""
 
 import json
 
@@ -201,7 +201,7 @@ def changing(*steps):
 
 
 def test_dispatched_requests_are_charged_while_suspended():
-    """Grow, suspend dispatching, shrink."""
+    """Increase the requests, suspend dispatching, decrease the requests."""
     assert changing((4, 1, False), (4, 5, False), (4, 5, True), (4, 1, True), (4, 1, False)) == [4, 20, 20, 20, 4]
 
 

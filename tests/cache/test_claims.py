@@ -1,4 +1,4 @@
-"""Devices that pods claim by dynamic resource allocation: counted where the operator maps them, else unknown."""
+"""Devices requested by dynamic resource allocation: counted as configured, otherwise unknown."""
 
 import pytest
 

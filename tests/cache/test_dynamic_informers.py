@@ -1,4 +1,4 @@
-"""Which further kinds are watched, by what is wanted last."""
+"""Informers of configured kinds, as the configuration changes."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ DEPLOYMENT, CRON_JOB = ApiKind("apps/v1", "Deployment"), ApiKind("batch/v1", "Cr
 
 
 async def test_kind_added_during_discovery_is_waited_for(tmp_path):
-    """Otherwise its workloads would be judged before anything is known of them."""
+    """Otherwise its workloads would be evaluated before their templates are known."""
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(request):

@@ -1,4 +1,4 @@
-"""Who refers to what."""
+"""The index from keys to members."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The informer against answers that a real API server cannot be made to give."""
+"""The informer against scripted answers that a real API server cannot be made to send."""
 
 import asyncio
 import json
@@ -299,12 +299,12 @@ async def test_deleted_unreadable_object_is_removed(server, tmp_path):
     server.says("WATCH", PATH, watching(event("DELETED", thing("a", 8, poison=True)), then="hang"), ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
         await shelf.contains({})
-        # A tenant who makes and deletes such objects must not have everything listed again and again.
+        # A tenant that creates and deletes such objects must not cause repeated lists.
         assert shelf.replaced == 1
 
 
 async def test_object_that_becomes_unreadable_keeps_its_last_state(server, tmp_path):
-    """What it holds must stay charged: a list without it would say that it is gone."""
+    """Its workload must stay charged: a list without the object would mean that it was deleted."""
     bad = thing("a", 8, poison=True)
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(bad, thing("b", 3), version=11))
     server.says("WATCH", PATH, watching(event("MODIFIED", bad), event("ADDED", thing("c", 10)), then="hang"), ALL_WELL)
@@ -316,7 +316,7 @@ async def test_object_that_becomes_unreadable_keeps_its_last_state(server, tmp_p
 
 
 async def test_object_nested_10000_deep_does_not_stop_the_informer(server, tmp_path):
-    """The API server takes it, where a field keeps what its definition does not know."""
+    """The API server stores such objects in fields that preserve unknown fields."""
     nested = b"[" * 9_990 + b"]" * 9_990
     deep = thing("deep", 2) | {"spec": "DEEP"}
     whole = {"metadata": {"resourceVersion": "7"}, "items": [deep, thing("a", 3)]}
@@ -343,7 +343,7 @@ async def test_watches_that_end_at_once_are_backed_off(server, tmp_path):
 
     server.says("GET", PATH, listing(thing("a", 2), version=7))
     server.says("WATCH", PATH, watching(), watching(), watching(), fourth)
-    # However long a busy machine takes for one, it is not for the informer's health.
+    # No watch counts as healthy, however slow the machine is.
     async with informing(server, tmp_path, healthy=3600) as (informer, _), asyncio.timeout(LIMIT_SECONDS):
         await asked.wait()
         assert informer._backoff.failures == 3

@@ -1,4 +1,4 @@
-"""Equal values are one."""
+"""Interning of equal values."""
 
 from controller.cache.interning import InternPool, fingerprint
 

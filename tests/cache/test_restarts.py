@@ -1,4 +1,4 @@
-"""What one who begins anew makes of what was admitted, and of what has ended, before."""
+"""Admitted and recently finished workloads after a restart."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Equal workloads of a namespace do not each try a cluster on which one of them did not start (R1)."""
+"""Workloads with equal requests in a namespace skip clusters where one of them did not start (R1)."""
 
 import pytest
 

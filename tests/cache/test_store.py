@@ -1,4 +1,4 @@
-"""The store: any order of news, writes under way, and only what changed is told."""
+"""The store: events in any order, assumed writes, and updates of changed objects only."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def fed(store: Store, now: int = 0) -> FakeEventHandler:
 
 
 def pending() -> tuple[Store, FakeEventHandler]:
-    """Return a store with one pending workload, of which a World has heard."""
+    """Return a store with one pending workload, and a handler that has received it."""
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("bindings", binding("j1", version=10)), ("jobs", job("j1")))
     store.sync_to(ear, 0)
@@ -424,7 +424,7 @@ def test_backoff_before_a_write_keeps_assumed_writes():
 
 
 def test_write_response_after_newer_event_calls_on_change():
-    """What was believed instead of the news counts no more."""
+    """The assumption that replaced the event no longer counts."""
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=21)))

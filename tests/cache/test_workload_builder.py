@@ -1,4 +1,4 @@
-"""What bindings amount to, as a World hears it: pending, admitted, finished or none of ours."""
+"""Workloads that bindings are translated into: pending, admitted, finished or not managed."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ ONE = {"cpu": 1000, "pods": 1000}
 def heard(
     *bindings: bytes, jobs: tuple[bytes, ...] = (job("j1"),), configuration: VolcanoGlobalConfiguration | None = None
 ):
-    """Return the one workload that these objects make, or ``None``, and what is remarked."""
+    """Return the only workload of these objects, or ``None``, and its binding's conditions."""
     store, ear = Store(configuration), FakeEventHandler()
     store.bindings.replace([store.bindings.decode(each) for each in bindings])
     store.jobs.replace([store.jobs.decode(each) for each in jobs])
@@ -614,7 +614,7 @@ def test_group_annotation_without_controlling_owner_is_ignored(owner):
 
 @pytest.mark.parametrize("since", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
 def test_group_annotation_cannot_set_the_age(since):
-    """It once came before all others, and the year 1 ended every cycle."""
+    """A forged age once came before all others, and the year 1 failed every cycle."""
     forged = {**CLAIMED, "parts": 1, "minAvailable": 1, "since": since}
     assert heard_part(part(hyperjob=forged)).created_at == SAID.created_at
     plain, _ = heard(binding("j1"), jobs=(part(hyperjob=forged),))

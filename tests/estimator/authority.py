@@ -1,4 +1,4 @@
-"""Certificates for one test."""
+"""Certificates for tests."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """Signs certificates."""
+    """A CA for tests."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())

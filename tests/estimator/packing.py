@@ -1,4 +1,4 @@
-"""Exact packing of pods on nodes, counted by brute force where nothing else is exact."""
+"""Exact packing of pods on nodes, by brute force where necessary."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

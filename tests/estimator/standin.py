@@ -1,4 +1,4 @@
-"""A stand-in of Karmada's scheduler estimator: counts exactly on nodes, and is slow, fails or lies when told to."""
+"""A fake of Karmada's scheduler estimator: counts exactly, or is slow, fails or gives invalid answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is sent to an estimator, and what is made of its answers."""
+"""Queries to an estimator, and the handling of its answers."""
 
 import asyncio
 

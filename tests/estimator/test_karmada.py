@@ -1,4 +1,4 @@
-"""What a real karmada-scheduler-estimator makes of our questions; `KARMADA_BIN` names the folder that has it."""
+"""Queries to a real karmada-scheduler-estimator; `KARMADA_BIN` is the folder of its binary."""
 
 import os
 import socket

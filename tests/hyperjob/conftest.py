@@ -1,4 +1,4 @@
-"""A yard on the run's control plane, with the own rights of the stage."""
+"""A harness on the test run's control plane, with the RBAC rights of the HyperJob controller."""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +11,7 @@ from tests.hyperjob.harness import Harness
 
 @pytest.fixture
 async def harness(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Harness]:
-    """Yield a namespace with nothing in it."""
+    """Yield an empty namespace."""
     ours = control_plane.kubeconfig("volcano-global-hyperjobs")
     async with Api.connect(ours) as api, Api.connect(control_plane.kubeconfig("admin")) as admin:
         yield Harness(api, admin, namespace)

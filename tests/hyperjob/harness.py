@@ -1,7 +1,7 @@
-"""A reconciler that is made anew for each pass, on a real API server, and may crash between any two writes.
+"""A reconciler that is created for each pass, on a real API server, and may crash between any two writes.
 
-Each pass begins with what the API server has, as after a restart. Nothing but
-the reconciler writes the objects of a HyperJob; the test plays the clusters.
+Each pass begins with the objects of the API server, as after a restart. Only the reconciler writes the objects of a
+HyperJob; the test simulates the clusters.
 """
 
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ NOW = 1_800_000_000_000
 
 
 class CrashError(Exception):
-    """The process ended here."""
+    """The simulated crash of the process."""
 
 
 class CrashingApi:
-    """The API, counting writes; it crashes before or after the given one."""
+    """An API client that counts writes and crashes before or after a given one."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -62,7 +62,7 @@ class CrashingApi:
 
 
 class Harness:
-    """One namespace: what is there, and what the clusters would tell."""
+    """One namespace with its observed objects and simulated placements."""
 
     def __init__(self, api: Api, admin: Api, namespace: str) -> None:
         self.api = CrashingApi(api)
@@ -100,7 +100,7 @@ class Harness:
     def _of(self, resource: Resource, uid: str) -> dict[str, ObservedChild]:
         return {name: seen for name, seen in self._seen[resource].items() if seen.is_owned_by(uid)}
 
-    # -- what a test does ----------------------------------------------------
+    # -- actions of tests ----------------------------------------------------
 
     async def submit(self, document: dict[str, Any], resource: Resource = HYPERJOBS) -> dict[str, Any]:
         metadata = {key: value for key, value in document["metadata"].items() if key in {"name", "annotations"}}
@@ -111,20 +111,20 @@ class Harness:
         await self.admin.patch(f"{self._path(resource)}/{name}", msgspec.json.encode({"spec": spec}), kind="merge")
 
     async def relist(self) -> None:
-        """See all there is, as a new process would."""
+        """List all objects, as a new process would."""
         self._hyperjobs, self._seen = {}, {JOBS: {}, PROPAGATION_POLICIES: {}}
         for resource in (HYPERJOBS, JOBS, PROPAGATION_POLICIES, BATCH_HYPERJOBS):
             for item in await self.items(resource):
                 self.update(resource, msgspec.json.encode(item))
 
     async def run(self, name: str, resource: Resource = HYPERJOBS) -> int | None:
-        """Make one pass as a process that has just started."""
+        """Run one pass in a new reconciler."""
         await self.relist()
         reconciler = Reconciler(self.api, self, lambda: self.capacity, lambda: self.now)
         return await reconciler.reconcile(resource, ObjectKey(self.namespace, name))
 
     async def reconcile_until_stable(self, name: str, resource: Resource = HYPERJOBS) -> list[str]:
-        """Make passes until one writes nothing; return all writes."""
+        """Run passes until one writes nothing; return all writes."""
         writes: list[str] = []
         for _ in range(12):
             self.api.writes = []
@@ -132,7 +132,7 @@ class Harness:
             writes += self.api.writes
             if not self.api.writes:
                 return writes
-        raise AssertionError(f"it never comes to rest: {writes[-12:]}")
+        raise AssertionError(f"the writes do not end: {writes[-12:]}")
 
     async def report(self, job: str, phase: str, **counts: int) -> None:
         """Write the status of a Job as Karmada would aggregate it."""
@@ -145,7 +145,7 @@ class Harness:
         return msgspec.json.decode(raw).get("status", {})
 
     async def phases(self, name: str = "llm") -> list[str]:
-        """Return how far each part is."""
+        """Return the phase of each part."""
         return [part["phase"] for part in (await self.status(name))["split"]["parts"]]
 
     async def items(self, resource: Resource) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Builders of HyperJobs and of clusters with room, with defaults that make a plain one."""
+"""Builders of HyperJobs and of clusters with free capacity, with defaults."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def replicated(name: str = "trainer", *tasks: dict[str, Any], spec: dict | None 
 
 
 def document(*jobs: dict[str, Any], name: str = "llm", uid: str = "uid-1", **more: Any) -> dict[str, Any]:
-    """Return a HyperJob as it travels; *more* belongs to its spec."""
+    """Return a HyperJob as JSON; *more* belongs to its spec."""
     return {
         "apiVersion": "training.volcano.sh/v1alpha1",
         "kind": "HyperJob",
@@ -44,7 +44,7 @@ def split_in_two(**more: Any) -> dict[str, Any]:
 
 
 def two_copies(**more: Any) -> dict[str, Any]:
-    """Return a HyperJob of two parts that may go anywhere."""
+    """Return a HyperJob of two parts that may run in any cluster."""
     return document(replicated("t", task(replicas=4), replicas=2), **more)
 
 
@@ -73,5 +73,5 @@ def capacity(*clusters: Cluster, **more: Any) -> CapacitySnapshot:
 
 
 def gpus(**free: int) -> CapacitySnapshot:
-    """Return clusters with so many free GPUs each."""
+    """Return clusters with the given number of free GPUs."""
     return capacity(*(cluster(name, count) for name, count in free.items()))

@@ -1,4 +1,4 @@
-"""The stage beside the controller: it waits for the definitions, and one HyperJob's trouble is not the others'."""
+"""The HyperJob controller: it waits for the CRDs, and an error of one HyperJob does not block the others."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ def plane(fresh_control_plane):
 
 @asynccontextmanager
 async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True):
-    """Run a stage with its own rights; yield it and an administrator."""
+    """Run a controller with its own RBAC rights; yield it and an administrator."""
     async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
         around = Dependencies(may_write, capacity, lambda key: None, lambda uid: None)
         stage = HyperJobController(ours, around, watch_options=WatchOptions())

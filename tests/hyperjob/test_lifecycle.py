@@ -1,4 +1,4 @@
-"""Start and stop from one object, failures, and a status that is right whatever its parts tell, and when."""
+"""Start, suspension, failures and status of a HyperJob."""
 
 from controller.api.keys import HYPERJOBS, PROPAGATION_POLICIES
 from controller.hyperjob.observed import PartPlacement

@@ -1,4 +1,4 @@
-"""What is promised of HyperJobs, and the tests that prove it; none is lost when a test gets another name."""
+"""The guarantees of HyperJobs and the tests of each; renamed or deleted tests are detected."""
 
 import ast
 from pathlib import Path

@@ -88,7 +88,7 @@ async def test_each_part_has_the_group_annotation(harness):
 
 
 async def test_large_hyperjob_is_created_in_several_passes(harness):
-    """Other HyperJobs have their turn between the steps."""
+    """Other HyperJobs are reconciled between the passes."""
     await harness.submit(document(replicated("t", task(replicas=1), replicas=80)))
     asked = []
     get, harness.api.get = harness.api.get, lambda path: asked.append(path) or get(path)

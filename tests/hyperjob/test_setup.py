@@ -1,4 +1,4 @@
-"""A HyperJob's status must not stay behind what a cycle has decided."""
+"""The HyperJob controller runs after each cycle, so that a HyperJob's status is current."""
 
 from types import SimpleNamespace
 

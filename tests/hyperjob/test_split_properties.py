@@ -1,4 +1,4 @@
-"""What is true of every split: nothing is lost, nothing is above its room, and no way with fewer parts exists."""
+"""Properties of every split: pods are preserved, capacity is respected, and no solution has fewer parts."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""What Queues, Clusters and Jobs say in quantities, and what becomes of quantities nobody can read."""
+"""Quantities in Queues, Clusters and Jobs, valid and invalid."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Objects captured from a running Karmada, and the Jobs that users bring, as they are understood."""
+"""Translation of objects captured from a running Karmada, and of Jobs from users."""
 
 import pytest
 

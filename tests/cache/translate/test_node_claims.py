@@ -1,4 +1,4 @@
-"""What a pod asks of its node, as one text."""
+"""Node constraints of a pod as one text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Placements as Karmada understands them, its defaults included."""
+"""Translation of placements, with Karmada's defaults."""
 
 import msgspec
 import pytest

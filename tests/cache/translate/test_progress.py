@@ -1,4 +1,4 @@
-"""How far a workload is, as its cluster's status tells."""
+"""Progress of a workload, from the status that its cluster reports."""
 
 import json
 
