@@ -1,7 +1,6 @@
-"""The VolcanoGlobalConfiguration: the operator's choices, checked and refused with a sentence.
+"""Models of the VolcanoGlobalConfiguration, with validation and error messages.
 
-Read by the controller and the webhook alike; what the choices mean is decided
-elsewhere.
+Both the controller and the webhook read it.
 """
 
 import hashlib
@@ -44,14 +43,14 @@ class _Section(BaseModel):
 
 
 class Resize(_Section):
-    """What happens to an admitted workload that asks for more than its charge (D7)."""
+    """Handling of admitted workloads that request more than their charge (D7)."""
 
     action: Literal["Evict", "Report"] = "Evict"
     grace_period: Duration = timedelta(minutes=5)
 
 
 class HeadReservation(_Section):
-    """When the best blocked workload of a queue gets room kept for it, and how long (O6)."""
+    """When and for how long capacity is reserved for a queue's blocked head (O6)."""
 
     after: Duration = timedelta(minutes=10)
     max: Duration = timedelta(hours=2)
@@ -191,14 +190,14 @@ class Repair(_Section):
 
 
 class Patches(_Section):
-    """How fast we write; *per_second* 0 means no limit."""
+    """Concurrency and rate of writes; *per_second* 0 means no limit."""
 
     in_flight: int = Field(default=32, ge=1, le=1024)
     per_second: int = Field(default=0, ge=0)
 
 
 class VolcanoGlobalConfiguration(_Section):
-    """All the operator's choices, each with its default."""
+    """All settings of the operator, with their defaults."""
 
     api_version: Literal["config.volcano-global.io/v1alpha1"] = API_VERSION
     kind: Literal["VolcanoGlobalConfiguration"] = KIND
@@ -221,7 +220,7 @@ class VolcanoGlobalConfiguration(_Section):
     queue_validation: Literal["Warn", "Deny"] = "Warn"
     exempt_namespaces: frozenset[Name] = frozenset()
     queue_command_namespaces: frozenset[Name] = frozenset({"default"})
-    """Where Commands are taken that open and close queues; `vcctl` creates them in ``default``."""
+    """Namespaces whose Commands may open and close queues; `vcctl` creates them in ``default``."""
     repair: Repair = Repair()
     patches: Patches = Patches()
 

@@ -40,13 +40,13 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     attempts: int = 0
     """How often it was admitted and evicted without having run (R1)."""
     startup_failed_at: datetime | msgspec.UnsetType = msgspec.UNSET
-    """When it was last taken back because it had not started itself."""
+    """When it was last evicted because it had not started itself."""
     back_off_until: datetime | msgspec.UnsetType = msgspec.UNSET
-    """Until when it does not compete after that."""
+    """Until when it is not considered after a failed start."""
     clusters_changed_at: datetime | msgspec.UnsetType = msgspec.UNSET
     """When others last changed its clusters; the startup timeout starts then."""
     excluded_clusters: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """The clusters in which it did not start, each with a mark of how the cluster was then."""
+    """Clusters in which it did not start, each with the cluster's fingerprint at that time."""
     plan_id: str = msgspec.field(default="", name="planID")
     """ID of the plan that admitted it, shared by all parts of a HyperJob (G1)."""
 

@@ -21,8 +21,8 @@ from controller.estimator import connection, messages
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorOptions
 from tests.estimator.authority import Authority
+from tests.estimator.fake_estimator import FakeEstimator, serving
 from tests.estimator.packing import Node
-from tests.estimator.standin import StandIn, serving
 from tests.waiting import LIMIT_SECONDS
 
 GPU = "nvidia.com/gpu"
@@ -56,7 +56,7 @@ class Counted:
         self.outcomes.append(outcome)
 
 
-class Asking:
+class EstimatorHarness:
     """Estimators over stand-ins of which the test knows the ports."""
 
     def __init__(self, monkeypatch, *, timeout: float = LIMIT_SECONDS, **options) -> None:
@@ -97,19 +97,19 @@ def _fields(options: EstimatorOptions) -> dict[str, object]:
     return {name: getattr(options, name) for name in EstimatorOptions.__dataclass_fields__}
 
 
-async def ask(monkeypatch, standin: StandIn, asked: Query | None = None, **parts) -> Estimate:
-    async with serving(standin) as port, Asking(monkeypatch, **parts) as asking:
-        asking.ports["m1"] = port
-        return await asking.submit(asked or query())
+async def ask(monkeypatch, fake: FakeEstimator, asked: Query | None = None, **parts) -> Estimate:
+    async with serving(fake) as port, EstimatorHarness(monkeypatch, **parts) as harness:
+        harness.ports["m1"] = port
+        return await harness.submit(asked or query())
 
 
 async def test_equal_pods_are_counted_by_replicas(monkeypatch):
-    standin = StandIn("m1", nodes(8, 8, 8, 8))
+    fake = FakeEstimator("m1", nodes(8, 8, 8, 8))
 
-    found = await ask(monkeypatch, standin)
+    found = await ask(monkeypatch, fake)
 
     assert found == Estimate(query(), 4)
-    ((method, request),) = standin.requests
+    ((method, request),) = fake.requests
     assert method == messages.MAX_AVAILABLE_REPLICAS
     assert {each.key: each.value.string for each in request.replicaRequirements.resourceRequestBytes} == {
         "cpu": "500m",
@@ -119,40 +119,40 @@ async def test_equal_pods_are_counted_by_replicas(monkeypatch):
 
 
 async def test_different_pods_are_counted_by_gangs(monkeypatch):
-    found = await ask(monkeypatch, StandIn("m1", nodes(8, 8)), query(pods(5, 1), pods(3, 2)))
+    found = await ask(monkeypatch, FakeEstimator("m1", nodes(8, 8)), query(pods(5, 1), pods(3, 2)))
 
     assert found.count == 1
 
 
 async def test_pods_beyond_the_gang_minimum_are_not_requested(monkeypatch):
-    standin = StandIn("m1", nodes(8, 8))
+    fake = FakeEstimator("m1", nodes(8, 8))
     elastic = PodSet(pods(3, 1).requests, 9, 0)
 
-    await ask(monkeypatch, standin, query(pods(5, 1), elastic))
+    await ask(monkeypatch, fake, query(pods(5, 1), elastic))
 
-    assert standin.requests[0][0] == messages.MAX_AVAILABLE_REPLICAS
+    assert fake.requests[0][0] == messages.MAX_AVAILABLE_REPLICAS
 
 
 async def test_node_constraints_are_sent(monkeypatch):
     claim = encode_node_claim(CLAIM)
-    standin = StandIn("m1", [*nodes(8, labels={"pool": "gpu"}, taints=(GPU,)), *nodes(8), *nodes(8, taints=(GPU,))])
+    fake = FakeEstimator("m1", [*nodes(8, labels={"pool": "gpu"}, taints=(GPU,)), *nodes(8), *nodes(8, taints=(GPU,))])
 
-    assert (await ask(monkeypatch, standin, query(pods(4, 2, claim)))).count == 2
-    sent = standin.requests[0][1].replicaRequirements.nodeClaim
+    assert (await ask(monkeypatch, fake, query(pods(4, 2, claim)))).count == 2
+    sent = fake.requests[0][1].replicaRequirements.nodeClaim
     assert messages.TYPES["NodeSelector"].FromString(sent.nodeAffinityBytes) == sent.nodeAffinity
     assert sent.nodeAffinity.nodeSelectorTerms[0].matchExpressions[0].values == ["a", "b"]
 
 
 async def test_gang_has_no_estimate_without_component_sets(monkeypatch):
-    standin = StandIn("m1", nodes(8), frozenset({messages.MAX_AVAILABLE_REPLICAS}))
-    async with serving(standin) as port, Asking(monkeypatch) as asking:
-        asking.ports["m1"] = port
+    fake = FakeEstimator("m1", nodes(8), frozenset({messages.MAX_AVAILABLE_REPLICAS}))
+    async with serving(fake) as port, EstimatorHarness(monkeypatch) as harness:
+        harness.ports["m1"] = port
         mixed = query(pods(5, 1), pods(3, 2))
 
-        assert await asking.submit(mixed) == Estimate(mixed)
-        assert await asking.submit(mixed) == Estimate(mixed)
-        assert (await asking.submit(query())).count == 1
-        assert asking.metrics.outcomes == ["uncounted", "uncounted", "counted"]
+        assert await harness.submit(mixed) == Estimate(mixed)
+        assert await harness.submit(mixed) == Estimate(mixed)
+        assert (await harness.submit(query())).count == 1
+        assert harness.metrics.outcomes == ["uncounted", "uncounted", "counted"]
 
 
 @pytest.mark.parametrize(
@@ -165,52 +165,52 @@ async def test_gang_has_no_estimate_without_component_sets(monkeypatch):
     ],
 )
 async def test_failed_or_invalid_answer_is_an_error(monkeypatch, parts):
-    assert await ask(monkeypatch, StandIn("m1", nodes(8), **parts)) == Estimate(query(), is_silent=True)
+    assert await ask(monkeypatch, FakeEstimator("m1", nodes(8), **parts)) == Estimate(query(), is_silent=True)
 
 
 async def test_answer_of_another_clusters_estimator_is_an_error(monkeypatch):
-    assert (await ask(monkeypatch, StandIn("m2", nodes(8)))).is_silent
+    assert (await ask(monkeypatch, FakeEstimator("m2", nodes(8)))).is_silent
 
 
 async def test_unlimited_count_is_no_estimate(monkeypatch):
-    assert await ask(monkeypatch, StandIn("m1", [], answer=messages.UNLIMITED)) == Estimate(query())
+    assert await ask(monkeypatch, FakeEstimator("m1", [], answer=messages.UNLIMITED)) == Estimate(query())
 
 
 async def test_unreachable_estimator_is_logged_once(monkeypatch):
-    async with Asking(monkeypatch) as asking:
-        asking.ports["m1"] = 1
+    async with EstimatorHarness(monkeypatch) as harness:
+        harness.ports["m1"] = 1
         with capture_logs() as logs:
-            assert (await asking.submit(query())).is_silent
-            assert (await asking.submit(query())).is_silent
+            assert (await harness.submit(query())).is_silent
+            assert (await harness.submit(query())).is_silent
 
     assert [each["cluster"] for each in logs if "estimator unavailable" in each["event"]] == ["m1"]
-    assert asking.metrics.outcomes == ["failed", "failed"]
+    assert harness.metrics.outcomes == ["failed", "failed"]
 
 
 async def test_slow_estimator_does_not_block_others(monkeypatch):
-    slow, quick = StandIn("m1", nodes(8), gate=asyncio.Event()), StandIn("m2", nodes(8))
-    async with serving(slow) as first, serving(quick) as second, Asking(monkeypatch) as asking:
-        asking.ports |= {"m1": first, "m2": second}
-        asking.estimators.submit([query(), query(cluster="m2")])
+    slow, quick = FakeEstimator("m1", nodes(8), gate=asyncio.Event()), FakeEstimator("m2", nodes(8))
+    async with serving(slow) as first, serving(quick) as second, EstimatorHarness(monkeypatch) as harness:
+        harness.ports |= {"m1": first, "m2": second}
+        harness.estimators.submit([query(), query(cluster="m2")])
 
-        assert (await asking.next()).query.cluster == "m2"
+        assert (await harness.next()).query.cluster == "m2"
         slow.gate.set()
-        assert (await asking.next()).query.cluster == "m1"
+        assert (await harness.next()).query.cluster == "m1"
 
 
 async def test_slow_estimator_times_out(monkeypatch):
-    found = await ask(monkeypatch, StandIn("m1", nodes(8), gate=asyncio.Event()), timeout=0.2)
+    found = await ask(monkeypatch, FakeEstimator("m1", nodes(8), gate=asyncio.Event()), timeout=0.2)
 
     assert found.is_silent
 
 
 async def test_restarted_estimator_is_queried_over_a_new_connection(monkeypatch):
-    async with Asking(monkeypatch) as asking:
-        asking.ports["m1"] = 1
-        assert (await asking.submit(query())).is_silent
-        async with serving(StandIn("m1", nodes(8))) as port:
-            asking.ports["m1"] = port
-            assert (await asking.submit(query())).count == 1
+    async with EstimatorHarness(monkeypatch) as harness:
+        harness.ports["m1"] = 1
+        assert (await harness.submit(query())).is_silent
+        async with serving(FakeEstimator("m1", nodes(8))) as port:
+            harness.ports["m1"] = port
+            assert (await harness.submit(query())).count == 1
 
 
 def _credentials(tmp_path, *, verify_client: bool) -> tuple[grpc.ServerCredentials, dict[str, object]]:
@@ -229,19 +229,22 @@ def _credentials(tmp_path, *, verify_client: bool) -> tuple[grpc.ServerCredentia
 
 async def test_mutual_tls(monkeypatch, tmp_path):
     server, files = _credentials(tmp_path, verify_client=True)
-    async with serving(StandIn("m1", nodes(8)), server) as port, Asking(monkeypatch, **files) as asking:
-        asking.ports["m1"] = port
-        assert (await asking.submit(query())).count == 1
+    async with (
+        serving(FakeEstimator("m1", nodes(8)), server) as port,
+        EstimatorHarness(monkeypatch, **files) as harness,
+    ):
+        harness.ports["m1"] = port
+        assert (await harness.submit(query())).count == 1
 
 
 async def test_client_without_certificate_is_rejected(monkeypatch, tmp_path):
     server, files = _credentials(tmp_path, verify_client=True)
     async with (
-        serving(StandIn("m1", nodes(8)), server) as port,
-        Asking(monkeypatch, ca_file=files["ca_file"]) as asking,
+        serving(FakeEstimator("m1", nodes(8)), server) as port,
+        EstimatorHarness(monkeypatch, ca_file=files["ca_file"]) as harness,
     ):
-        asking.ports["m1"] = port
-        assert (await asking.submit(query())).is_silent
+        harness.ports["m1"] = port
+        assert (await harness.submit(query())).is_silent
 
 
 async def test_server_certificate_of_another_ca_is_rejected(monkeypatch, tmp_path):
@@ -249,20 +252,23 @@ async def test_server_certificate_of_another_ca_is_rejected(monkeypatch, tmp_pat
     other = tmp_path / "other"
     other.mkdir()
     _, files = _credentials(other, verify_client=False)
-    async with serving(StandIn("m1", nodes(8)), server) as port, Asking(monkeypatch, **files) as asking:
-        asking.ports["m1"] = port
-        assert (await asking.submit(query())).is_silent
+    async with (
+        serving(FakeEstimator("m1", nodes(8)), server) as port,
+        EstimatorHarness(monkeypatch, **files) as harness,
+    ):
+        harness.ports["m1"] = port
+        assert (await harness.submit(query())).is_silent
 
 
 async def test_verification_can_be_skipped(monkeypatch, tmp_path):
     server, files = _credentials(tmp_path, verify_client=True)
     del files["ca_file"]
     async with (
-        serving(StandIn("m1", nodes(8)), server) as port,
-        Asking(monkeypatch, insecure_skip_verify=True, **files) as asking,
+        serving(FakeEstimator("m1", nodes(8)), server) as port,
+        EstimatorHarness(monkeypatch, insecure_skip_verify=True, **files) as harness,
     ):
-        asking.ports["m1"] = port
-        assert (await asking.submit(query())).count == 1
+        harness.ports["m1"] = port
+        assert (await harness.submit(query())).count == 1
 
 
 def test_host_names_are_those_of_karmada():

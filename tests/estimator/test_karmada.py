@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.nodeclaims import encode_node_claim
 from tests.estimator.authority import Authority
-from tests.estimator.test_client import CLAIM, GPU, Asking, pods, query
+from tests.estimator.test_client import CLAIM, GPU, EstimatorHarness, pods, query
 
 FOLDER = os.environ.get("KARMADA_BIN")
 PROGRAM = Path(FOLDER or "/nonexistent") / "karmada-scheduler-estimator"
@@ -106,15 +106,15 @@ def wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 async def test_real_estimator_counts_requested_pods(estimator, monkeypatch, sets, count):
     port, folder = estimator
     files = {"ca_file": folder / "ca.crt", "cert_file": folder / "tls.crt", "key_file": folder / "tls.key"}
-    async with Asking(monkeypatch, **files) as asking:
-        asking.ports["m1"] = port
-        assert (await asking.submit(query(*sets))).count == count
+    async with EstimatorHarness(monkeypatch, **files) as harness:
+        harness.ports["m1"] = port
+        assert (await harness.submit(query(*sets))).count == count
 
 
 async def test_real_estimator_of_another_cluster_is_unavailable(estimator, monkeypatch):
     port, folder = estimator
-    async with Asking(
+    async with EstimatorHarness(
         monkeypatch, insecure_skip_verify=True, cert_file=folder / "tls.crt", key_file=folder / "tls.key"
-    ) as asking:
-        asking.ports["m2"] = port
-        assert (await asking.submit(query(cluster="m2"))).is_silent
+    ) as harness:
+        harness.ports["m2"] = port
+        assert (await harness.submit(query(cluster="m2"))).is_silent

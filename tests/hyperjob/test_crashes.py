@@ -1,8 +1,7 @@
 """F28: the process ends before and after each single write of a HyperJob's life, and a new one completes it.
 
-Every story is played once for each of its writes, with the crash there. However
-it was cut, it must come to the same end, and at no revision of the store may
-there be a second Job of a part, or a new one after the end (I5).
+Every scenario runs once for each of its writes, with a crash there. It must reach the same end, and at no revision of
+the store may a part have a second Job, or a new Job after the end (I5).
 """
 
 import itertools

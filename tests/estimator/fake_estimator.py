@@ -19,7 +19,7 @@ _REQUESTS = {_REPLICAS: "MaxAvailableReplicasRequest", _SETS: "MaxAvailableCompo
 
 
 @dataclass
-class StandIn:
+class FakeEstimator:
     """The estimator of one cluster."""
 
     cluster: str
@@ -71,8 +71,8 @@ def _takes(node: Node, requirements: Any) -> bool:
 
 
 class _Handler(grpc.GenericRpcHandler):
-    def __init__(self, standin: StandIn) -> None:
-        self._standin = standin
+    def __init__(self, fake: FakeEstimator) -> None:
+        self._standin = fake
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         if details.method not in self._standin.serves:
@@ -85,10 +85,10 @@ class _Handler(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def serving(standin: StandIn, credentials: grpc.ServerCredentials | None = None) -> AsyncIterator[int]:
+async def serving(fake: FakeEstimator, credentials: grpc.ServerCredentials | None = None) -> AsyncIterator[int]:
     """Serve it, and return the port."""
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((_Handler(standin),))
+    server.add_generic_rpc_handlers((_Handler(fake),))
     if credentials is None:
         port = server.add_insecure_port("127.0.0.1:0")
     else:

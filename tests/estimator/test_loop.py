@@ -1,4 +1,4 @@
-"""The controller's loop with a stand-in estimator: who is admitted, and when, while it is slow, fails or lies.
+"""The controller's loop with fake estimators that are slow, fail or give invalid answers.
 
 Nothing is measured in seconds: an estimator answers when the test lets it.
 """
@@ -19,7 +19,7 @@ from tests.waiting import LIMIT_SECONDS
 ON = VolcanoGlobalConfiguration(node_estimates="Estimator")
 
 
-class Player:
+class ScriptedEstimators:
     """An estimator that the test plays."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Player:
 @asynccontextmanager
 async def estimating(*, cpus: int = 8, configuration: VolcanoGlobalConfiguration = ON):
     async with looping(cpus=cpus) as stage, asyncio.TaskGroup() as group:
-        player = Player()
+        player = ScriptedEstimators()
         estimators = EstimatorDispatcher(
             EstimatorOptions(timeout_seconds=LIMIT_SECONDS),
             stage.store.on_estimate,
