@@ -179,7 +179,7 @@ def test_invalid_line_is_named_by_its_number(lines, line, says):
 
 
 def test_second_header_is_rejected(lines):
-    with pytest.raises(DecisionLogError, match="has one only"):
+    with pytest.raises(DecisionLogError, match="has one line of type"):
         replay([lines[0], *lines])
 
 
