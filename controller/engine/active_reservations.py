@@ -208,8 +208,8 @@ class ActiveReservations:
 
     def _compute_remaining(self, leaf: Node) -> _RemainingQuota:
         quota = self.queue_shares.quota
-        beside_own: dict[str, int] = {}
-        beside_all: dict[str, int] = {}
+        excluding_own: dict[str, int] = {}
+        excluding_all: dict[str, int] = {}
         for reservation in self._reservations:
             is_own = any(node.name == leaf.name for node, _ in reservation.charges)
             for node in leaf.path():
@@ -217,15 +217,17 @@ class ActiveReservations:
                     if charges_due <= 0 or not node.limits_resource(name):
                         continue
                     remaining = quota.limits[node.name].limit.get(name, 0) - quota.usage(node.name, name) - charges_due
-                    for remaining_amounts in (beside_all, beside_own) if is_own else (beside_all,):
+                    for remaining_amounts in (excluding_all, excluding_own) if is_own else (excluding_all,):
                         remaining_amounts[name] = min(remaining_amounts.get(name, remaining), remaining)
-        return _RemainingQuota(beside_own, beside_all)
+        return _RemainingQuota(excluding_own, excluding_all)
 
     def _first_quota_refusal(
         self, binding: Iterable[_Reservation], workload: Workload, charge: Resources, quota: Quota
     ) -> Refusal | None:
         leaf = self.queue_shares.quota.tree.nodes[workload.queue]
-        return next(filter(None, (self._quota_refusal(each, leaf, charge, quota) for each in binding)), None)
+        return next(
+            filter(None, (self._quota_refusal(reservation, leaf, charge, quota) for reservation in binding)), None
+        )
 
     def _resolve(
         self, workload: Workload, feasibility: ClassFeasibility, choice: Choice, quota: Quota
@@ -320,11 +322,11 @@ class ActiveReservations:
 
 def _reserved_capacity(reservations: Iterable[_Reservation]) -> ReservedCapacity:
     """Return the sum of *reservations* on each cluster."""
-    rooms: dict[ClusterName, Resources] = {}
-    for each in reservations:
-        for name, kept in each.charges_by_cluster.items():
-            rooms[name] = add(rooms.get(name, EMPTY), kept)
-    return tuple((name, tuple(sorted(rooms[name].items()))) for name in sorted(rooms))
+    amounts: dict[ClusterName, Resources] = {}
+    for reservation in reservations:
+        for name, charge in reservation.charges_by_cluster.items():
+            amounts[name] = add(amounts.get(name, EMPTY), charge)
+    return tuple((name, tuple(sorted(amounts[name].items()))) for name in sorted(amounts))
 
 
 def _exceeds(charge: Resources, remaining: Resources) -> bool:

@@ -172,7 +172,7 @@ def _select_copies(
 
 
 #: Why a cluster whose nodes have enough capacity in sum cannot hold a gang.
-NODES_FULL: Final = "its nodes have no room for the gang, as its scheduler estimator counts"
+NODES_FULL: Final = "its nodes cannot hold the gang, according to its scheduler estimator"
 
 ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
 

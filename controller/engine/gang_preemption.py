@@ -102,7 +102,7 @@ class ClusterAfterEvictions:
         """Assign *part* to this cluster."""
         needed = self._evictions_needed(requirements)
         if needed is None:
-            raise AssertionError(f"{self.cluster_state.name} has no room for {part.path}")
+            raise AssertionError(f"{self.cluster_state.name} cannot hold {part.path}")
         self._evicted, free = needed
         self.parts.append(part)
         self.requested = elementwise_max(self.requested, add(self._assigned, self._required(requirements)))

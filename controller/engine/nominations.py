@@ -48,16 +48,16 @@ def expire(state: "State", now: int) -> list[RecordUpdate]:
 
 def _nominated_parts(state: "State", workload: Workload) -> list[tuple[Workload, Nomination]]:
     """Return the nominated workloads that start together with *workload*, in order."""
-    group = workload.gang
-    if group is None or state.gangs.missing(group) <= 1:
+    gang = workload.gang
+    if gang is None or state.gangs.missing(gang) <= 1:
         return [(workload, workload.nomination)] if workload.nomination is not None else []
-    return [(part, nomination) for part, nomination in in_order(state) if part.gang == group]
+    return [(part, nomination) for part, nomination in in_order(state) if part.gang == gang]
 
 
 def _lacks_nominated_parts(state: "State", parts: NominatedParts) -> bool:
     """Say whether the gang needs more parts than are nominated."""
-    group = parts[0][0].gang
-    return group is not None and len(parts) < state.gangs.missing(group)
+    gang = parts[0][0].gang
+    return gang is not None and len(parts) < state.gangs.missing(gang)
 
 
 def next_expiry(state: "State", now: int) -> int | None:
@@ -82,9 +82,9 @@ def admit_nominated(admission: AdmissionPass) -> None:
             for _, nomination in parts:
                 retained[nomination.cluster] = add(retained.get(nomination.cluster, EMPTY), nomination.requests)
             continue
-        group = workload.gang if len(parts) > 1 else None
+        gang = workload.gang if len(parts) > 1 else None
         for (part, _), choice in zip(parts, choices, strict=True):
-            admission.admit(part, choice, plan=f"{group.key}@{admission.now}" if group is not None else "")
+            admission.admit(part, choice, plan=f"{gang.key}@{admission.now}" if gang is not None else "")
 
 
 def _choose_all(

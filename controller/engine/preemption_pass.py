@@ -36,13 +36,13 @@ class PreemptionPass:
         self.retry_at: int | None = None
         """When a preemption that fails now may succeed."""
         self._admission = admission
-        self._world = admission.state
+        self._state = admission.state
         self._standing = admission.shares
         self._policy = admission.state.policy
         self._candidates = (
             admission.borrowing.candidates
             if admission.borrowing
-            else PreemptionCandidates(self._world, self._standing.quota.tree)
+            else PreemptionCandidates(self._state, self._standing.quota.tree)
         )
         self._failed: set[WorkloadClass] = set()
 
@@ -86,9 +86,9 @@ class PreemptionPass:
 
     def _classes_tried_with(self, head: Head) -> list[WorkloadClass]:
         """Return the workload classes that share the result: all classes of a HyperJob that starts together."""
-        if not gangs.is_all_or_nothing(self._world, head.workload_class):
+        if not gangs.is_all_or_nothing(self._state, head.workload_class):
             return [head.workload_class]
-        workload_classes = self._world.pending.queues[head.workload_class.queue]
+        workload_classes = self._state.pending.queues[head.workload_class.queue]
         return [
             workload_class for workload_class in workload_classes if workload_class.gang == head.workload_class.gang
         ]
@@ -96,11 +96,11 @@ class PreemptionPass:
     def _schedulable_by_queue(self) -> Mapping[QueueName, list[SchedulableClass]]:
         """Return the pending workload classes of every queue that may preempt."""
         schedulable: dict[QueueName, list[SchedulableClass]] = {}
-        for name in sorted(self._world.pending.queues):
+        for name in sorted(self._state.pending.queues):
             node = self._standing.quota.tree.leaf(name)
             workload_classes = self._schedulable(node) if node is not None else []
             if node is not None and any(self._may_preempt(node, workload_class) for workload_class in workload_classes):
-                of = self._world.queue_usage.feasibility_cache.get
+                of = self._state.queue_usage.feasibility_cache.get
                 schedulable[name] = [
                     SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
                     for workload_class in workload_classes
@@ -111,12 +111,12 @@ class PreemptionPass:
         """Return the workload classes of a queue to try; none in a fifo queue whose head has failed."""
         workload_classes = [
             workload_class
-            for workload_class in self._world.pending.queues[leaf.name]
+            for workload_class in self._state.pending.queues[leaf.name]
             if workload_class.is_waiting and workload_class.inadmissible is None and workload_class not in self._failed
         ]
         if not leaf.queue.fifo:
             return workload_classes
-        first = self._world.queue_head(leaf.name)
+        first = self._state.queue_head(leaf.name)
         return [workload_class for workload_class in workload_classes if workload_class.head is first]
 
     def _may_preempt(self, leaf: Node, workload_class: WorkloadClass) -> bool:
@@ -131,16 +131,16 @@ class PreemptionPass:
 
     def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
         """Return a plan for a blocked head: by reclaim, else by preemption (P2)."""
-        parts = gang_preemption.parts_to_admit(self._world, head)
-        of = self._world.queue_usage.feasibility_cache.get
-        feasibilities = [of(self._world.pending.class_of(part.uid).requirements) for part in parts]
+        parts = gang_preemption.parts_to_admit(self._state, head)
+        of = self._state.queue_usage.feasibility_cache.get
+        feasibilities = [of(self._state.pending.class_of(part.uid).requirements) for part in parts]
         if not feasibilities or not all(feasibility.needs_one_cluster for feasibility in feasibilities):
             return None
         charge = total(feasibility.charge for feasibility in feasibilities)
         if self._fits_after_evictions(head, parts, charge):
             return None
         if self._may_reclaim(head, charge):
-            candidates = reclaim.reclaim_candidates(self._world, self._standing, head, charge, self._candidates)
+            candidates = reclaim.reclaim_candidates(self._state, self._standing, head, charge, self._candidates)
             plan = self._search(
                 head,
                 parts,
@@ -150,7 +150,7 @@ class PreemptionPass:
             if plan is not None:
                 return plan, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
-            candidates = preemption.preemption_candidates(self._world, parts, self._candidates)
+            candidates = preemption.preemption_candidates(self._state, parts, self._candidates)
             plan = self._search(
                 head,
                 parts,
@@ -165,10 +165,10 @@ class PreemptionPass:
         self, head: Head, parts: Sequence[Workload], victims: Sequence[Victim], policy: PreemptionPolicy
     ) -> PreemptionPlan | None:
         if len(parts) > 1:
-            return gang_preemption.find_plan(self._world, head, parts, candidates=victims, policy=policy)
-        names = self._world.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
-        cluster_states = [self._world.cluster_usage.cluster_state(name) for name in names]
-        self._world.queue_usage.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
+            return gang_preemption.find_plan(self._state, head, parts, candidates=victims, policy=policy)
+        names = self._state.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
+        cluster_states = [self._state.cluster_usage.cluster_state(name) for name in names]
+        self._state.queue_usage.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
         return find_plan(self._standing, head, cluster_states, candidates=victims, policy=policy)
 
     def _fits_after_evictions(self, head: Head, parts: Sequence[Workload], charge: Resources) -> bool:
@@ -176,10 +176,10 @@ class PreemptionPass:
         if self._standing.quota.refusal(head.leaf, charge) is not None:
             return False
         if len(parts) > 1:
-            return gang_preemption.assign_clusters(self._world, parts, ()) is not None
-        names = self._world.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
+            return gang_preemption.assign_clusters(self._state, parts, ()) is not None
+        names = self._state.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
         return any(
-            free_after_evictions(self._world.cluster_usage.cluster_state(name)).fits(head.workload_class.requirements)
+            free_after_evictions(self._state.cluster_usage.cluster_state(name)).fits(head.workload_class.requirements)
             for name in names
         )
 
@@ -187,7 +187,7 @@ class PreemptionPass:
         """Say whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""
         if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, charge):
             return False
-        turned_at = self._world.cluster_usage.usability_changed_at
+        turned_at = self._state.cluster_usage.usability_changed_at
         if turned_at is None or turned_at + TOPOLOGY_COOLDOWN_MS <= self._admission.now:
             return True
         self.retry_at = earliest((self.retry_at, turned_at + TOPOLOGY_COOLDOWN_MS))
@@ -211,18 +211,18 @@ class PreemptionPass:
         policy = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
         first_uid, first_cluster = next(iter(plan.clusters.items()))
         for workload in (workload for victim in plan.victims for workload in victim.workloads):
-            self._world.evict(workload, now)
+            self._state.evict(workload, now)
             self._invalidate(workload.queue)
             evicted = Evict(workload, reason, first_uid, first_cluster, policy.grace_ms)
             self._admission.decisions.append(evicted)
         for uid, cluster in plan.clusters.items():
-            part = self._world.workloads[uid]
-            charge = self._world.queue_usage.feasibility_cache.get(
-                self._world.pending.class_of(uid).requirements
+            part = self._state.workloads[uid]
+            charge = self._state.queue_usage.feasibility_cache.get(
+                self._state.pending.class_of(uid).requirements
             ).charge
             nomination = Nomination(cluster, now, len(self.notes), charge)
             self.notes.append(RecordUpdate(part, nomination))
-            self._world.nominate(part, nomination, now)
+            self._state.nominate(part, nomination, now)
         self._invalidate(head.workload.queue)
 
     def _invalidate(self, queue: QueueName) -> None:

@@ -36,7 +36,7 @@ class ReclaimableCapacity:
     """Where workloads would fit after reclaim; ``update`` must be called for queues whose workloads change."""
 
     def __init__(self, state: "State", queue_shares: QueueShares, candidates: PreemptionCandidates, now: int) -> None:
-        self._world = state
+        self._state = state
         self._now = now
         self._ledger = state.cluster_usage
         self._standing = queue_shares
@@ -86,7 +86,7 @@ class ReclaimableCapacity:
         return any(finding.fits != before[key].fits for key, finding in self._findings.items())
 
     def _evaluate(self, requirements: SchedulingRequirements, before: _Finding | None) -> _Finding:
-        feasibility = self._world.queue_usage.feasibility_cache.get(requirements)
+        feasibility = self._state.queue_usage.feasibility_cache.get(requirements)
         if not feasibility.needs_one_cluster:
             capacities = [self._free_capacity(name) for name in feasibility.candidates.names]
             fits = isinstance(choose_clusters(requirements, capacities, feasibility.candidates.copies), Choice)

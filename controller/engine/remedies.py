@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controller.engine.state import State
 
 #: Maximum number of attempts, each with what was still missing added.
-_MAX_ROUNDS: Final = 12
+_MAX_ATTEMPTS: Final = 12
 #: Maximum number of plans after evictions, until nothing more is decided.
 _MAX_PLANS: Final = 4
 #: With more pending workloads than this, the changes are verified for the workload alone.
@@ -109,15 +109,15 @@ def _enlarge_cluster(state: "State", change: Change, now: int) -> None:
 
 def _changes_for_workload_alone(state: "State", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
     """Return the changes that admit a workload without competitors and preemption; ``None`` if there are none."""
-    group = state.workloads[uid].gang
+    gang = state.workloads[uid].gang
     workloads = [
         workload
         for workload in state.workloads.values()
-        if workload.uid == uid or workload.admission is not None or (group is not None and workload.gang == group)
+        if workload.uid == uid or workload.admission is not None or (gang is not None and workload.gang == gang)
     ]
     policy = replace(state.policy, reclaim=EvictionPolicy(), preemption=EvictionPolicy())
     amounts: dict[_Key, int] = {}
-    for _ in range(_MAX_ROUNDS):
+    for _ in range(_MAX_ATTEMPTS):
         trial = rebuild_state(state, policy, workloads, now)
         changes = _changes(state, amounts)
         apply_changes(trial, changes, now)
@@ -175,9 +175,9 @@ class _LimitIncrease:
     """Computes how far to raise what limits a queue: its capability, its ancestors', the clusters."""
 
     def __init__(self, state: "State", quota: Quota, workload_class: WorkloadClass) -> None:
-        self._world = state
+        self._state = state
         self._quota = quota
-        self._lane = workload_class
+        self._workload_class = workload_class
 
     def amounts(self, node: Node, resource: str, increase: int) -> Iterator[tuple[_Key, int]]:
         """Yield what raises the limit of *node* for *resource*."""
@@ -186,7 +186,7 @@ class _LimitIncrease:
         if capability is not None and capability < required:
             yield ("queue", node.name, resource), required
         if node.parent is None:
-            pool = self._world.cluster_usage.root_limit().get(resource, 0)
+            pool = self._state.cluster_usage.root_limit().get(resource, 0)
             yield from self._cluster_amount(resource, required - pool)
             return
         siblings = sum(
@@ -203,8 +203,8 @@ class _LimitIncrease:
 
     def _cluster_amount(self, resource: str, increase: int) -> Iterator[tuple[_Key, int]]:
         """Yield the amount to add to one cluster: where the workload fits, else its first candidate."""
-        feasibility_cache = self._world.queue_usage.feasibility_cache
-        feasibility = feasibility_cache.get(self._lane.requirements)
+        feasibility_cache = self._state.queue_usage.feasibility_cache
+        feasibility = feasibility_cache.get(self._workload_class.requirements)
         choice = feasibility_cache.choose(feasibility)
         names = (
             [charge.cluster for charge in choice.cluster_charges]
@@ -212,7 +212,7 @@ class _LimitIncrease:
             else feasibility.candidates.names
         )
         if increase > 0 and names:
-            cluster_state = self._world.cluster_usage.cluster_state(names[0])
+            cluster_state = self._state.cluster_usage.cluster_state(names[0])
             yield ("cluster", cluster_state.name, resource), cluster_state.allocatable.get(resource, 0) + increase
 
 

@@ -63,13 +63,13 @@ def place_reservations(state: "State", workload: Workload, unavailable: Collecti
 
 
 def _place_gang(
-    state: "State", group: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
+    state: "State", gang: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
 ) -> PlacedReservations | None:
-    """Return what to reserve for as many parts of *group* as fit together; ``None`` if too few fit."""
+    """Return what to reserve for as many parts of *gang* as fit together; ``None`` if too few fit."""
     quota = _without_usage(state.queue_usage.quota())
     placed: dict[WorkloadUid, ClusterReservations] = {}
-    parts = _parts_in_order(state, group, order)
-    spare = len(parts) - state.gangs.missing(group)
+    parts = _parts_in_order(state, gang, order)
+    spare = len(parts) - state.gangs.missing(gang)
     for part in parts if spare >= 0 else ():
         requirements, node = state.pending.class_of(part.uid).requirements, quota.tree.nodes[part.queue]
         charge = state.queue_usage.feasibility_cache.get(requirements).charge
@@ -92,9 +92,9 @@ def _without_usage(quota: Quota) -> Quota:
     return Quota(quota.tree, quota.limits, {})
 
 
-def _parts_in_order(state: "State", group: HyperJobGang, order: SearchOrder) -> list[Workload]:
+def _parts_in_order(state: "State", gang: HyperJobGang, order: SearchOrder) -> list[Workload]:
     """Return the pending parts in placement order, parts with a reservation first."""
-    workload_classes = ((part, state.pending.class_of(part.uid)) for part in gangs.pending_parts(state, group))
+    workload_classes = ((part, state.pending.class_of(part.uid)) for part in gangs.pending_parts(state, gang))
     parts = [
         part
         for part, workload_class in workload_classes
@@ -123,7 +123,7 @@ class ReservationPlacer:
 
     def __init__(self, state: "State", unavailable: Collection[ClusterName], *, sparing: bool = False) -> None:
         self.best_fit = sparing
-        self._world = state
+        self._state = state
         self._unavailable = unavailable
         self._assigned: dict[ClusterName, Resources] = {}
         self._infeasible: set[int] = set()
@@ -138,7 +138,7 @@ class ReservationPlacer:
 
     def place(self, requirements: SchedulingRequirements) -> ClusterReservations:
         """Return the charges to reserve for *requirements*; empty where the available clusters are too small."""
-        feasibility = self._world.queue_usage.feasibility_cache.get(requirements)
+        feasibility = self._state.queue_usage.feasibility_cache.get(requirements)
         names, copies = feasibility.candidates.names, feasibility.candidates.copies
         available = [name for name in names if name not in self._unavailable]
         if not available or id(requirements) in self._infeasible:
@@ -162,7 +162,7 @@ class ReservationPlacer:
         )
 
     def _free_now(self, name: ClusterName) -> FreeCapacity:
-        capacity, assigned = free_capacity(self._world.cluster_usage.cluster_state(name)), self._assigned.get(name)
+        capacity, assigned = free_capacity(self._state.cluster_usage.cluster_state(name)), self._assigned.get(name)
         if assigned is None:
             return capacity
         remaining = subtract(
@@ -172,7 +172,7 @@ class ReservationPlacer:
 
     def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
         """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
-        cluster_state, assigned = self._world.cluster_usage.cluster_state(name), self._assigned.get(name)
+        cluster_state, assigned = self._state.cluster_usage.cluster_state(name), self._assigned.get(name)
         freed = add(cluster_state.recently_freed_total, cluster_state.charged)
         if assigned is None:
             return FreeCapacity(cluster_state, cluster_state.capacity, cluster_state.allocatable, freed=freed)

@@ -203,7 +203,7 @@ def grant(state: "State", queue_shares: QueueShares, now: int) -> list[RecordUpd
     updates: list[RecordUpdate] = []
     unavailable = _reserved_clusters(state)
     due = state.starvation_timers.expired(state, now)
-    if all(_has_only_reserved_clusters(state, state.pending.class_of(each.uid), unavailable) for each in due):
+    if all(_has_only_reserved_clusters(state, state.pending.class_of(workload.uid), unavailable) for workload in due):
         return updates
     for workload_class in _in_turn(state, queue_shares, due):
         if _has_reservation(state, workload_class) or _has_only_reserved_clusters(state, workload_class, unavailable):
@@ -227,7 +227,7 @@ def _has_only_reserved_clusters(state: "State", workload_class: WorkloadClass, t
 
 
 def _has_reservation(state: "State", workload_class: WorkloadClass) -> bool:
-    """Say whether a queue of the group has a reservation already."""
+    """Say whether a queue of the gang has a reservation already."""
     if workload_class.gang is None:
         return False
     queues = {state.workloads[uid].queue for uid in state.gangs.parts(workload_class.gang)}

@@ -115,18 +115,18 @@ def evict_moved(state: "State", now: int) -> list[Evict]:
     state.accepted.update(workload.uid for workload in moved if workload not in checked)
     freed: dict[ClusterName, Resources] = {}
     for workload in checked:
-        for cluster_charge in _bookings_of(workload):
+        for cluster_charge in _charges_of(workload):
             freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
     failed: list[Workload] = []
     for workload in checked:
         if not all(
             _fits_cluster(state, workload, charge.cluster, freed[charge.cluster])
-            for charge in _current_bookings(workload)
+            for charge in _current_charges(workload)
         ):
             failed.append(workload)
             continue
         state.accepted.add(workload.uid)
-        for cluster_charge in _bookings_of(workload):
+        for cluster_charge in _charges_of(workload):
             freed[cluster_charge.cluster] = subtract(freed[cluster_charge.cluster], cluster_charge.charge)
     leaving = [workload for workload in failed if workload.eviction_retry_at <= now]
     return list(
@@ -140,13 +140,13 @@ def _keep_order(workload: Workload) -> tuple[int, int, str, str, str]:
     return -workload.priority, admitted_at, workload.name, workload.namespace, workload.uid
 
 
-def _bookings_of(workload: Workload) -> tuple[ClusterCharge, ...]:
+def _charges_of(workload: Workload) -> tuple[ClusterCharge, ...]:
     return workload.admission.cluster_charges if workload.admission is not None else ()
 
 
-def _current_bookings(workload: Workload) -> tuple[ClusterCharge, ...]:
+def _current_charges(workload: Workload) -> tuple[ClusterCharge, ...]:
     """Return its charges without clusters that Karmada evicts it from, where it runs for a limited time only."""
-    charges = _bookings_of(workload)
+    charges = _charges_of(workload)
     current = tuple(charge for charge in charges if charge.cluster not in workload.requirements.evicting_from)
     return current or charges
 
@@ -173,7 +173,7 @@ def next_check_at(state: "State") -> int | None:
         return min(evictable_at, default=None)
     times = [*evictable_at]
     times += [
-        _may_lack_parts_until(state, group, state.policy.startup_timeout_ms) for group in state.startup.incomplete_gangs
+        _may_lack_parts_until(state, gang, state.policy.startup_timeout_ms) for gang in state.startup.incomplete_gangs
     ]
     return min((at for at in (*times, state.startup.next_check_at) if at is not None), default=None)
 
@@ -218,10 +218,7 @@ def _evict_units(
     has_moved = reason is EvictionReason.CLUSTER_CHANGED
     for unit in units:
         clusters = {
-            cluster_charge.cluster
-            for part in unit
-            if part.uid in at_fault
-            for cluster_charge in _current_bookings(part)
+            cluster_charge.cluster for part in unit if part.uid in at_fault for cluster_charge in _current_charges(part)
         }
         moved_clusters = tuple(sorted(clusters)) if has_moved else ()
         until = now + _backoff_for_ms(state, max(part.failed_starts for part in unit), has_moved=has_moved)
@@ -244,7 +241,7 @@ def _backoff_for_ms(state: "State", attempts: int, *, has_moved: bool) -> int:
 def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
     """Return the clusters to exclude; after a run, earlier exclusions no longer apply."""
     excluded = frozenset[ClusterName]() if workload.has_run else workload.requirements.excluded_clusters
-    charges = _current_bookings(workload) if is_at_fault else ()
+    charges = _current_charges(workload) if is_at_fault else ()
     return tuple(sorted(excluded | {cluster_charge.cluster for cluster_charge in charges}))
 
 
@@ -254,43 +251,43 @@ def _eviction_units(
     """Yield the workloads to evict together: single ones, or the parts of a gang."""
     yield from ([workload] for workload in failed if workload.gang is None)
     gangs = {workload.gang for workload in failed if workload.gang is not None} | overdue
-    for group in sorted(gangs, key=lambda workload: workload.key):
-        evicted = [workload for workload in failed if workload.gang == group]
-        yield [*evicted, *_dependent_parts(state, group, evicted)]
+    for gang in sorted(gangs, key=lambda gang: gang.key):
+        evicted = [workload for workload in failed if workload.gang == gang]
+        yield [*evicted, *_dependent_parts(state, gang, evicted)]
 
 
 def _overdue_gangs(state: "State", now: int, timeout: int) -> set[HyperJobGang]:
     """Return the gangs that have lacked needed parts for too long."""
-    return {group for group in state.startup.incomplete_gangs if _may_lack_parts_until(state, group, timeout) <= now}
+    return {gang for gang in state.startup.incomplete_gangs if _may_lack_parts_until(state, gang, timeout) <= now}
 
 
-def _dependent_parts(state: "State", group: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
-    """Return the other parts of *group* to evict; none while enough remain without those *evicted*."""
-    remaining = [part for part in _parts(state, group) if part not in evicted]
-    if group.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= group.minimum:
+def _dependent_parts(state: "State", gang: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
+    """Return the other parts of *gang* to evict; none while enough remain without those *evicted*."""
+    remaining = [part for part in _parts(state, gang) if part not in evicted]
+    if gang.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= gang.minimum:
         return []
     return [part for part in remaining if _is_admitted_by_us(part)]
 
 
 def _track_incomplete_gangs(state: "State", gangs: Collection[HyperJobGang], now: int) -> None:
     """Track since when *gangs* hold clusters and lack parts."""
-    for group in gangs:
-        parts = _parts(state, group)
-        is_incomplete = group.parts - sum(_is_to_be_admitted(part) for part in parts) < group.minimum
+    for gang in gangs:
+        parts = _parts(state, gang)
+        is_incomplete = gang.parts - sum(_is_to_be_admitted(part) for part in parts) < gang.minimum
         if is_incomplete and any(_is_admitted_by_us(part) for part in parts):
-            state.startup.incomplete_gangs.setdefault(group, now)
+            state.startup.incomplete_gangs.setdefault(gang, now)
         else:
-            state.startup.incomplete_gangs.pop(group, None)
+            state.startup.incomplete_gangs.pop(gang, None)
 
 
-def _may_lack_parts_until(state: "State", group: HyperJobGang, timeout: int) -> int:
+def _may_lack_parts_until(state: "State", gang: HyperJobGang, timeout: int) -> int:
     """Return until when a gang may run without the parts that it lacks."""
-    evictable_at = (part.eviction_retry_at for part in _parts(state, group) if _is_admitted_by_us(part))
-    return max(state.startup.incomplete_gangs[group] + timeout, *evictable_at, 0)
+    evictable_at = (part.eviction_retry_at for part in _parts(state, gang) if _is_admitted_by_us(part))
+    return max(state.startup.incomplete_gangs[gang] + timeout, *evictable_at, 0)
 
 
-def _parts(state: "State", group: HyperJobGang) -> list[Workload]:
-    return [state.workloads[uid] for uid in state.gangs.parts(group)]
+def _parts(state: "State", gang: HyperJobGang) -> list[Workload]:
+    return [state.workloads[uid] for uid in state.gangs.parts(gang)]
 
 
 def _is_to_be_admitted(part: Workload) -> bool:

@@ -87,26 +87,26 @@ class PreemptionCandidates:
     """Victims of every queue; ``invalidate`` must be called for queues whose admitted workloads change."""
 
     def __init__(self, state: "State", tree: Tree) -> None:
-        self._world = state
+        self._state = state
         self._tree = tree
         self._by_queue: dict[QueueName, list[Victim]] = {}
 
     def queues(self) -> list[Node]:
         """Return the queues with admitted workloads, by name."""
-        return [self._tree.nodes[name] for name in sorted(self._world.admitted) if name in self._tree.nodes]
+        return [self._tree.nodes[name] for name in sorted(self._state.admitted) if name in self._tree.nodes]
 
     def in_queue(self, queue: QueueName) -> list[Victim]:
         """Return the victims of one queue in eviction order."""
         if queue not in self._by_queue:
             node = self._tree.nodes[queue]
-            admitted = self._world.admitted.get(queue, {}).values()
+            admitted = self._state.admitted.get(queue, {}).values()
             victims = [
                 _new_victim((workload,), node)
                 for workload in admitted
                 if workload.gang is None and self._is_evictable(workload)
             ]
-            for group in {workload.gang for workload in admitted if workload.gang is not None}:
-                victims += self._gang_victims(group, node)
+            for gang in {workload.gang for workload in admitted if workload.gang is not None}:
+                victims += self._gang_victims(gang, node)
             self._by_queue[queue] = sorted(victims, key=lambda victim: victim.rank)
         return self._by_queue[queue]
 
@@ -116,7 +116,7 @@ class PreemptionCandidates:
 
     def reclaimable(self, queue: QueueName, now: int) -> dict[ClusterName, Resources]:
         """Return by cluster what would be freed if reclaim evicted all it may before a reservation begins (O3)."""
-        policy, latest = self._world.policy.reclaim, now + self._world.policy.head_reservation.after_ms
+        policy, latest = self._state.policy.reclaim, now + self._state.policy.head_reservation.after_ms
         freed: dict[ClusterName, Resources] = {}
         for victim in self.in_queue(queue):
             evictable_at = policy.evictable_at(victim.evictions, victim.admitted_at)
@@ -125,17 +125,17 @@ class PreemptionCandidates:
                     freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
         return freed
 
-    def _gang_victims(self, group: HyperJobGang, node: Node) -> list[Victim]:
+    def _gang_victims(self, gang: HyperJobGang, node: Node) -> list[Victim]:
         """Return the victims of a gang: single parts above its minimum, then all others at once.
 
         A gang in several queues has no victims, because evicting one queue's parts would break the others.
         """
-        parts = [self._world.workloads[uid] for uid in self._world.gangs.parts(group)]
+        parts = [self._state.workloads[uid] for uid in self._state.gangs.parts(gang)]
         admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
         if any(part.queue != node.name or not self._is_evictable(part) for part in admitted):
             return []
         singles = sorted((_new_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
-        spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - group.minimum, 0)
+        spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - gang.minimum, 0)
         victims: list[Victim] = []
         for single in singles[:spare]:
             victims.append(replace(single, preceded_by=victims[-1] if victims else None))
@@ -147,7 +147,7 @@ class PreemptionCandidates:
         if workload.preserved or workload.admission is None or workload.admission.adopted:
             return False
         cluster_states = (
-            self._world.cluster_usage.cluster_state(cluster_charge.cluster)
+            self._state.cluster_usage.cluster_state(cluster_charge.cluster)
             for cluster_charge in workload.admission.cluster_charges
         )
         return all(cluster_state.is_usable for cluster_state in cluster_states)

@@ -344,7 +344,7 @@ MUTANTS = (
     Mutant(
         "admit-nominated-part-alone",
         "controller/engine/nominations.py",
-        "group is None or state.gangs.missing(group) <= 1:",
+        "gang is None or state.gangs.missing(gang) <= 1:",
         "True:",
         "tests/engine/test_gang_preemption.py",
     ),
