@@ -312,7 +312,7 @@ def _should_retry(quota: Quota, workload_class: WorkloadClass) -> bool:
         return True
     if not sleep.or_unreserved_at_root or quota.has_unreserved(quota.tree.root, workload_class.charge):
         return sleep.or_unreserved_at_root
-    # What its own branch is guaranteed is reserved already: it takes less than all of its charge.
+    # Guarantees of its own branch are reserved already, so it needs less than its whole charge.
     return (
         sleep.queue in quota.guaranteed
         and quota.refusal(quota.tree.nodes[workload_class.queue], workload_class.charge) is None

@@ -246,7 +246,7 @@ class ClusterUsage:
         cluster_state.refresh_external_usage(now, settle_ms)
         self._end_orphans(cluster_state, now, settle_ms)
         self._unsettled.add(cluster.name)
-        # Most summaries only show what is booked already, so that headroom stays as it was.
+        # Most summaries only reflect existing charges, so that headroom does not change.
         is_as_before = before is not None and not cluster.grades and replace(before, used=cluster.used) == cluster
         if self._is_estimating or not is_as_before or cluster_state.external_usage != external_usage:
             self._has_changed(cluster_state, gave_room=True)

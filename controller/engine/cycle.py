@@ -37,10 +37,10 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     """Run the same cycle in parts, between which no event may be applied to *state*."""
     is_restless = _do_reasons_depend_on_shares(state)
     state.planned_at = now
-    # What was worked out for those who asked in between, clusters and queues may have made untrue since.
+    # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
     state.borrowing = state.active_reservations = None
-    # 1. Take back who was aborted; learn what the clusters have left for us; take back who was moved where it does
-    #    not fit, who outgrew its charge, and who never starts.
+    # 1. Evict aborted workloads; update external usage; evict workloads that were moved where they do not fit,
+    #    whose resize is rejected, or that exceed the startup timeout.
     evicted = list(_take_back(state, now))
     state.cluster_usage.refresh(now, state.policy.settle_ms)
     state.usage_tracker.end_orphans()
@@ -49,26 +49,26 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     evicted += resize.evict_rejected(state, now)
     late, requeues = startup.check_timeouts(state, now)
     evicted += late
-    # 2. Set aside who waits for another reason than room, and give up what is held in vain.
+    # 2. Classify pending workloads by whether capacity could admit them; expire useless nominations and reservations.
     held_back = partial(_gang_refusal, state)
     stale = dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
     lapsed = [*nominations.expire(state, now), *reservations.expire(state, now), *reservations.complete(state, now)]
     stale |= dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
-    # 3. Divide what there is among the queues, as far as demands have changed.
+    # 3. Compute fair shares again where requests have changed.
     changed = {*state.pending.changed}
     service = AdmissionPass(state, state.queue_usage.update_shares(), now, most=most)
-    # What reservations keep depends on what queues are due.
+    # What reservations set aside depends on the fair shares.
     state.active_reservations = None
-    # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
+    # 4. Admit nominated workloads that fit; then try one head after the other, with preemption for blocked ones.
     nominations.admit_nominated(service)
     exchanges = yield from admit_with_preemption(service)
     agreed = _admit_nominated_at_once(service, exchanges.notes)
-    # 5. Keep room for those who have been passed over for long.
+    # 5. Reserve quota and capacity for heads that have been blocked for long.
     state.starvation_timers.update(state, _queues_to_check(state, changed, stale), now)
     reserved = reservations.grant(state, service.shares, now)
     if state.pending.unevaluated:
         stale |= dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
-    # 6. Tell those whose reason has changed, and say when to look again unasked.
+    # 6. Publish changed reasons, and determine when the next cycle is due without an event.
     stale |= dict.fromkeys(
         [*service.refused, *state.pending.unpublished, *(yield from _classes_with_changed_stage(state, service.quota))]
     )

@@ -115,7 +115,7 @@ class _ResourceDivision:
             self._children_may_use[above.parent.name] += caps[1] - caps[0]
             share = self.shares[above.name]
             if not (share < caps[0] and share <= caps[1]):
-                # What is capped neither before nor after is divided alike, whatever its cap.
+                # A share below both caps does not depend on the cap, so the division stays the same.
                 stale[above.parent.name] = above.parent
 
     def _redivide(self, stale: dict[QueueName, Node]) -> dict[QueueName, Fraction]:

@@ -139,7 +139,7 @@ class PendingReasonUpdater:
     def _with_positions(self, queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
         classes = self._world.pending.queues.get(queue, ())
         if 2 * len(changed) * len(classes) >= sum(len(workload_class.workloads) for workload_class in classes):
-            # All at once, which costs less than one by one.
+            # Cheaper than computing each position separately.
             everyone = enumerate(self._world.pending_workloads(queue), start=1)
             return [
                 Wait(*changed[workload.uid], position) for position, workload in everyone if workload.uid in changed

@@ -57,7 +57,7 @@ class QueueUsage:
         """How many workloads are being evicted or nominated."""
         self._current_quota: tuple[_LimitInputs, Quota] | None = None
 
-    # -- what is told ---------------------------------------------------
+    # -- events --------------------------------------------------------
 
     def upsert(self, queue: Queue) -> None:
         """Add or update a queue."""
@@ -122,7 +122,7 @@ class QueueUsage:
             self.shares.quota.add_usage(node, charge)
             self.shares.invalidate(above.name for above in node.path())
 
-    # -- what is asked --------------------------------------------------
+    # -- queries -------------------------------------------------------
 
     @property
     def requested(self) -> Mapping[QueueName, Resources]:

@@ -97,7 +97,7 @@ class State:
         self._wake_at: int | None = None
         self._expirations: list[tuple[int, WorkloadUid]] = []
 
-    # -- what is told ---------------------------------------------------
+    # -- events --------------------------------------------------------
 
     def policy_changed(self, policy: Policy) -> None:
         """Use *policy* from the next plan on."""
@@ -188,7 +188,7 @@ class State:
         self._update_indexes(before, None)
         self.last_reasons.pop(uid, None)
 
-    # -- what is asked --------------------------------------------------
+    # -- queries -------------------------------------------------------
 
     def prepare(self, steps: int) -> bool:
         """Evaluate feasibility for the next plan in about *steps* steps; return whether all of it is evaluated.
@@ -226,7 +226,7 @@ class State:
             return self._with_follow_up(Plan(waits=waits, wake_at=self._wake_at), now)
         self._expire_holds(now)
         plan = yield from cycle.steps(self, now, most=most)
-        # Who is evicted may want something else than he had, and who has grown may fit no longer: look again.
+        # An evicted workload may request other amounts, and a resized one may no longer fit: run another cycle.
         is_settled = not any(self.resized or isinstance(decision, Evict) for decision in plan.decisions)
         self._has_changed = plan.is_cut or not is_settled
         self._wake_at = plan.wake_at
@@ -358,7 +358,7 @@ class State:
         """Return when the next hold expires, or ``None``; the time may be early but never late."""
         return self._expirations[0][0] if self._expirations else None
 
-    # -- what is done ---------------------------------------------------
+    # -- decisions -----------------------------------------------------
 
     def admit(self, workload: Workload, admission: Admission, now: int) -> None:
         """Assume an admission."""
@@ -414,7 +414,7 @@ class State:
         forbidden = self.policy.refusal(
             workload.namespace, workload.queue, workload.priority_class, *workload.task_classes
         )
-        # That it is leaving is seen from what it still holds.
+        # Its charges already show that its eviction is in progress.
         own = None if workload.is_leaving and _is_preemption_in_progress(workload.hold) else workload.hold
         refusal = min(filter(None, (own, forbidden)), key=precedence, default=None)
         if refusal is None:

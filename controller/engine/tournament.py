@@ -144,7 +144,7 @@ class Tournament:
         eligible = branch.fitting.intersection(waiting) if waiting else frozenset[int]()
         if not eligible or child.name in self._quota.guaranteed or not self._quota.guaranteed:
             return eligible
-        # Of what is guaranteed nothing is for those who have no guarantee.
+        # Reserved quota is available only to queues that have a guarantee.
         return frozenset(
             requirements
             for requirements in eligible

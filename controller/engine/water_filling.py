@@ -116,7 +116,7 @@ def _level(vessels: Sequence[_Vessel], amount: int) -> tuple[int, int]:
         rise = vessel.cap - vessel.base
         bends.append(((rise << fineness) // vessel.slope, rise, vessel.slope, rise, -vessel.slope))
     for _, rise, per, constant, steeper in sorted(bends):
-        # Up to this bend they hold ``held + slope * level``.
+        # Up to this bend the vessels hold ``held + slope * level``.
         if held * per + slope * rise >= amount * per:
             break
         held += constant
