@@ -1,4 +1,4 @@
-"""What the actuator makes of every answer, and of none."""
+"""How the actuator handles every response, and none."""
 
 import asyncio
 import time
@@ -83,7 +83,7 @@ class Books:
 
 
 class Stage:
-    """An actuator with everything around it that is not under test."""
+    """An actuator with its dependencies."""
 
     def __init__(self, api: Api) -> None:
         self.books, self.metrics = Books(), Metrics()
@@ -348,7 +348,7 @@ async def test_stop_finishes_requests_in_flight(server, tmp_path):
 
 
 async def test_cancelled_request_is_never_drained(server, tmp_path):
-    """Whoever says good-bye now would let the next leader write beside it."""
+    """Releasing the lease now would allow two concurrent writers."""
     server.says("PATCH", path("u1"), silent)
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
         stage = Stage(api)

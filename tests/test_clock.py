@@ -2,7 +2,7 @@ from controller.clock import SteadyClock
 
 
 class Machine:
-    """A clock that somebody sets, beside one that nobody can."""
+    """A system clock that tests can set, and a monotonic one."""
 
     def __init__(self) -> None:
         self.day = 1_000_000_000

@@ -1,4 +1,4 @@
-"""The client against a server that fails in every way, and against a real one."""
+"""The API client against a failing server, and against a real one."""
 
 import asyncio
 import json
@@ -126,7 +126,7 @@ async def test_page_is_returned_undecoded(server, api):
 
 
 async def names_of(api, *, token=""):
-    """Return the names of all things, and the length of each page."""
+    """Return all names, and the length of each page."""
     names, lengths = [], []
     while True:
         page = await api.list_page(THINGS, limit=64, token=token)

@@ -1,4 +1,4 @@
-"""The lease on a real API server, with clocks that a test moves."""
+"""Leader election on a real API server with simulated clocks."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ async def api(control_plane) -> AsyncIterator[Api]:
 
 
 class Arena:
-    """Candidates for one lease, with one clock for all."""
+    """Candidates for one lease that share a clock."""
 
     def __init__(self, api: Api, namespace: str, group: asyncio.TaskGroup) -> None:
         self.api, self.namespace, self.group = api, namespace, group
@@ -58,7 +58,7 @@ class Arena:
                 await asyncio.sleep(0.01)
 
     async def rounds(self) -> None:
-        """Let everybody look a few times."""
+        """Run a few ticks of every candidate."""
         await asyncio.sleep(4 * TERMS.retry)
 
 
@@ -165,7 +165,7 @@ async def test_leadership_change_is_notified_once(arena):
 
 
 async def test_lapse_is_notified_before_late_renewal(arena):
-    """Who asked in between, and left it, would not ask again."""
+    """A caller that read the state in between must be notified of the lapse."""
     told = []
     first = arena.enter("a")
     first.on_change = lambda: told.append((first.leads, first.may_write))

@@ -1,4 +1,4 @@
-"""When the loop looks, what it hands on, and how it gets over a failure."""
+"""When the loop runs a cycle, what it submits, and how it recovers from failures."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ UID = "u-{}"
 
 
 class Hand:
-    """Takes what an actuator would, and writes nothing."""
+    """Receives decisions like an actuator, and writes nothing."""
 
     def __init__(self) -> None:
         self.writes: asyncio.Queue[Write] = asyncio.Queue()
@@ -60,7 +60,7 @@ class Cache:
 
 
 class Stage:
-    """A store told by hand, and a loop over it."""
+    """A store with manually added objects, and a loop."""
 
     def __init__(self, cpus: int, caches: dict[str, Cache]) -> None:
         self.store, self.hand, self.metrics = Store(), Hand(), Metrics()
@@ -95,7 +95,7 @@ class Stage:
         self.tell_phase(name, "Completed")
 
     def abort(self, name: str) -> None:
-        """Let it be admitted by a record of ours, and aborted where it runs."""
+        """Make it admitted by its record and aborted in its cluster."""
         uid = UID.format(name)
         self.tell_phase(name, "Aborted", record={"uid": uid, "charge": {"cpu": "1"}, "clusters": [CLUSTER]})
         self.store.confirm(WorkloadUid(uid), self.version)
@@ -165,7 +165,7 @@ async def test_no_decision_while_a_cache_is_out_of_sync():
 
 
 async def test_removed_cache_is_not_waited_for():
-    """It was never complete, and nobody will complete it."""
+    """It was never in sync and never will be."""
     caches = {"gone": Cache(synced=False)}
     async with looping(caches=caches) as stage:
         stage.submit("a")
@@ -175,7 +175,7 @@ async def test_removed_cache_is_not_waited_for():
 
 
 async def test_c1_affinity_term_is_written_after_pending_write():
-    """Its record still says that a cluster is held for it; that it is not is under way."""
+    """Its record still has a nomination, whose removal is being written."""
     terms = [{"affinityName": "first", "clusterNames": ["m9"]}, {"affinityName": "then", "clusterNames": [CLUSTER]}]
     held = {
         "nominatedCluster": CLUSTER,
@@ -299,14 +299,14 @@ async def test_limited_plans_admit_what_one_plan_admits():
 
 
 class Sliced(State):
-    """Decides a few at a time, however many it may."""
+    """Limits every plan to a few admissions."""
 
     def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
         return super().plan_in_steps(now, most=None if most is None else 7)
 
 
 async def test_workload_with_failing_write_is_set_aside(monkeypatch):
-    """What was decided of it is not assumed: its charge would never end."""
+    """The decision must not be assumed, or its charge would never end."""
 
     def building(decision, facts, **facts_for_it):
         if decision.workload.name == "a":
@@ -376,7 +376,7 @@ async def test_workload_that_fails_a_cycle_is_set_aside():
 
 
 async def test_failed_cycle_drops_unsent_assumed_decisions():
-    """Ten such assumptions once filled a queue in which nothing ran."""
+    """Such assumptions would fill a queue in which nothing runs."""
     async with looping(cpus=1) as stage:
         stage.loop._backoff.initial = 0.01
         stage.submit("a")
@@ -441,7 +441,7 @@ async def test_plan_is_made_after_limited_preparation(monkeypatch):
 
 
 def in_turn(stage: Stage) -> int:
-    """Let the loop of *stage* look until its plan is made; return how many goes that took."""
+    """Run the loop of *stage* until its plan is made; return the number of slices."""
     goes = 1
     stage.loop._cycle()
     while stage.loop._plan_in_progress is not None:

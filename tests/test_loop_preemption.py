@@ -1,4 +1,4 @@
-"""What the loop hands on while some leave for others, and how it gets over refusals and restarts (P5, R2)."""
+"""What the loop submits during preemption, after rejections and after restarts (P5, R2)."""
 
 import asyncio
 from typing import Any
@@ -35,14 +35,14 @@ def submit(stage: Stage, name: str, queue: str, **bound: Any) -> None:
 
 
 def run(stage: Stage, name: str) -> None:
-    """Let a job of the borrower's run by a record of ours."""
+    """Make a job of the borrowing queue run with an admission record."""
     charge = {"cpu": "1", "memory": "1Gi", "pods": "1"}
     record = {"uid": UID.format(name), "queue": "borrower", "charge": charge, "clusters": [CLUSTER]}
     submit(stage, name, "borrower", record=record, status=RUNS, **PLACED)
 
 
 def full(stage: Stage) -> None:
-    """Let one queue have borrowed the second of two CPUs, to which another is entitled."""
+    """Make one queue borrow a CPU of another queue's fair share."""
     stage.store.configure(RECLAIM)
     for name in ("lender", "borrower"):
         stage.tell(stage.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "1"}}})
@@ -51,7 +51,7 @@ def full(stage: Stage) -> None:
 
 
 def leave(stage: Stage, write: Write, *, gone: bool = False) -> None:
-    """Observe an eviction; the cluster still tells of it until it is *gone*."""
+    """Observe an eviction; the cluster reports the workload until it is *gone*."""
     record = {"uid": write.uid, "queue": "borrower", "evictions": 1}
     paused = {"suspension": {"scheduling": True}, "clusters": None}
     name = write.workload.rpartition("/")[2]
@@ -123,7 +123,7 @@ async def test_recorded_nomination_survives_restart_and_comes_first():
 
 
 def stage_demand(stage: Stage) -> dict[str, str]:
-    """Return what one job asks for, as a record writes it."""
+    """Return the requests of one job as in a record."""
     found = next(iter(stage.store.jobs)).requests
     assert found is not None
     return {"cpu": "1", "memory": str(found.whole.get("memory", 0)), "pods": "1"}

@@ -1,4 +1,4 @@
-"""The patches as tables, and each of them on a real API server."""
+"""Patches as tables, and on a real API server."""
 
 import json
 from dataclasses import dataclass
@@ -139,7 +139,7 @@ async def api(control_plane):
 
 
 async def stored(api: Api, namespace: str, **spec: Any) -> dict[str, Any]:
-    """Create a paused binding as Karmada and our webhook leave it."""
+    """Create a suspended binding as Karmada and the webhook do."""
     body = {
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": "ResourceBinding",

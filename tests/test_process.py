@@ -1,4 +1,4 @@
-"""The controller as a process of its own, on a real API server: how it starts, lives through trouble, and ends."""
+"""The controller process on a real API server: start, failures and shutdown."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ HURRY = (
 
 
 class Running:
-    """A controller that was started here, with what it has said so far."""
+    """A controller process with its log output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -107,7 +107,7 @@ async def create(api: Api, path: str, manifest: dict[str, Any]) -> dict[str, Any
 
 
 async def submit(api: Api, name: str, **spec: Any) -> str:
-    """Create a job with its paused binding; return the binding's path."""
+    """Create a job with its suspended binding; return the binding's path."""
     made = await create(api, JOBS.item_path("default", "").rstrip("/"), job(name, "default"))
     bound = binding("default", name, made["metadata"]["uid"])
     bound["spec"] |= spec
@@ -121,7 +121,7 @@ async def read(api: Api, path: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def offered(api) -> None:
-    """Let there be a queue and a cluster with room for four."""
+    """Create a queue and a cluster with capacity for four jobs."""
     if not json.loads(await api.get(QUEUES.path))["items"]:
         head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind, "metadata": {"name": "default"}}
         await create(api, QUEUES.path, head | {"spec": {"weight": 1}})
@@ -187,7 +187,7 @@ async def test_clusters_of_unadmitted_binding_are_cleared(plane, api, offered):
 
 
 async def test_missing_permission_is_logged_and_backs_off(plane, api, offered):
-    """The identity of Karmada's stand-in may look at everything and may patch bindings; a policy takes that away."""
+    """Let an admission policy deny patches of bindings."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",

@@ -1,4 +1,4 @@
-"""What a decision becomes on its way to the API server."""
+"""The writes of decisions, repairs and records."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is written is read again as it was."""
+"""Encoded entries are decoded unchanged."""
 
 from dataclasses import fields
 
@@ -146,7 +146,7 @@ entries = st.one_of(
 
 
 def every_field(workload: Workload) -> list[object]:
-    """The fields one by one: some do not count for equality."""
+    """Return all fields, because some are excluded from equality."""
     return [getattr(workload, each.name) for each in fields(workload)]
 
 

@@ -1,4 +1,4 @@
-"""The journal on a disk: files that follow one another, and disks that fail."""
+"""The decision log on a disk: file rotation and failing disks."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.decision_log import log as journals
+from controller.decision_log import log as log_module
 from controller.decision_log.files import RotatedFiles
 from controller.decision_log.log import DecisionLog, DecisionLogOptions
 from controller.decision_log.recorder import CycleContext, DecisionRecorder
@@ -15,49 +15,49 @@ from controller.decision_log.replay import replay
 from tests.engine.test_incremental import Life
 
 
-class Kept:
-    """A life of which a real journal is kept."""
+class RunOnDisk:
+    """A random run with a decision log on disk."""
 
     def __init__(self, path: Path, *, limit: int = 1 << 30, keep: int = 4, seed: int = 3) -> None:
         self.path = path
         self.losses = 0
-        self.life = Life(seed, exchanges=True)
+        self.random_run = Life(seed, exchanges=True)
         self.journal = DecisionLog(DecisionLogOptions(path, limit, keep), "tested", on_lost=self.lose)
         self.decision_recorder = DecisionRecorder(self.journal)
         self.journal.start()
-        self.decision_recorder.start_file(self.life.state, self.life.now)
-        self.own = self.life.state
-        # What it has lived through so far is told again.
-        self.own, told = type(self.own)(self.own.policy), self.own
-        witness = self.decision_recorder.recording_handler(self.own)
-        for queue in told.queues.values():
-            witness.queue_changed(queue)
-        for cluster in told.cluster_usage.clusters:
-            witness.cluster_changed(cluster, self.life.now)
-        for workload in told.workloads.values():
-            witness.workload_changed(workload, self.life.now)
-        self.life.state = Told(self.own, witness)
+        self.decision_recorder.start_file(self.random_run.state, self.random_run.now)
+        self.own = self.random_run.state
+        # The objects of the run so far are recorded first.
+        self.own, previous = type(self.own)(self.own.policy), self.own
+        handler = self.decision_recorder.recording_handler(self.own)
+        for queue in previous.queues.values():
+            handler.queue_changed(queue)
+        for cluster in previous.cluster_usage.clusters:
+            handler.cluster_changed(cluster, self.random_run.now)
+        for workload in previous.workloads.values():
+            handler.workload_changed(workload, self.random_run.now)
+        self.random_run.state = HandledState(self.own, handler)
 
     def lose(self) -> None:
         self.losses += 1
 
-    def lives_on(self, events: int = 30) -> None:
+    def advance(self, events: int = 30) -> None:
         for _ in range(events):
-            self.life.happen()
-            self.decision_recorder.rotate_if_due(self.own, self.life.now)
-            plan = self.own.plan(self.life.now)
-            self.decision_recorder.record_plan(self.own, plan, CycleContext(self.life.now, None, "r1"))
-            self.life.now += 10
-            self.follows()
+            self.random_run.happen()
+            self.decision_recorder.rotate_if_due(self.own, self.random_run.now)
+            plan = self.own.plan(self.random_run.now)
+            self.decision_recorder.record_plan(self.own, plan, CycleContext(self.random_run.now, None, "r1"))
+            self.random_run.now += 10
+            self.drain()
 
-    def follows(self) -> None:
-        """Let the thread write all that there is."""
+    def drain(self) -> None:
+        """Wait until the thread has written all entries."""
         self.until(lambda: not self.journal._writer.backlog)
 
     def until(self, question) -> None:
         ends = time.monotonic() + 20
         while not question():
-            assert time.monotonic() < ends, "it takes too long"
+            assert time.monotonic() < ends, "the writer takes too long"
             time.sleep(0.002)
 
     def files(self) -> list[Path]:
@@ -66,14 +66,14 @@ class Kept:
         )
 
 
-class Told:
-    """A World that is told by way of a witness."""
+class HandledState:
+    """A state that receives events through a recording handler."""
 
-    def __init__(self, state, witness) -> None:
-        self._world, self._witness = state, witness
+    def __init__(self, state, handler) -> None:
+        self._state, self._handler = state, handler
 
     def __getattr__(self, name):
-        return getattr(self._witness if name.endswith(("_changed", "_removed")) else self._world, name)
+        return getattr(self._handler if name.endswith(("_changed", "_removed")) else self._state, name)
 
 
 @pytest.fixture
@@ -88,28 +88,28 @@ def read(path: Path):
 
 
 def test_file_on_disk_is_replayed_to_same_decisions(folder):
-    kept = Kept(folder / "decisions.jsonl")
-    kept.lives_on()
-    kept.journal.stop(10)
-    result = read(kept.path)
+    run = RunOnDisk(folder / "decisions.jsonl")
+    run.advance()
+    run.journal.stop(10)
+    result = read(run.path)
     assert (result.plans, result.is_identical, result.notes) == (30, True, [])
     assert result.decisions > 30
     assert result.begun is not None
     assert result.begun.identity == "tested"
-    assert kept.losses == 0
+    assert run.losses == 0
 
 
 def test_file_is_readable_by_owner_only(folder):
-    kept = Kept(folder / "decisions.jsonl")
-    kept.journal.stop(10)
-    assert kept.path.stat().st_mode & 0o777 == 0o600
+    run = RunOnDisk(folder / "decisions.jsonl")
+    run.journal.stop(10)
+    assert run.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_full_file_is_rotated_and_each_is_replayable(folder):
-    kept = Kept(folder / "decisions.jsonl", limit=20_000, keep=3)
-    kept.lives_on(150)
-    kept.journal.stop(10)
-    files = kept.files()
+    run = RunOnDisk(folder / "decisions.jsonl", limit=20_000, keep=3)
+    run.advance(150)
+    run.journal.stop(10)
+    files = run.files()
     assert [each.name for each in files] == ["decisions.jsonl", "decisions.jsonl.1", "decisions.jsonl.2"]
     found = [read(each) for each in files]
     assert all(each.is_identical and each.plans for each in found[1:])
@@ -119,16 +119,16 @@ def test_full_file_is_rotated_and_each_is_replayable(folder):
 
 
 def test_disk_use_is_bounded(folder):
-    kept = Kept(folder / "decisions.jsonl", limit=20_000, keep=3)
-    kept.lives_on(200)
-    kept.journal.stop(10)
-    for file in kept.files():
-        begins = sum(map(len, known(file)))
-        assert file.stat().st_size <= begins + 20_000 + 60_000, "one round may go beyond the limit, no more"
+    run = RunOnDisk(folder / "decisions.jsonl", limit=20_000, keep=3)
+    run.advance(200)
+    run.journal.stop(10)
+    for file in run.files():
+        begins = sum(map(len, snapshot_lines(file)))
+        assert file.stat().st_size <= begins + 20_000 + 60_000, "at most one batch may exceed the limit"
 
 
-def known(file: Path) -> list[bytes]:
-    """The lines that a file begins with."""
+def snapshot_lines(file: Path) -> list[bytes]:
+    """Return the lines of the snapshot at the start of a file."""
     lines = file.read_bytes().splitlines(keepends=True)
     ends = [number for number, line in enumerate(lines) if line.startswith(b'{"type":"memory"')]
     return lines[: ends[0] + 1] if ends else []
@@ -136,12 +136,12 @@ def known(file: Path) -> list[bytes]:
 
 def test_new_process_keeps_files_of_previous_one(folder):
     path = folder / "decisions.jsonl"
-    first = Kept(path)
-    first.lives_on(10)
+    first = RunOnDisk(path)
+    first.advance(10)
     first.journal.stop(10)
     before = path.read_bytes()
-    second = Kept(path, seed=4)
-    second.lives_on(10)
+    second = RunOnDisk(path, seed=4)
+    second.advance(10)
     second.journal.stop(10)
     assert (folder / "decisions.jsonl.1").read_bytes() == before
     assert read(path).is_identical
@@ -149,12 +149,12 @@ def test_new_process_keeps_files_of_previous_one(folder):
 
 def test_two_processes_do_not_write_one_file(folder):
     path = folder / "decisions.jsonl"
-    first = Kept(path)
-    first.lives_on(5)
-    second = Kept(path, seed=4)
-    second.lives_on(5)
+    first = RunOnDisk(path)
+    first.advance(5)
+    second = RunOnDisk(path, seed=4)
+    second.advance(5)
     second.journal.stop(10)
-    first.lives_on(5)
+    first.advance(5)
     first.journal.stop(10)
     assert (first.losses, second.losses) == (0, 1)
     assert [each.name for each in folder.iterdir()] == ["decisions.jsonl"]
@@ -163,41 +163,41 @@ def test_two_processes_do_not_write_one_file(folder):
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
 def test_failing_disk_is_reported_and_retried(folder, monkeypatch, fault):
-    kept = Kept(folder / "decisions.jsonl")
-    kept.lives_on(10)
+    run = RunOnDisk(folder / "decisions.jsonl")
+    run.advance(10)
     write = os.write
     with monkeypatch.context() as broken:
         broken.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(fault, os.strerror(fault))))
-        kept.lives_on(10)
-        kept.until(lambda: kept.losses)
+        run.advance(10)
+        run.until(lambda: run.losses)
     assert os.write is write
-    kept.lives_on(10)
-    assert kept.losses == 1
-    monkeypatch.setattr(journals, "_RETRY_SECONDS", 0)
-    kept.lives_on(10)
-    kept.until(lambda: len(kept.files()) == 2)
-    kept.lives_on(10)
-    kept.journal.stop(10)
-    assert kept.losses == 1
-    assert [read(each).is_identical for each in kept.files()] == [True, True]
-    assert read(kept.path).plans >= 10
+    run.advance(10)
+    assert run.losses == 1
+    monkeypatch.setattr(log_module, "_RETRY_SECONDS", 0)
+    run.advance(10)
+    run.until(lambda: len(run.files()) == 2)
+    run.advance(10)
+    run.journal.stop(10)
+    assert run.losses == 1
+    assert [read(each).is_identical for each in run.files()] == [True, True]
+    assert read(run.path).plans >= 10
 
 
 def test_missing_folder_does_not_stop_controller(folder):
-    kept = Kept(folder / "missing" / "decisions.jsonl")
-    kept.lives_on(10)
-    kept.journal.stop(10)
-    assert kept.losses == 1
+    run = RunOnDisk(folder / "missing" / "decisions.jsonl")
+    run.advance(10)
+    run.journal.stop(10)
+    assert run.losses == 1
     assert not list(folder.iterdir())
 
 
 def test_slow_disk_interrupts_decision_log(folder, monkeypatch):
-    monkeypatch.setattr(journals, "_MAX_BACKLOG", -1)
-    kept = Kept(folder / "decisions.jsonl")
-    kept.lives_on(5)
-    kept.journal.stop(10)
-    assert kept.losses
-    assert read(kept.path).is_identical
+    monkeypatch.setattr(log_module, "_MAX_BACKLOG", -1)
+    run = RunOnDisk(folder / "decisions.jsonl")
+    run.advance(5)
+    run.journal.stop(10)
+    assert run.losses
+    assert read(run.path).is_identical
 
 
 def test_partial_write_is_completed(tmp_path, monkeypatch):

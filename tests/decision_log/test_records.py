@@ -1,4 +1,4 @@
-"""What a decision's record says of what decided it, and that it is documented."""
+"""The fields of decision records and their documentation."""
 
 import re
 from pathlib import Path
@@ -40,12 +40,12 @@ def decided(state: State, *workloads: Workload, now: int = 1_000) -> dict[str, F
     """Return the record of each decision about *workloads* by name."""
     for each in workloads:
         state.workload_changed(each, now)
-    plan, bench = state.plan(now), RecordBuilder(state)
-    verdicts = [*bench.plan_records(plan), *bench.pending_records(plan.waits)]
-    return {each.workload.name: record_fields(each, 7, "abc") for each in verdicts}
+    plan, builder = state.plan(now), RecordBuilder(state)
+    records = [*builder.plan_records(plan), *builder.pending_records(plan.waits)]
+    return {each.workload.name: record_fields(each, 7, "abc") for each in records}
 
 
-def world_of(*things: Cluster | Queue) -> State:
+def state_with(*things: Cluster | Queue) -> State:
     state = State()
     for thing in things:
         if isinstance(thing, Queue):
@@ -60,7 +60,7 @@ def queue(name: str = "q", **more) -> Queue:
 
 
 def test_admission_record_has_queue_usage_and_limit():
-    found = decided(world_of(queue(capability={"cpu": 5000}), cluster("m", 9, used=1)), workload("a", 2))
+    found = decided(state_with(queue(capability={"cpu": 5000}), cluster("m", 9, used=1)), workload("a", 2))
     assert found["a"] == {
         "action": "Admit",
         "uid": "uid-a",
@@ -113,31 +113,31 @@ def test_admission_record_has_queue_usage_and_limit():
     ],
 )
 def test_pending_record_has_usage_and_limit(things, asked, expected):
-    found = decided(world_of(*things), *(workload(f"j{number}", cpu) for number, cpu in enumerate(asked)))
+    found = decided(state_with(*things), *(workload(f"j{number}", cpu) for number, cpu in enumerate(asked)))
     refused = found[f"j{len(asked) - 1}"]
     assert refused["action"] == "Wait"
-    told = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
-    assert told == expected
+    fields = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
+    assert fields == expected
 
 
 def test_guarantee_refusal_names_parent_queue():
-    state = world_of(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
+    state = state_with(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
     found = decided(state, workload("a", 5), workload("b", 5, "p"))
     [refused] = [each for each in found.values() if each["action"] == "Wait"]
-    told = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
-    assert told == ("BlockedByGuarantee", "Q3", "queue root", "5", "10")
+    fields = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
+    assert fields == ("BlockedByGuarantee", "Q3", "queue root", "5", "10")
     assert refused["facts"]["available"] == "1"
 
 
 def test_refusal_without_amounts_has_no_utilization():
-    missing = decided(world_of(cluster("m", 4)), workload("a", 1))["a"]
+    missing = decided(state_with(cluster("m", 4)), workload("a", 1))["a"]
     assert (missing["reason"], missing["of"], missing["used"], missing["limit"]) == ("QueueNotFound", None, {}, {})
-    closed = decided(world_of(queue(state=QueueState.CLOSED), cluster("m", 4)), workload("a", 1))["a"]
+    closed = decided(state_with(queue(state=QueueState.CLOSED), cluster("m", 4)), workload("a", 1))["a"]
     assert (closed["reason"], closed["rule"], closed["facts"]["queue"]) == ("QueueClosed", "Q5", "q")
 
 
 def test_queue_not_allowed_names_the_namespace():
-    state = world_of(queue(), cluster("m", 4))
+    state = state_with(queue(), cluster("m", 4))
     state.policy_changed(type(state.policy)(tenants=(Tenant(("ml",), queues=("x",)),)))
     refused = decided(state, workload("a", 1))["a"]
     assert (refused["rule"], refused["facts"]) == ("Q7", {"queue": "q", "subject": "ml"})

@@ -1,4 +1,4 @@
-"""When news are told: after what was decided, but not never."""
+"""Events are written after decisions, but within a time limit."""
 
 import asyncio
 import json

@@ -15,7 +15,7 @@ MUTATING = WANTED["MutatingWebhookConfiguration"]
 
 
 def stored(**changes: Any) -> dict[str, Any]:
-    """Return the mutating configuration as the API server has it, the first webhook changed."""
+    """Return the mutating configuration as stored, with changes in its first webhook."""
     found = copy.deepcopy(MUTATING)
     for each in found["webhooks"]:
         each["clientConfig"]["caBundle"] = BUNDLE
