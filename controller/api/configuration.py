@@ -220,7 +220,7 @@ class VolcanoGlobalConfiguration(_Section):
     queue_validation: Literal["Warn", "Deny"] = "Warn"
     exempt_namespaces: frozenset[Name] = frozenset()
     queue_command_namespaces: frozenset[Name] = frozenset({"default"})
-    """Namespaces whose Commands may open and close queues; `vcctl` creates them in ``default``."""
+    """Namespaces with Commands that may open and close queues; `vcctl` creates them in ``default``."""
     repair: Repair = Repair()
     patches: Patches = Patches()
 

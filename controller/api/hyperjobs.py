@@ -36,7 +36,7 @@ def validation_rules(*rules: tuple[str, str]) -> ConfigDict:
 
 
 def list_map_by(key: str) -> dict[str, Any]:
-    """Return the schema of a list whose items are identified by *key*."""
+    """Return the schema of a list with items identified by *key*."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 

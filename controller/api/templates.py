@@ -1,4 +1,4 @@
-"""Wire type of templates of configured kinds, whose form only their integration describes."""
+"""Wire type of templates of configured kinds; only their integration describes their form."""
 
 from typing import Any
 

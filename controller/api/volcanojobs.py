@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-#: Plugins whose pods need a leader task, with its default name; ``--master=`` gives another.
+#: Plugins that need a leader task, with its default name; ``--master=`` gives another.
 LEADER_TASKS: Mapping[str, str] = {"mpi": "master", "pytorch": "master"}
 
 Event = Literal[
@@ -29,7 +29,7 @@ Event = Literal[
 
 
 class PassthroughModel(BaseModel):
-    """An object whose unknown fields are preserved."""
+    """An object with preserved unknown fields."""
 
     model_config = ConfigDict(
         extra="allow", frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
@@ -92,7 +92,7 @@ class NetworkTopology(PassthroughModel):
 
 
 class PartitionPolicy(PassthroughModel):
-    """How a task is divided into partitions whose pods start together."""
+    """How a task is divided into partitions; the pods of a partition start together."""
 
     total_partitions: int | None = None
     partition_size: int | None = None
@@ -181,7 +181,7 @@ class JobSpec(PassthroughModel):
 
     @property
     def divisible(self) -> tuple[Task, ...]:
-        """Tasks whose pods are divided among the parts."""
+        """Tasks with pods that are divided among the parts."""
         tasks = zip(self.tasks, self.is_single_instance, strict=True)
         return tuple(task for task, is_single in tasks if task.replicas > 0 and not is_single)
 

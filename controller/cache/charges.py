@@ -86,8 +86,8 @@ def _add_excess_pods(
 ) -> dict[ClusterName, Resources]:
     """Return *parts* with the pods of a Volcano Job that a cluster runs beyond the template's current requests.
 
-    A job whose template shrank runs unchanged until the cluster reports fewer pods: Karmada may not have dispatched the
-    change, and does not while dispatching is suspended.
+    A job with a reduced template runs unchanged until the cluster reports fewer pods: Karmada may not have dispatched
+    the change, and does not while dispatching is suspended.
     """
     if requests.job is None:
         return dict(parts)

@@ -97,7 +97,7 @@ class Collection(Generic[F]):
             self._on_change(known, None)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Delete the object with that name, whose last state could not be read."""
+        """Delete the object with that name; its last state could not be read."""
         known = self._objects.get(self.key(namespace, name))
         if known is not None:
             self.remove(known)

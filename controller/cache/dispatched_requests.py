@@ -1,4 +1,4 @@
-"""Tracks the requests that were last dispatched of workloads whose dispatching is suspended.
+"""Tracks the requests that were last dispatched of workloads with suspended dispatching.
 
 A tenant's policy may suspend dispatching at any time; the clusters then run what was dispatched before. They report the
 pods of a Volcano Job, which survives a restart; the size of other kinds' pods is known only from earlier observations.

@@ -55,7 +55,7 @@ class DynamicInformers:
         self._backoff = Backoff(initial=0.5, maximum=15)
 
     def set_kinds(self, kinds: Iterable[ApiKind]) -> None:
-        """Set the kinds whose templates are watched; Volcano Jobs are always watched."""
+        """Set the kinds of watched templates; Volcano Jobs are always watched."""
         self._wanted = tuple(kind for kind in kinds if group_kind(kind) != VOLCANO_JOB)
         self._unserved.intersection_update(self._wanted)
         if any(kind not in self._running for kind in self._wanted):

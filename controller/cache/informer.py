@@ -63,7 +63,7 @@ class Sink(Protocol[T_contra]):
         """Delete an object; *obj* is its last state."""
 
     def forget(self, namespace: str, name: str) -> None:
-        """Delete the object with that name, whose last state cannot be read."""
+        """Delete the object with that name; its last state cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class WatchOptions:
 
     page: int = 500
     watch: float = 40
-    """Approximate duration of a watch; it is bounded, to tell a dead connection from a quiet one."""
+    """Approximate duration of a watch; it is bounded, to detect dead connections."""
     silence: float = 58
     """A connection without any byte for this long is considered dead."""
     healthy_seconds: float = 5
@@ -123,7 +123,7 @@ class Informer(Generic[T]):
         self._options = options or WatchOptions()
         self._audit = audit
         self._unreadable: dict[ObjectName, None] = {}
-        """Objects whose current state could not be read."""
+        """Objects with an unreadable current state."""
         self._backoff = Backoff()
         self._empty_watches = 0
         self._must_relist = False
@@ -167,7 +167,7 @@ class Informer(Generic[T]):
 
     @property
     def unreadable(self) -> int:
-        """Number of objects whose current state could not be read."""
+        """Number of objects with an unreadable current state."""
         return len(self._unreadable)
 
     @property

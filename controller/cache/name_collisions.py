@@ -12,7 +12,7 @@ _MAX_COLLISIONS = 10_000
 
 
 def colliding_job_key(binding: CachedBinding) -> TemplateKey:
-    """Return the key of the Volcano Job whose binding might have the same name."""
+    """Return the key of the Volcano Job that might need the same binding name."""
     return TemplateKey(VOLCANO_JOB, binding.template.namespace, binding.template.name)
 
 

@@ -143,7 +143,7 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     """``spec.clusters``; ``None`` where the field is absent."""
     suspension: Suspension | None = None
     requests: WorkloadRequests | None = None
-    """Requests that Karmada's interpreter counted, for kinds whose template is not counted here."""
+    """Requests that Karmada's interpreter counted, for kinds without a template that is counted here."""
     evicting: tuple[Assignment, ...] = ()
     """Clusters of its graceful eviction tasks, with the replicas still there where Karmada reports them."""
     progress: tuple[ClusterProgress, ...] = ()

@@ -28,7 +28,7 @@ class SharedStartFailures:
         """Clusters of a record that no longer count for others, until the workload is tried again."""
 
         self.changed_namespaces: set[str] = set()
-        """Namespaces whose excluded clusters changed."""
+        """Namespaces with changed exclusions."""
 
     def __bool__(self) -> bool:
         return bool(self._failed)
@@ -38,7 +38,7 @@ class SharedStartFailures:
         return frozenset(self._failed.get(requirements, _NO_CLUSTERS))
 
     def pop_changed_namespaces(self) -> set[str]:
-        """Return the namespaces whose excluded clusters changed since the last call."""
+        """Return the namespaces with exclusions that changed since the last call."""
         changed, self.changed_namespaces = self.changed_namespaces, set()
         return changed
 

@@ -1,8 +1,8 @@
 """Tracks where workloads did not start, and which workloads have run since their admission (R1).
 
 Pure. A binding's record names the excluded clusters, each with a fingerprint; the exclusion holds while the cluster has
-the same fingerprint. A restart forgets that a cluster changed in between, and that a workload has run whose status does
-not report its past.
+the same fingerprint. A restart forgets that a cluster changed in between, and that a workload has run if its status
+does not report its past.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ class StartFailures:
         self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Excluded clusters by workload, with the fingerprint in its record."""
         self._changed_clusters: set[ClusterName] = set()
-        """Clusters whose fingerprint changed."""
+        """Clusters with a changed fingerprint."""
         self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Recorded exclusions that no longer count, because the cluster has changed since."""
 
@@ -96,7 +96,7 @@ class StartFailures:
         return [uid for uid, known in self._left_out.items() if name in known]
 
     def pop_changed_clusters(self) -> set[ClusterName]:
-        """Return the clusters whose fingerprint changed since the last call."""
+        """Return the clusters with a fingerprint that changed since the last call."""
         changed, self._changed_clusters = self._changed_clusters, set()
         return changed
 

@@ -150,7 +150,7 @@ class Store:
         """Failed starts of workloads."""
         self._priorities = Priorities()
         self._cleared: set[WorkloadUid] = set()
-        """Workloads whose records admit them, observed suspended and without clusters."""
+        """Workloads with a record that admits them, observed suspended and without clusters."""
         self._resumed: set[WorkloadUid] = set()
         """Aborted workloads that a Command retries, until the record says so."""
         self._conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
@@ -564,7 +564,7 @@ class Store:
         self.on_change()
 
     def _sync_priority_classes(self) -> None:
-        """Mark workloads as changed whose PriorityClass, or the default that they use, has changed."""
+        """Mark workloads as changed if their PriorityClass, or the default that they use, has changed."""
         if not self._changed_classes:
             return
         before, self._priorities = self._priorities, Priorities(self.priority_classes)

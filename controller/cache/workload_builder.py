@@ -165,7 +165,7 @@ def build_workload(
 def build_quarantined(
     binding: CachedBinding, context: BuildContext, outcomes: tuple[AssumedOutcome, ...], why: str
 ) -> BuildResult:
-    """Build the workload of a binding whose evaluation failed: it keeps its charge and is not admitted.
+    """Build the workload of a binding after a failed evaluation: it keeps its charge and is not admitted.
 
     The charge comes from its record on the clusters that the binding names, or from the write in progress.
     """

@@ -53,7 +53,7 @@ class EstimatorDispatcher:
         self._clock = clock
         self._clients: dict[ClusterName, Client] = {}
         self._unavailable: dict[ClusterName, str] = {}
-        """Clusters whose estimator did not answer the last query, and why."""
+        """Clusters with an estimator that did not answer the last query, and why."""
         self._queries: asyncio.Queue[Query] = asyncio.Queue()
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 

@@ -25,7 +25,7 @@ class ObjectChanges:
     remove: tuple[ObservedChild, ...] = ()
     apply: tuple[Manifest, ...] = ()
     up_to_date: frozenset[str] = frozenset()
-    """The parts whose objects have their desired state."""
+    """The parts with all objects in their desired state."""
 
 
 def diff_objects(
@@ -70,7 +70,7 @@ def _desired(hyperjob: HyperJob, state: HyperJobState, up_to_date: Collection[st
 
 
 def _retained(hyperjob: HyperJob, state: HyperJobState) -> Mapping[str, PartStatus]:
-    """Return the finished parts whose objects stay, so that users can inspect them."""
+    """Return the finished parts; their objects stay, so that users can inspect them."""
     if state.phase in FINISHED and hyperjob.spec.cleanup_policy == "All":
         return {}
     return {part.name: part for part in state.parts if part.phase in TERMINAL}

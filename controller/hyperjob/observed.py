@@ -163,7 +163,7 @@ def metadata_of(observed: ObservedHyperJob) -> Metadata:
 def field_hashes(document: Mapping[str, Any]) -> "array[int]":
     """Return a hash of each field's path and value, and of each list's length: 8 bytes instead of each value.
 
-    The hashes are salted per process, so that nobody can construct values with equal hashes.
+    The hashes are salted per process, so that values with equal hashes cannot be constructed.
     """
     hashes: array[int] = array("q")
     rest: list[tuple[int, Any]] = [(0, document)]

@@ -16,7 +16,7 @@ class ClusterBin:
     name: str
     capacity: int
     leader_capacity: int
-    """Capacity besides the pods that must exist once; negative where these do not fit."""
+    """Capacity after placing the pods that must exist once; negative where these do not fit."""
 
 
 @dataclass(frozen=True, slots=True)

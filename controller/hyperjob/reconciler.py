@@ -35,7 +35,7 @@ _NAME_CONFLICT_RETRY_MS = 5_000
 _MAX_WRITES_PER_PASS = 64
 #: Up to this number of new names, each is looked up with its own request.
 _MAX_SINGLE_LOOKUPS = 8
-#: Maximum number of HyperJobs whose up-to-date parts are remembered.
+#: Maximum number of HyperJobs with remembered up-to-date parts.
 _MAX_REMEMBERED = 1000
 
 Versions = tuple[int, int]
@@ -46,7 +46,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _ReconciledParts:
-    """Parts whose objects had their desired state."""
+    """Parts with all objects in their desired state."""
 
     basis: tuple[object, ...]
     """The inputs from which their objects were built."""
@@ -81,7 +81,7 @@ class Reconciler:
     capacity: Callable[[], CapacitySnapshot]
     clock: Clock = wall_clock
     known: dict[str, _ReconciledParts] = field(default_factory=dict)
-    """Parts whose objects had their desired state, by UID of their HyperJob."""
+    """Parts with all objects in their desired state, by UID of their HyperJob."""
 
     async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
         """Reconcile one HyperJob; return when to reconcile it again without a change, in milliseconds.
@@ -128,7 +128,7 @@ class Reconciler:
         return len(remove) + len(apply) == len(changes.remove) + len(changes.apply)
 
     def _up_to_date(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
-        """Return the parts whose objects had their desired state and have not changed since."""
+        """Return the parts with objects that had their desired state and have not changed since."""
         known = self.known.get(uid)
         if known is None or known.basis != basis:
             return frozenset()

@@ -57,7 +57,7 @@ def new_controller(api: Api, view: ControllerView, watch_options: WatchOptions, 
 def resync_after_cycle(
     on_reasons: Callable[[tuple[Wait, ...]], None], hyperjob_controller: HyperJobController
 ) -> Callable[[tuple[Wait, ...]], None]:
-    """Return a handler of pending reasons that calls *tell* and then triggers the HyperJob controller.
+    """Return a handler of pending reasons that calls *on_reasons* and then triggers the HyperJob controller.
 
     The pending reasons of parts and the clusters' capacity are current only after a cycle has processed the store's
     changes.

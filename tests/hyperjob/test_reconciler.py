@@ -115,8 +115,8 @@ async def test_up_to_date_objects_are_not_built_again(harness, monkeypatch):
     made = []
     monkeypatch.setattr(
         "controller.hyperjob.diff.build_parts",
-        lambda hyperjob, parts, besides=(): (
-            made.append(len(parts) - len(besides)) or build_parts(hyperjob, parts, besides)
+        lambda hyperjob, parts, finished=(): (
+            made.append(len(parts) - len(finished)) or build_parts(hyperjob, parts, finished)
         ),
     )
     reconciler = Reconciler(harness.api, harness, lambda: harness.capacity, lambda: harness.now)

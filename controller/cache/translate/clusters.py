@@ -15,7 +15,7 @@ _UNBOUNDED: Final = 2**63 - 1
 def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
     """Return the cached form of *cluster*.
 
-    A cluster whose summary cannot be read has none, so no workloads are admitted to it.
+    A cluster with an unreadable summary has none, so no workloads are admitted to it.
     """
     try:
         allocatable, used = _resource_summary(cluster)

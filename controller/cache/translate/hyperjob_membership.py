@@ -59,7 +59,8 @@ def hyperjob_reference(meta: ObjectMeta) -> HyperJobReference | None:
 def resolve_membership(template: CachedTemplate | None, known: Mapping[str, CachedHyperJob] | None) -> Membership:
     """Return what the HyperJobs *known* say about *template*; *known* is ``None`` without a HyperJob controller.
 
-    A Job whose HyperJob is unknown or does not list it stays pending: it is about to be deleted, or a user created it.
+    A Job that its HyperJob does not list, or that refers to an unknown HyperJob, stays pending: it is about to be
+    deleted, or a user created it.
     """
     if template is None or template.hyperjob is None or known is None:
         return NOT_A_PART
