@@ -1,1 +1,1 @@
-"""The main job shown on one machine: jobs are paused, judged, admitted and run."""
+"""Demo on one machine: jobs are suspended, queued, admitted and run."""

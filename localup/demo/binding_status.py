@@ -1,7 +1,6 @@
-"""What one look at a binding tells of its job. Pure.
+"""Reads the status of a job from its ResourceBinding.
 
-Read from the binding alone, whose versions follow one another in one watch: the
-template's status comes later and by another way.
+Only the binding is read, because one watch delivers its versions in order. The template's status is updated later.
 """
 
 import json
@@ -17,18 +16,18 @@ _FINAL_PHASES: Final = frozenset({"Completed", "Failed", "Terminated"})
 
 @dataclass(frozen=True, slots=True)
 class BindingStatus:
-    """A binding as it was at one version.
+    """State of a binding at one resource version.
 
     Attributes:
-        version: The server's resourceVersion.
-        job: The job it stands for, as `namespace/name`.
-        binding: Its own `namespace/name`.
-        paused: Whether Karmada is kept from placing it.
-        recorded: Whether it carries the record of an admission that was written for it.
-        plan: Which admissions were decided together with it; empty where it was admitted alone.
-        clusters: Where it is placed.
-        phase: What its cluster says of the job, empty before it says anything.
-        pods: How many of its pods run, or have run when it is over.
+        version: The resourceVersion.
+        job: The job of the binding, as `namespace/name`.
+        binding: The binding's `namespace/name`.
+        suspended: Whether scheduling is suspended.
+        has_record: Whether it has an admission record written for its uid.
+        plan: Identifier of the plan that admitted it together with other workloads; empty if admitted alone.
+        clusters: The assigned clusters.
+        phase: The job's phase reported by its cluster; empty before the first report.
+        pods: The number of running pods, or of pods that ran if the job has finished.
     """
 
     version: int
@@ -43,22 +42,22 @@ class BindingStatus:
 
     @property
     def is_admitted(self) -> bool:
-        """Say whether it may run, or has run."""
+        """Return whether it is resumed and assigned to clusters."""
         return not self.suspended and bool(self.clusters)
 
     @property
     def is_over(self) -> bool:
-        """Say whether it has run."""
+        """Return whether the job has finished."""
         return self.phase in _FINAL_PHASES
 
     @property
     def has_started(self) -> bool:
-        """Say whether pods of it run, or have run."""
+        """Return whether pods run or have run."""
         return self.phase == "Running" or self.is_over
 
 
 def parse_binding(binding: Any) -> BindingStatus:
-    """Read a binding."""
+    """Return the status of a ResourceBinding."""
     metadata, spec = binding["metadata"], binding["spec"]
     status, record = _status(binding), _record(metadata)
     return BindingStatus(
@@ -75,7 +74,7 @@ def parse_binding(binding: Any) -> BindingStatus:
 
 
 def binding_of_work(work: Any) -> str | None:
-    """Return the binding, as `namespace/name`, that a Work was made for; ``None`` for what Karmada sends by itself."""
+    """Return the `namespace/name` of the binding of a Work; ``None`` for Works that Karmada creates on its own."""
     annotations = work["metadata"].get("annotations", {})
     if BINDING_NAME not in annotations:
         return None
@@ -83,12 +82,12 @@ def binding_of_work(work: Any) -> str | None:
 
 
 def _status(binding: Any) -> Any:
-    """Return what the cluster says of the job; every job of the demo has one cluster at most."""
+    """Return the job status reported by the cluster; each job of the demo has at most one."""
     items = binding.get("status", {}).get("aggregatedStatus") or [{}]
     return items[0].get("status") or {}
 
 
 def _record(metadata: Any) -> Any:
-    """Return our record of what was decided about this very binding, empty where there is none."""
+    """Return the admission record written for this binding's uid, empty if there is none."""
     record = json.loads(metadata.get("annotations", {}).get(RECORD, "{}"))
     return record if record.get("uid") == metadata["uid"] else {}

@@ -1,4 +1,4 @@
-"""`python -m localup demo`: puts everything up, lets the play run, and says how it went."""
+"""Implements `python -m localup demo`: starts the environment, runs the scenario and prints the result."""
 
 import sys
 import time
@@ -26,26 +26,26 @@ from localup.stack import Stack
 
 _INTERRUPTED: Final = 130
 _STAND_IN_NOTICE: Final = (
-    "Karmada's part is played by a stand-in: member clusters are simulated and their jobs are timers. "
+    "Karmada is replaced by a stand-in: member clusters are simulated, and their jobs are timers. "
     "API server, webhook, policies, certificates and controller are real."
 )
 _REAL_KARMADA_NOTICE: Final = (
-    "Karmada is {version}, a real one; its member clusters are API servers of their own, without nodes: "
-    "their jobs are timers. All of this takes some minutes."
+    "A real Karmada {version} is used. Each member cluster is an API server without nodes, "
+    "so jobs are timers. The demo takes some minutes."
 )
-#: Of the jobs that do not say it themselves: the two examples, which are used as they are.
+#: Run time of jobs without a run time annotation: the two examples, which are submitted unchanged.
 _RUN_TIME: Final = "4s"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the user has asked for.
+    """Command line options of the demo.
 
     Attributes:
-        seconds: When to give up.
-        keep: Whether all of it stays up afterwards, for jobs of the user's own.
-        bare: The same without a play before.
-        karmada: The programs of a real Karmada, to play its own part.
+        seconds: The time limit.
+        keep: Whether the environment keeps running after the demo.
+        bare: Whether the environment starts without the scenario.
+        karmada: Programs of a real Karmada that replaces the stand-in.
     """
 
     seconds: float
@@ -55,7 +55,7 @@ class DemoOptions:
 
 
 def run(demo_options: DemoOptions) -> int:
-    """Run the demo and return its exit code; its programs are built first where they are missing."""
+    """Run the demo and return its exit code; missing control plane programs are built first."""
     console = DemoConsole()
     console.print(
         _REAL_KARMADA_NOTICE.format(version=demo_options.karmada.version) if demo_options.karmada else _STAND_IN_NOTICE
@@ -78,43 +78,43 @@ def run(demo_options: DemoOptions) -> int:
                     runner.follow()
                 console.print()
     except KeyboardInterrupt:
-        console.print("\ninterrupted; nothing is left behind")
+        console.print("\ninterrupted; all processes and files were removed")
         return _INTERRUPTED
     except (ApiError, WaitTimeoutError, OSError) as error:
-        raise ProcessError(f"the demo cannot go on: {error}") from error
-    console.print(f"ended after {time.monotonic() - began:.1f} s; nothing is left behind")
+        raise ProcessError(f"the demo failed: {error}") from error
+    console.print(f"ended after {time.monotonic() - began:.1f} s; all processes and files were removed")
     return 1 if result.problems else 0
 
 
 @contextmanager
 def _environment(programs: Binaries, console: DemoConsole, karmada: Karmada | None) -> Iterator[Stack]:
-    """Put up everything but the jobs."""
+    """Start the control plane, create namespaces, queues and clusters, and yield the stack."""
     began = time.monotonic()
 
     def tell(text: str) -> None:
         console.print_step(time.monotonic() - began, text)
 
     with Etcd(programs) as etcd, ControlPlane(etcd) as plane:
-        tell("etcd and kube-apiserver are ready, with definitions and roles")
-        who = "Karmada" if karmada else "stand-in"
+        tell("etcd and kube-apiserver are ready, with CRDs and roles")
+        karmada_name = "Karmada" if karmada else "stand-in"
         configuration = setup.write_configuration(plane.folder, reclaim=False)
         options = {
             "members" if karmada else "karmada": ProcessOptions(flags=["--run-time", _RUN_TIME]),
             "controller": ProcessOptions(flags=["--admission-configuration", configuration]),
         }
         with Stack(plane, options=options, karmada=karmada or True) as stack:
-            tell(f"certificates, webhook and policies are in force; controller and {who} are at work")
+            tell(f"certificates, webhook and policies are in force; controller and {karmada_name} run")
             setup.create_objects(plane.admin)
-            tell("namespaces, queues and three member clusters are there; now time begins again")
+            tell("namespaces, queues and three member clusters are created; the clock restarts at 0")
             yield stack
 
 
 def _print_instructions(stack: Stack, console: DemoConsole) -> None:
-    """Say how to reach it all."""
-    console.print("\nit is all still up; Ctrl-C ends it. In another shell:", style="bold")
+    """Print how to use the running environment."""
+    console.print("\nthe environment keeps running until Ctrl-C. In another shell:", style="bold")
     console.print(f"  export KUBECONFIG={stack.plane.kubeconfig('admin')}")
     console.print("  kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings")
     console.print("  kubectl apply -f my-job.yaml    # in namespace ml, team-a, team-b or ops")
     console.print(f"  {Path(sys.executable).parent / 'volcano-global'} explain job NAME -n NAMESPACE")
-    console.print(f"the controller's numbers: {stack.metrics_url}; its log: {stack.log('controller')}")
-    console.print("what happens to your jobs is told here:")
+    console.print(f"metrics of the controller: {stack.metrics_url}; its log: {stack.log('controller')}")
+    console.print("progress of your jobs:")

@@ -1,4 +1,4 @@
-"""Prints what happens: in colour on a terminal, above a board that is redrawn; as plain whole lines anywhere else."""
+"""Prints progress: coloured with a live table on a terminal, plain lines elsewhere."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ _PLAIN_COLUMNS: Final = 80
 
 
 class DemoConsole:
-    """The one voice of the demo."""
+    """Console output of the demo."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
@@ -32,15 +32,15 @@ class DemoConsole:
         self._live: Live | None = None
 
     def print(self, text: str = "", *, style: str = "") -> None:
-        """Print a sentence, wrapped for a terminal only."""
+        """Print a line, wrapped on terminals only."""
         self._console.print(Text(text, style), soft_wrap=not self._console.is_terminal)
 
     def print_step(self, at: float, text: str, *, style: str = "") -> None:
-        """Print what was done by then."""
+        """Print a step with its time."""
         self._print(Text(self._wrapped(f"{at:6.1f}  {text}", indent=8), style))
 
     def print_entries(self, lines: Iterable[TimelineEntry]) -> None:
-        """Print steps of jobs, one line each."""
+        """Print timeline entries, one line each."""
         for line in lines:
             head = f"{line.at:6.1f}  {line.job:<17} "
             text = Text(self._wrapped(f"{head}{line.stage:<9} {line.text}", indent=len(head) + 10))
@@ -48,7 +48,7 @@ class DemoConsole:
             self._print(text)
 
     def print_tables(self, *tables: RenderableType) -> None:
-        """Print tables with space around them."""
+        """Print tables separated by blank lines."""
         for table in tables:
             self._console.print()
             self._console.print(table)
@@ -56,7 +56,7 @@ class DemoConsole:
 
     @contextmanager
     def live_table(self) -> Iterator[None]:
-        """Keep a board at the foot of a terminal meanwhile, redrawn in place; elsewhere there is none."""
+        """Show a live table at the bottom of a terminal while the block runs."""
         if not self._console.is_terminal:
             yield
             return
@@ -69,11 +69,11 @@ class DemoConsole:
 
     @property
     def table_height(self) -> int | None:
-        """How many lines the board may have, ``None`` while there is none."""
+        """Return the number of lines available for the live table, ``None`` without one."""
         return self._console.height - 1 if self._live else None
 
     def update_table(self, board: RenderableType) -> None:
-        """Redraw the board."""
+        """Redraw the live table."""
         if self._live:
             self._live.update(board, refresh=True)
 
@@ -81,7 +81,7 @@ class DemoConsole:
         self._console.print(text, soft_wrap=True)
 
     def _wrapped(self, text: str, *, indent: int) -> str:
-        """Return *text* in lines of the terminal's width; elsewhere a line is what somebody may want to grep."""
+        """Return *text* wrapped to the terminal's width; other outputs get one line, so that grep finds it."""
         if not self._console.is_terminal:
             return text
         columns = max(self._console.width, indent + 20)

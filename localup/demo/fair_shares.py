@@ -1,7 +1,7 @@
-"""What each queue is entitled to and may hold at most, reckoned from the objects that the demo watches.
+"""Computes the fair shares and limits of queues from the objects that the demo watches.
 
-The controller does not tell its entitlements; they are reckoned here by the
-same engine, from nothing but what any reader of the API server sees.
+The controller does not publish fair shares. The demo computes them with the same engine, from objects that every
+client can read.
 """
 
 import json
@@ -18,11 +18,11 @@ from localup.demo.usage import FairShares
 WATCHED: Final = tuple(kind.path for kind in (QUEUES, CLUSTERS, PRIORITY_CLASSES, JOBS, RESOURCE_BINDINGS))
 
 Objects = Mapping[str, Iterable[Any]]
-"""What there is in each of the watched collections."""
+"""Objects of each watched collection by path."""
 
 
 def compute_fair_shares(objects: Objects) -> FairShares:
-    """Return every queue's entitlement and ceiling by resource, as they follow from *objects*."""
+    """Return fair share and limit of every queue by resource."""
     store, state, now = Store(), State(), time.time_ns() // 1_000_000
     _fill(store.queues, objects.get(QUEUES.path, ()))
     _fill(store.clusters, map(_without_external_usage, objects.get(CLUSTERS.path, ())))
@@ -45,13 +45,13 @@ def _fill(sink: Collection[Any], objects: Iterable[Any]) -> None:
 
 
 def _without_external_usage(cluster: Any) -> Any:
-    """Return *cluster* with nothing in use.
+    """Return *cluster* with only its allocatable resources.
 
-    A summary shows for a moment what has just ended, which a first look takes
-    for other people's; in the demo nothing runs but its own jobs.
+    After jobs end, a summary briefly still contains their usage, which a new engine state treats as external usage.
+    In the demo only its own jobs run.
     """
     summary = (cluster.get("status") or {}).get("resourceSummary")
     if not summary:
         return cluster
-    kept = {"allocatable": summary.get("allocatable", {})}
-    return {**cluster, "status": {**cluster["status"], "resourceSummary": kept}}
+    summary_without_usage = {"allocatable": summary.get("allocatable", {})}
+    return {**cluster, "status": {**cluster["status"], "resourceSummary": summary_without_usage}}

@@ -1,4 +1,4 @@
-"""The HyperJobs: what each is split into, why it waits, and that its parts were let in together. Pure."""
+"""HyperJobs: their parts, their pending reasons, and whether their parts were admitted in one plan."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,41 +14,41 @@ _IN_CLUSTERS = {"Admitted": JobStage.ADMITTED, "Running": JobStage.RUNNING}
 
 @dataclass(slots=True)
 class HyperJobProgress:
-    """One HyperJob as it is seen."""
+    """Observed progress of a HyperJob."""
 
     name: str
     spec: DemoHyperJob | None = None
-    """Nothing is expected of one that somebody at the keyboard has submitted."""
+    """``None`` for a HyperJob that a user submitted; the demo expects nothing of it."""
     stage: JobStage = JobStage.SUBMITTED
     times: dict[JobStage, float] = field(default_factory=dict)
     split: tuple[str, ...] = ()
-    """Each part, as so many pods in a cluster."""
+    """Each part, as its cluster and number of pods."""
     reasons: list[str] = field(default_factory=list)
-    """Why it waited, one reason after the other."""
+    """Successive pending reasons."""
     outcome: str = ""
     message: str = ""
     plans: dict[str, str] = field(default_factory=dict)
-    """By part, the plan in which it was first admitted."""
+    """By part, the plan that first admitted it."""
 
     @property
     def has_been_pending(self) -> bool:
-        """Say whether it was seen to wait as it was to wait at first."""
+        """Return whether it was pending for the expected reason."""
         return self.spec is None or self.spec.expected_reason is None or self.spec.expected_reason in self.reasons
 
     @property
     def is_settled(self) -> bool:
-        """Say whether all was seen of it that was to be seen."""
+        """Return whether it completed as expected: pending first, then admitted in one plan."""
         whole = len(self.plans) == len(self.split) > 1 and len({*self.plans.values()}) == 1
         return self.spec is None or (self.outcome == "Completed" and self.has_been_pending and whole)
 
     @property
     def waited(self) -> float | None:
-        """How long it took until its parts were let in."""
+        """Return the seconds from submission to admission."""
         return self._between(JobStage.SUBMITTED, JobStage.ADMITTED)
 
     @property
     def ran(self) -> float | None:
-        """How long its parts ran."""
+        """Return the seconds from admission to the end."""
         return self._between(JobStage.ADMITTED, JobStage.FINISHED)
 
     def _between(self, first: JobStage, last: JobStage) -> float | None:
@@ -58,37 +58,37 @@ class HyperJobProgress:
 class HyperJobTracker:
     """All HyperJobs by name."""
 
-    def __init__(self, roles: Mapping[str, DemoHyperJob]) -> None:
+    def __init__(self, specs: Mapping[str, DemoHyperJob]) -> None:
         self.all: dict[str, HyperJobProgress] = {}
-        self._jobs = roles
+        self._specs = specs
 
     def on_hyperjob(self, hyperjob: Any, at: float) -> list[TimelineEntry]:
-        """Take a HyperJob as it is now, and tell the steps that it shows."""
+        """Process an observed HyperJob and return new timeline entries."""
         metadata, status = hyperjob["metadata"], hyperjob.get("status", {})
         name = f"{metadata['namespace']}/{metadata['name']}"
         progress = self.all.setdefault(
-            name, HyperJobProgress(name, self._jobs.get(name), times={JobStage.SUBMITTED: at})
+            name, HyperJobProgress(name, self._specs.get(name), times={JobStage.SUBMITTED: at})
         )
-        return [TimelineEntry(at, name, stage, words) for stage, words in _new_entries(progress, status, at)]
+        return [TimelineEntry(at, name, stage, text) for stage, text in _new_entries(progress, status, at)]
 
     def forget(self, name: str) -> None:
-        """Take a HyperJob as gone."""
+        """Remove a deleted HyperJob."""
         self.all.pop(name, None)
 
     def on_binding(self, demo_job: DemoJob, binding: BindingStatus) -> None:
-        """Take what is seen of the binding of a part."""
+        """Record the plan that admitted a part."""
         progress = self.all.get(demo_job.hyperjob)
         if progress is not None and binding.is_admitted:
             progress.plans.setdefault(binding.job, binding.plan)
 
     @property
     def have_been_pending(self) -> bool:
-        """Say whether everyone who is to wait at first was seen to."""
+        """Return whether every HyperJob was pending for its expected reason."""
         return all(progress.has_been_pending for progress in self.all.values())
 
     @property
     def violations(self) -> Iterable[str]:
-        """What was seen of parts that should never be seen."""
+        """Return violations observed on parts."""
         return [
             f"the parts of {progress.name} were admitted in {len({*progress.plans.values()})} plans instead of one"
             for progress in self.all.values()
@@ -97,7 +97,7 @@ class HyperJobTracker:
 
 
 def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator[tuple[JobStage, str]]:
-    """Yield what is new in *status*, each as a stage and words, and keep it in *family*."""
+    """Yield stage and text of each change in *status*, and store it in *progress*."""
     phase = status.get("phase", "")
     split = tuple(_part_text(part) for part in status.get("split", {}).get("parts", ()))
     if split and split != progress.split:
@@ -129,11 +129,11 @@ def _part_text(part: Any) -> str:
 
 
 def _reason(status: Any) -> str:
-    """Return why it waits, empty where the phase says it all."""
-    told = (
+    """Return the pending reason; empty if the phase tells all."""
+    pending = (
         condition
         for condition in status.get("conditions", ())
         if condition["type"] == "Pending" and condition["status"] == "True"
     )
-    reason = next((str(item["reason"]) for item in told), "")
+    reason = next((str(item["reason"]) for item in pending), "")
     return "" if reason == "Pending" else reason

@@ -1,7 +1,6 @@
-"""Who holds what, kept from the demo's own watch, and what should never be seen in it. Pure.
+"""Invariants of the demo, verified with its own watch of the API server.
 
-The controller has books of its own; these are here to catch it out. They count
-a job's demand from its manifest, not from the controller's record.
+The controller's usage accounting is not used: requests are read from job manifests, not from admission records.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from localup.demo.scenario import DemoJob
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be held at most: by a queue, where it has a capability, and in a cluster."""
+    """Upper limits of usage: capabilities of queues and allocatable resources of clusters."""
 
     queues: Mapping[str, Resources]
     clusters: Mapping[str, Resources]
@@ -23,27 +22,27 @@ class Limits:
 
 @dataclass(slots=True)
 class InvariantChecker:
-    """The last sighting of every binding, and what was broken at any of them."""
+    """Tracks the latest status of every binding and collects violated invariants."""
 
     jobs: Mapping[str, DemoJob]
     limits: Limits
     violations: list[str] = field(default_factory=list)
     last: dict[str, BindingStatus] = field(default_factory=dict)
-    """By job."""
+    """Latest binding status by job."""
     versions_observed: int = 0
-    """How many sightings there were."""
+    """Number of observed binding versions."""
     _admitted: dict[str, int] = field(default_factory=dict)
-    """The version at which each binding was first seen admitted."""
+    """Version at which each binding was first observed admitted."""
     _works: dict[str, int] = field(default_factory=dict)
-    """The version at which each binding's first Work was made."""
+    """Version at which each binding's first Work was created."""
 
     def observe(self, status: BindingStatus) -> None:
-        """Take what is seen of a binding now, in the order of versions."""
+        """Record the next observed version of a binding and check the invariants."""
         self.versions_observed += 1
         before = self.last.get(status.job)
         self.last[status.job] = status
         demo_job = self.jobs.get(status.job)
-        if demo_job is None or demo_job.is_user_submitted:  # whoever tries a job of his own may let it grow, or copy it
+        if demo_job is None or demo_job.is_user_submitted:  # users may resize or copy their own jobs
             return
         was_admitted = status.binding in self._admitted
         self.violations.extend(_binding_violations(demo_job, status, is_new=before is None, was_admitted=was_admitted))
@@ -53,15 +52,15 @@ class InvariantChecker:
             self.violations.extend(self._usage_violations(demo_job.queue, status.clusters))
 
     def observe_work(self, binding: str, version: int) -> None:
-        """Take a Work that was made for *binding*."""
+        """Record a Work that was created for *binding*."""
         self._works.setdefault(binding, version)
 
     def forget(self, job: str) -> None:
-        """Take the binding of *job* as gone."""
+        """Remove the binding of *job* after its deletion."""
         self.last.pop(job, None)
 
     def unadmitted_works(self) -> list[str]:
-        """Return what was sent to a cluster before it was admitted; to be asked when everything was seen."""
+        """Return violations for Works that were created before their binding was admitted; call it after all events."""
         return [
             f"binding {binding} was sent to a cluster before it was admitted"
             for binding, version in sorted(self._works.items())
@@ -69,11 +68,11 @@ class InvariantChecker:
         ]
 
     def used(self, queue: str) -> Resources:
-        """Return what the admitted, unfinished jobs of *queue* ask for together."""
+        """Return the total requests of the admitted, unfinished jobs of *queue*."""
         return total(demo_job.requests for demo_job, _ in self._admitted_jobs() if demo_job.queue == queue)
 
     def count(self, queue: str) -> tuple[int, int]:
-        """Return how many jobs of *queue* hold something, and how many wait."""
+        """Return the numbers of admitted, unfinished jobs and of suspended jobs of *queue*."""
         mine = [each for job, each in self.last.items() if job in self.jobs and self.jobs[job].queue == queue]
         return sum(_is_charged(item) for item in mine), sum(item.suspended for item in mine)
 
@@ -93,24 +92,27 @@ def _is_charged(status: BindingStatus) -> bool:
 
 
 def _binding_violations(demo_job: DemoJob, status: BindingStatus, *, is_new: bool, was_admitted: bool) -> list[str]:
-    """Return what is wrong with one sighting alone; of one that had to go, what was last said of it stands on."""
+    """Return the violations visible in a single binding version.
+
+    After an eviction the binding still shows the last reported phase, so an earlier admission counts.
+    """
     name = demo_job.name
     wrongs = {
-        f"{name} was stored unpaused": is_new and not status.suspended,
-        f"{name} was resumed without a record of its admission": not status.suspended and not status.has_record,
-        f"{name} has clusters although it is paused": status.suspended and bool(status.clusters),
+        f"{name} was stored without being suspended": is_new and not status.suspended,
+        f"{name} was resumed without an admission record": not status.suspended and not status.has_record,
+        f"{name} has clusters although it is suspended": status.suspended and bool(status.clusters),
         f"{name} runs although it was not admitted": status.has_started and not (status.is_admitted or was_admitted),
-        f"{name} was given {len(status.clusters)} clusters": len(status.clusters) > 1,
+        f"{name} was assigned {len(status.clusters)} clusters": len(status.clusters) > 1,
         f"{name} started {status.pods} of the {demo_job.gang} pods of its gang": status.has_started
         and status.pods < demo_job.gang,
-        f"{name} was admitted although it can never run": demo_job.expected_reason is not None and status.is_admitted,
+        f"{name} was admitted although it is inadmissible": demo_job.expected_reason is not None and status.is_admitted,
     }
     return [text for text, is_so in wrongs.items() if is_so]
 
 
 def _limit_violations(name: str, used: Resources, limit: Resources) -> list[str]:
     return [
-        f"{name} held {format_quantity(resource, used[resource])} {resource} of {format_quantity(resource, most)}"
+        f"{name} uses {format_quantity(resource, used[resource])} {resource}, limit {format_quantity(resource, most)}"
         for resource, most in limit.items()
         if used.get(resource, 0) > most
     ]

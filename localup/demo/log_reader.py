@@ -1,4 +1,4 @@
-"""What the controller says in its log about those who wait."""
+"""Reads pending reasons from the controller's log."""
 
 import json
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ _EVENT = "workload pending"
 
 
 class PendingReasonReader:
-    """Reads a log on from where it was last read."""
+    """Reads the log from the position where the last read ended."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._read = 0
 
     def read_new(self) -> Iterator[PendingReason]:
-        """Yield what was written since, whole lines only."""
+        """Yield pending reasons of the complete lines written since the last call."""
         if not self._log.exists():
             return
         with self._log.open("rb") as file:
@@ -32,10 +32,10 @@ class PendingReasonReader:
 
 
 def parse_pending_reason(line: bytes) -> PendingReason | None:
-    """Return why a workload waits if *line* says that, else ``None``."""
+    """Return the pending reason that *line* reports, or ``None`` for other lines."""
     try:
         entry = json.loads(line)
-    except ValueError:  # a program that fails speaks no JSON
+    except ValueError:  # output of a crashing program is not JSON
         return None
     if not isinstance(entry, dict) or entry.get("event") != _EVENT:
         return None

@@ -1,4 +1,4 @@
-"""What the demo has shown, or what went wrong and whose log says more. Pure."""
+"""Evaluates the demo: what ran as expected, and which problems occurred."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from localup.demo.timeline import JobProgress, JobStage
 
 _STUCK: Final[dict[JobStage, tuple[str, str]]] = {
     JobStage.SUBMITTED: ("has no binding", "karmada"),
-    JobStage.SUSPENDED: ("is paused, and the controller says nothing of it", "controller"),
-    JobStage.ADMITTED: ("was admitted to {cluster} and does not start", "karmada"),
-    JobStage.RUNNING: ("runs on {cluster} and does not end", "karmada"),
+    JobStage.SUSPENDED: ("is suspended, and the controller reports no pending reason", "controller"),
+    JobStage.ADMITTED: ("was admitted to {cluster} but does not start", "karmada"),
+    JobStage.RUNNING: ("runs on {cluster} but does not end", "karmada"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that should not be so, and the process whose log may say why."""
+    """A deviation from the expected behaviour and the process whose log may explain it."""
 
     text: str
     log_name: str
@@ -25,17 +25,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The outcome: no trouble is success."""
+    """Result of a run; it is successful without problems."""
 
     problems: Sequence[Problem]
     ran: int
     inadmissible: Sequence[JobProgress]
     hyperjobs: Sequence[HyperJobProgress] = ()
-    """Those that have run."""
+    """HyperJobs that completed as expected."""
 
     @property
     def logs_to_check(self) -> list[str]:
-        """The processes whose logs are worth a look, the most suspected first."""
+        """Return the processes whose logs may explain the problems, most problems first."""
         counted = [problem.log_name for problem in self.problems]
         return sorted(set(counted), key=lambda name: (-counted.count(name), name))
 
@@ -43,11 +43,12 @@ class DemoResult:
 def evaluate(
     jobs: Iterable[JobProgress], hyperjobs: Iterable[HyperJobProgress], violations: Iterable[str]
 ) -> DemoResult:
-    """Return what to say of the ways of all jobs, of the HyperJobs, and of what was seen broken."""
+    """Return the result from the progress of all jobs and HyperJobs and from the observed violations."""
     known = [progress for progress in jobs if not progress.spec.is_user_submitted]
     expected = [hyperjob for hyperjob in hyperjobs if hyperjob.spec is not None]
     seen = [
-        Problem(text, "webhook" if "stored unpaused" in text else "controller") for text in dict.fromkeys(violations)
+        Problem(text, "webhook" if "stored without being suspended" in text else "controller")
+        for text in dict.fromkeys(violations)
     ]
     stuck = [_job_problem(progress) for progress in known if not progress.is_settled]
     astray = [_hyperjob_problem(hyperjob) for hyperjob in expected if not hyperjob.is_settled]
@@ -62,16 +63,16 @@ def evaluate(
 
 
 def _job_problem(progress: JobProgress) -> Problem:
-    """Return where a job is stuck that should have gone on."""
+    """Return why a job did not reach its expected final state."""
     name = progress.spec.name
     if progress.stage is JobStage.FINISHED and progress.spec.reclaims:
-        return Problem(f"{name} has run, but was not seen to wait for others to go", "controller")
+        return Problem(f"{name} ran without waiting for evictions", "controller")
     if progress.stage is JobStage.FINISHED:
-        return Problem(f"{name} has run, although it should wait as {progress.spec.expected_reason}", "controller")
+        return Problem(f"{name} ran although it should stay pending as {progress.spec.expected_reason}", "controller")
     if progress.stage is JobStage.PENDING and progress.pending_reason:
         expected = f" instead of {progress.spec.expected_reason}" if progress.spec.expected_reason else ""
         return Problem(
-            f"{name} waits as {progress.pending_reason.reason}{expected}: {progress.pending_reason.message}",
+            f"{name} is pending as {progress.pending_reason.reason}{expected}: {progress.pending_reason.message}",
             "controller",
         )
     text, suspect = _STUCK[progress.stage]
@@ -79,11 +80,11 @@ def _job_problem(progress: JobProgress) -> Problem:
 
 
 def _hyperjob_problem(hyperjob: HyperJobProgress) -> Problem:
-    """Return what was not seen of a HyperJob."""
+    """Return why a HyperJob did not complete as expected."""
     if hyperjob.spec is not None and not hyperjob.has_been_pending:
-        waited = ", ".join(hyperjob.reasons) or "nothing"
+        waited = ", ".join(hyperjob.reasons) or "none"
         return Problem(
-            f"{hyperjob.name} was to wait as {hyperjob.spec.expected_reason} at first; it waited as {waited}",
+            f"{hyperjob.name} was not pending as {hyperjob.spec.expected_reason}; observed reasons: {waited}",
             "controller",
         )
     text = (

@@ -1,4 +1,4 @@
-"""Lets the play begin, looks on until it is over, and notices at once when somebody in it dies."""
+"""Runs the scenario, watches its progress and fails when a process ends."""
 
 import time
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ _TICK_SECONDS: Final = 0.1
 _USAGE_SECONDS: Final = 0.3
 _TABLE_SECONDS: Final = 3.0
 _HEALTH_CHECK_SECONDS: Final = 1.0
-#: No job runs for so long, so that something happens in between while all is well.
+#: Longer than any job runs, so that a healthy demo has events in this time.
 _STALLED_SECONDS: Final = 30.0
 
 
 class DemoRunner:
-    """One performance on a stack that is at work.
+    """One run of the scenario on a started stack.
 
     Args:
-        stack: The processes, all started.
-        play: The acts, in order of time.
-        narrator: Prints.
-        seconds: When to give up.
+        stack: The started processes.
+        scenario: The steps in order of their start times.
+        console: The output.
+        seconds: The time limit.
     """
 
     def __init__(self, stack: Stack, scenario: Sequence[ScenarioStep], console: DemoConsole, *, seconds: float) -> None:
@@ -53,7 +53,7 @@ class DemoRunner:
         self._has_changes = False
 
     def __enter__(self) -> Self:
-        """Open the watches; they see everything from before the first job on."""
+        """Open the watches; they observe all events from before the first job."""
         try:
             for path in PATHS:
                 self._contexts.enter_context(Watch(self._stack.plane, path, self._events))
@@ -67,7 +67,10 @@ class DemoRunner:
         self._contexts.close()
 
     def run(self) -> DemoResult:
-        """Play all acts and return how it went; raise when a process dies."""
+        """Run all steps and return the result.
+
+        Raises ProcessError when a process ends.
+        """
         self._began = time.monotonic()
         with self._console.live_table():
             while not self._is_over():
@@ -77,7 +80,7 @@ class DemoRunner:
         return evaluate(self.view.timeline.jobs.values(), self.view.hyperjobs.all.values(), self.view.violations)
 
     def follow(self) -> NoReturn:
-        """Go on telling what happens to jobs of whoever is at the keyboard; it ends when he interrupts it."""
+        """Print the progress of user-submitted jobs until interrupted."""
         with self._console.live_table():
             while True:
                 self._poll()
@@ -95,15 +98,15 @@ class DemoRunner:
         if not self._remaining_steps and self.view.is_over and self._events.empty():
             return True
         if self._now > self._seconds:
-            self._console.print(f"giving up after {self._seconds:.0f} s", style="red")
+            self._console.print(f"time limit reached after {self._seconds:.0f} s", style="red")
             return True
         if self._now - self._last_event_at > _STALLED_SECONDS:
-            self._console.print(f"giving up: nothing has happened for {_STALLED_SECONDS:.0f} s", style="red")
+            self._console.print(f"stopped: no event for {_STALLED_SECONDS:.0f} s", style="red")
             return True
         return False
 
     def _start_next_step(self) -> None:
-        """Let the next act begin when its time has come."""
+        """Start the next step if its time has come and its condition holds."""
         if not self._remaining_steps or not self._may_start(self._remaining_steps[0]):
             return
         step = self._remaining_steps.pop(0)
@@ -121,7 +124,7 @@ class DemoRunner:
         self._previous_jobs = [demo_job.name for demo_job in step.jobs]
 
     def _may_start(self, step: ScenarioStep) -> bool:
-        """Say whether *act* may begin: those before it must have come to where they were to come."""
+        """Return whether *step* may start: its time has come, joined clusters report a summary, its condition holds."""
         if step.starts_at > self._now or not self.view.have_summaries(self._joined):
             return False
         match step.start_when:
@@ -133,7 +136,7 @@ class DemoRunner:
                 return True
 
     def _drain_events(self) -> None:
-        """Take what has happened, waiting a moment for it."""
+        """Process all queued events, waiting a moment for the first one."""
         try:
             event = self._events.get(timeout=_TICK_SECONDS)
             while True:
@@ -147,7 +150,7 @@ class DemoRunner:
             self._console.print_entries(self.view.timeline.on_pending_reason(pending_reason, self._now))
 
     def _check(self) -> None:
-        """Raise when somebody has died."""
+        """Raise if a process has ended or the API server is not ready."""
         self._stack.check()
         if self._now - self._health_checked_at < _HEALTH_CHECK_SECONDS:
             return
@@ -159,7 +162,7 @@ class DemoRunner:
             raise ProcessError(f"the API server is not ready: {error}; its last lines:\n{log}") from error
 
     def _update_usage(self) -> None:
-        """Reckon how the queues stand after news, and show it now and then."""
+        """Recompute the usage of queues after changes and print it periodically."""
         if not self._has_changes or self._now - self._usage_updated_at < _USAGE_SECONDS:
             return
         self._has_changes = False

@@ -1,7 +1,4 @@
-"""The jobs and HyperJobs of the demo: what each asks for, when it comes, and which of them are to wait for ever.
-
-Pure but for the examples, which are read from their files and used as they are.
-"""
+"""Jobs and HyperJobs of the demo: their requests, their start times and the expected pending reasons."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +17,13 @@ NAMESPACES: Final = ("ml", "team-a", "team-b", "ops")
 
 @dataclass(frozen=True, slots=True)
 class DemoJob:
-    """One job of the demo.
+    """A job of the demo.
 
     Attributes:
-        manifest: The Volcano Job as it is submitted.
+        manifest: The submitted Volcano Job.
         forever: Why it is to wait for ever; ``None`` for a job that is to run.
         family: The HyperJob that it is a part of, as `namespace/name`; empty for a job of its own.
-        reclaims: Whether others have to go before it runs.
+        reclaims: Whether other jobs must be evicted before it runs.
         is_guest: Whether somebody at the keyboard has submitted it, of whom nothing is expected.
     """
 
@@ -38,37 +35,37 @@ class DemoJob:
 
     @property
     def namespace(self) -> str:
-        """Where it lives."""
+        """Return the namespace."""
         return str(self.manifest["metadata"]["namespace"])
 
     @property
     def name(self) -> str:
-        """What it is called, with its namespace."""
+        """Return `namespace/name`."""
         return f"{self.namespace}/{self.manifest['metadata']['name']}"
 
     @property
     def queue(self) -> str:
-        """The queue it names."""
+        """Return the name of its queue."""
         return str(self.manifest["spec"]["queue"])
 
     @property
     def requests(self) -> Resources:
-        """What all its pods ask for."""
+        """Return the total requests of all pods."""
         return total(scale(task.pod, task.count) for task in parse_workload(self.manifest, run_time=0).tasks)
 
     @property
     def gang(self) -> int:
-        """How many of its pods must start together."""
+        """Return the gang minimum: the number of pods that must start together."""
         return sum(task.gang_minimum for task in parse_workload(self.manifest, run_time=0).tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class DemoHyperJob:
-    """One HyperJob of the demo.
+    """A HyperJob of the demo.
 
     Attributes:
-        manifest: The HyperJob as it is submitted, in either spelling.
-        first: Why it is to wait before it runs; ``None`` where it may start at once.
+        manifest: The submitted HyperJob, of either API group.
+        expected_reason: Pending reason expected before admission; ``None`` if it may start immediately.
     """
 
     manifest: Manifest
@@ -76,33 +73,33 @@ class DemoHyperJob:
 
     @property
     def namespace(self) -> str:
-        """Where it lives."""
+        """Return the namespace."""
         return str(self.manifest["metadata"]["namespace"])
 
     @property
     def name(self) -> str:
-        """What it is called, with its namespace."""
+        """Return `namespace/name`."""
         return f"{self.namespace}/{self.manifest['metadata']['name']}"
 
 
 class StartCondition(Enum):
-    """What an act waits for, besides its time."""
+    """Condition for starting a step, in addition to its start time."""
 
     TIME = auto()
     RUNNING = auto()
-    """All jobs of the act before run."""
+    """All jobs of the previous step run."""
     ALL_SETTLED = auto()
-    """All jobs are where they are to end, and HyperJobs have waited as they were to."""
+    """All jobs have reached their expected final state, and HyperJobs have been pending as expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioStep:
-    """Jobs, HyperJobs and member clusters that come together.
+    """Jobs, HyperJobs and member clusters that are created together.
 
     Attributes:
-        begins: Seconds after the first act, at the earliest.
-        title: What is to be seen.
-        reclaim: Whether the operator turns reclaim on before.
+        starts_at: Earliest start, in seconds after the first step.
+        title: Description that the console prints.
+        enable_reclaim: Whether reclaim is enabled before this step.
     """
 
     starts_at: float
@@ -115,31 +112,31 @@ class ScenarioStep:
 
 
 def scenario_steps() -> list[ScenarioStep]:
-    """Return the whole play, in order of time."""
+    """Return all steps in order of their start times."""
     return [*_queueing_steps(), *_reclaim_steps(), *_scale_out_steps()]
 
 
 def _queueing_steps() -> list[ScenarioStep]:
-    """Return the acts in which queues, priorities and shares decide who is next, and some can never run."""
+    """Return the steps that show queue order, priorities, fair shares and inadmissible jobs."""
     return [
         ScenarioStep(
             0,
-            "queue default: a nightly run takes all CPUs; beside it the two examples and a job for 6 GPUs",
+            "queue default: nightly jobs use all CPUs; the two example jobs and a job with 6 GPUs need only GPUs",
             [*_nightly_jobs(), *_example_jobs(), _gpu_job("ml/finetune-6gpu", gpus=6)],
         ),
         ScenarioStep(
             1.5,
-            "queues team-a and team-b (weights 1 and 3) want more CPUs than there are; three jobs can never run",
+            "queues team-a and team-b (weights 1 and 3) request more CPUs than exist; three jobs are inadmissible",
             [*_tenant_jobs(), *_inadmissible_jobs(), _gpu_job("ml/finetune-3gpu", gpus=3)],
         ),
         ScenarioStep(
             7.5,
-            "queue urgent (priority 100, never more than 8 CPUs): three late jobs, before everybody else",
+            "queue urgent (priority 100, limit 8 CPUs): three late jobs are admitted before all others",
             _urgent_jobs(),
         ),
         ScenarioStep(
             9,
-            "two HyperJobs, one of 256 GPUs that is split automatically, and the documentation's: no room for them yet",
+            "two HyperJobs: one with 256 GPUs that is split automatically, one from the documentation; too large now",
             hyperjobs=[
                 _hyperjob("hyperjob-auto.yaml", Reason.EXCEEDS_EVERY_CLUSTER),
                 _hyperjob("hyperjob-conceptual.yaml", Reason.EXCEEDS_QUEUE_LIMIT),
@@ -149,18 +146,18 @@ def _queueing_steps() -> list[ScenarioStep]:
 
 
 def _reclaim_steps() -> list[ScenarioStep]:
-    """Return the acts in which one tenant takes back what the other has borrowed."""
+    """Return the steps in which one tenant reclaims the quota that the other borrows."""
     return [
         ScenarioStep(
             9,
-            "the operator turns reclaim on, and the controller begins anew; then team-a borrows all CPUs",
+            "reclaim is enabled and the controller restarts; then team-a borrows all CPUs",
             _borrowing_jobs(),
             start_when=StartCondition.ALL_SETTLED,
             enable_reclaim=True,
         ),
         ScenarioStep(
             9,
-            "team-b wants what it is entitled to: as many jobs of team-a must go, and come back when there is room",
+            "team-b requests its fair share: jobs of team-a are evicted for it and are admitted again later",
             _reclaiming_jobs(),
             start_when=StartCondition.RUNNING,
         ),
@@ -168,41 +165,41 @@ def _reclaim_steps() -> list[ScenarioStep]:
 
 
 def _scale_out_steps() -> list[ScenarioStep]:
-    """Return the acts in which clusters join, and all parts of the HyperJobs start together."""
+    """Return the steps in which clusters join and all parts of the HyperJobs start together."""
     return [
         ScenarioStep(
             10,
-            "another HyperJob wants all GPUs of member1 and member2, of which one is in use; two large clusters join",
+            "another HyperJob requests all GPUs of member1 and member2, but one is in use; two large clusters join",
             [_gpu_job("ml/evaluate-1gpu", gpus=1)],
             [_hyperjob("hyperjob-by-cluster.yaml")],
             ["onprem-1", "onprem-2"],
             start_when=StartCondition.ALL_SETTLED,
         ),
         ScenarioStep(
-            10, "two more join: now there is room for all parts of each HyperJob", clusters=["cluster-a", "cluster-b"]
+            10, "two more clusters join: all parts of each HyperJob fit now", clusters=["cluster-a", "cluster-b"]
         ),
     ]
 
 
 def hyperjobs_by_name(scenario: Iterable[ScenarioStep]) -> dict[str, DemoHyperJob]:
-    """Return all HyperJobs by their names."""
+    """Return all HyperJobs of *play* by name."""
     return {demo_job.name: demo_job for step in scenario for demo_job in step.hyperjobs}
 
 
 def jobs_by_name(scenario: Iterable[ScenarioStep]) -> dict[str, DemoJob]:
-    """Return all jobs by their names."""
+    """Return all jobs of *play* by name."""
     return {demo_job.name: demo_job for step in scenario for demo_job in step.jobs}
 
 
 def volcano_job(name: str, queue: str, *, pods: int, runtime: str, **more: Any) -> Manifest:
-    """Return a Volcano Job whose pods start all together or not at all.
+    """Return a Volcano Job whose gang minimum is all of its pods.
 
     Args:
         name: Its namespace and name.
-        queue: The queue it names.
-        pods: How many pods it has.
-        runtime: How long it runs.
-        more: `cpu` and `memory` that each pod requests, `gpu` that it has as a limit, and the job's `priority` class.
+        queue: The name of its queue.
+        pods: The number of pods.
+        runtime: The run time in the simulated member cluster.
+        more: `cpu` and `memory` requests of each pod, its `gpu` limit, and the job's `priority` class.
     """
     namespace, _, short = name.partition("/")
     container = {"name": "main", "image": "busybox", "command": ["train"], "resources": _resources(more)}
@@ -229,7 +226,7 @@ def _resources(more: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _nightly_jobs() -> list[DemoJob]:
-    """Return a job as large as each cluster's CPUs, so that the tenants' jobs meet no room when they come."""
+    """Return one job per cluster that uses all of its CPUs, so that the tenants' jobs find no free CPU."""
     return [
         DemoJob(volcano_job(f"ml/nightly-{cpus}", "default", pods=cpus // 4, cpu=4, memory="8Gi", runtime="5s"))
         for cpus in (24, 16, 8)
@@ -242,18 +239,18 @@ def _example_jobs() -> list[DemoJob]:
 
 
 def _hyperjob(file: str, first: Reason | None = None) -> DemoHyperJob:
-    """Return the HyperJob of a file, in namespace ml unless it names another."""
+    """Return the HyperJob of a file, in namespace ml by default."""
     (manifest,) = read_manifests(EXAMPLES / file)
     return DemoHyperJob({**manifest, "metadata": {"namespace": "ml", **manifest["metadata"]}}, first)
 
 
 def _gpu_job(name: str, *, gpus: int) -> DemoJob:
-    """Return a job for GPUs; of 3 that are free, beside the examples and a job for 6, no cluster has all."""
+    """Return a job that requests GPUs only; next to the examples and a 6-GPU job no cluster has 3 free GPUs."""
     return DemoJob(volcano_job(name, "default", pods=gpus, gpu=1, runtime="4s"))
 
 
 def _tenant_jobs() -> list[DemoJob]:
-    """Return 6 jobs of team-a and 14 of team-b; team-b's last one has a higher class than the others."""
+    """Return 6 jobs of team-a and 14 of team-b; the last one of team-b has a higher priority class."""
     return [_tenant_job("team-a", number) for number in range(1, 7)] + [
         _tenant_job("team-b", number) for number in range(1, 15)
     ]
@@ -274,13 +271,13 @@ def _urgent_jobs() -> list[DemoJob]:
 
 
 def _borrowing_jobs() -> list[DemoJob]:
-    """Return jobs that take all CPUs together, four times what their queue is entitled to beside the other tenant."""
+    """Return jobs that use all CPUs, four times the fair share of their queue while team-b has pending jobs."""
     jobs = (volcano_job(f"team-a/borrow-{n}", "team-a", pods=4, cpu=2, runtime="6s") for n in range(1, 7))
     return [DemoJob(job) for job in jobs]
 
 
 def _reclaiming_jobs() -> list[DemoJob]:
-    """Return jobs that stay within what their queue is entitled to."""
+    """Return jobs that stay within the fair share of their queue."""
     jobs = (volcano_job(f"team-b/claim-{n}", "team-b", pods=4, cpu=2, runtime="3s") for n in range(1, 5))
     return [DemoJob(job, reclaims=True) for job in jobs]
 

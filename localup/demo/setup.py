@@ -1,4 +1,4 @@
-"""The world that the jobs come into: namespaces, member clusters, queues, classes and policies."""
+"""Creates the objects of the demo: namespaces, member clusters, queues, priority classes and policies."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _QUEUES: Final = EXAMPLES / "queues.yaml"
 _CLASSES: Final = EXAMPLES / "priority-classes.yaml"
 _POLICY: Final = EXAMPLES / "policy.yaml"
 
-#: With a real Karmada each member is an API server that is started first.
+#: With a real Karmada an API server is started for each member first.
 _JOIN_SECONDS: Final = 120
 
 CLUSTERS_PATH: Final = "/apis/cluster.karmada.io/v1alpha1/clusters"
@@ -28,7 +28,7 @@ CLOSED: Final = "archive"
 
 
 def create_objects(admin: Api) -> None:
-    """Make everything that is there before the first job, and return when the clusters have told what they have."""
+    """Create everything that precedes the first job, and return when all clusters report a resource summary."""
     for namespace in NAMESPACES:
         create_namespace(admin, namespace)
     apply(admin, [*read_manifests(_MEMBERS, _QUEUES, _CLASSES), *_policies()])
@@ -39,12 +39,12 @@ def create_objects(admin: Api) -> None:
 
 
 def queues() -> list[str]:
-    """Return the names of all queues, in the order of their file."""
+    """Return the names of all queues in file order."""
     return [manifest["metadata"]["name"] for manifest in read_manifests(_QUEUES)]
 
 
 def limits() -> Limits:
-    """Return what queues and clusters may hold at most, as their manifests say."""
+    """Return capabilities of queues and allocatable resources of clusters from their manifests."""
     return Limits(
         queues={
             manifest["metadata"]["name"]: amounts(manifest["spec"].get("capability"))
@@ -58,13 +58,13 @@ def limits() -> Limits:
 
 
 def submit_jobs(tenant: Api, demo_jobs: Iterable[DemoJob]) -> None:
-    """Submit jobs as their tenant."""
+    """Submit jobs as the tenant."""
     for demo_job in demo_jobs:
         tenant.create(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{demo_job.namespace}/jobs", demo_job.manifest)
 
 
 def write_configuration(folder: Path, *, reclaim: bool) -> Path:
-    """Write the controller's VolcanoGlobalConfiguration in *folder*, and return its path."""
+    """Write the controller's VolcanoGlobalConfiguration into *folder* and return its path."""
     path = folder / "admission.yaml"
     rules = {"reclaim": {"enabled": True, "minRuntime": "0s", "gracePeriod": "0s"}} if reclaim else {}
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
@@ -73,20 +73,20 @@ def write_configuration(folder: Path, *, reclaim: bool) -> Path:
 
 
 def submit_hyperjobs(tenant: Api, demo_jobs: Iterable[DemoHyperJob]) -> None:
-    """Submit HyperJobs as their tenant."""
+    """Submit HyperJobs as the tenant."""
     for demo_job in demo_jobs:
         path = f"/apis/{demo_job.manifest['apiVersion']}/namespaces/{demo_job.namespace}/hyperjobs"
         tenant.create(path, demo_job.manifest)
 
 
 def join_clusters(admin: Api, clusters: Iterable[str]) -> None:
-    """Let member clusters join; what they have they tell a moment later."""
+    """Create member clusters; they report their summary asynchronously."""
     names = set(clusters)
     apply(admin, [manifest for manifest in read_manifests(_JOINING_CLUSTERS) if manifest["metadata"]["name"] in names])
 
 
 def _policies() -> Iterator[Manifest]:
-    """Yield the one policy, for each namespace."""
+    """Yield the propagation policy for each namespace."""
     for policy in read_manifests(_POLICY):
         for namespace in NAMESPACES:
             yield {**policy, "metadata": {**policy["metadata"], "namespace": namespace}}
@@ -97,5 +97,5 @@ def _all_have_summaries(admin: Api) -> bool:
 
 
 def has_summary(cluster: Manifest) -> bool:
-    """Say whether a member cluster has told what it has."""
+    """Return whether a member cluster reports a resource summary."""
     return "resourceSummary" in cluster.get("status", {})

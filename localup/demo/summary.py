@@ -1,4 +1,4 @@
-"""What is said when the play is over."""
+"""Prints the summary at the end of the demo."""
 
 from math import inf
 from typing import Final
@@ -16,7 +16,7 @@ _URGENT: Final = "urgent"
 
 
 def print_summary(console: DemoConsole, view: View, result: DemoResult, stack: Stack) -> None:
-    """Print the final tables, what was to be seen, and the verdict with the logs that it points to."""
+    """Print the final tables, the observed ratios, and the result with excerpts of the relevant logs."""
     jobs = [progress for progress in view.timeline.jobs.values() if not progress.spec.hyperjob]
     hyperjobs = view.hyperjobs.all.values()
     console.print_tables(
@@ -38,11 +38,9 @@ def _weights_sentence(view: View) -> str:
     if found is None:
         return ""
     lasted, *held = found
-    amounts = " and ".join(
-        f"{name} held {float(amount) / 1000:.1f}" for name, amount in zip(_TENANTS, held, strict=True)
-    )
+    amounts = " and ".join(f"{name} {float(amount) / 1000:.1f}" for name, amount in zip(_TENANTS, held, strict=True))
     ratio = f", 1 : {float(held[1] / held[0]):.1f}" if held[0] else ""
-    return f"weights 1 and 3: for {lasted:.1f} s both tenants had jobs waiting; of the CPUs {amounts} on average{ratio}"
+    return f"weights 1 and 3: for {lasted:.1f} s both tenants had pending jobs; average CPUs: {amounts}{ratio}"
 
 
 def _priority_sentence(view: View) -> str:
@@ -52,25 +50,29 @@ def _priority_sentence(view: View) -> str:
     if not waits or not others:
         return ""
     longest = [f"{max(item):.1f} s" for item in (waits, others)]
-    return f"priority: the jobs of queue urgent waited {longest[0]} at most, those of the tenants {longest[1]}"
+    return f"priority: jobs of queue urgent waited {longest[0]} at most, jobs of the tenants {longest[1]}"
 
 
 def _reclaim_sentence(view: View) -> str:
     jobs = view.timeline.jobs.values()
-    gone = sum(progress.evictions for progress in jobs)
+    evicted = sum(progress.evictions for progress in jobs)
     served = sum(progress.spec.reclaims and progress.stage is JobStage.FINISHED for progress in jobs)
-    return f"reclaim: {gone} jobs had to go for {served} of a queue that was entitled to their room" if gone else ""
+    return (
+        f"reclaim: {evicted} jobs were evicted to admit {served} jobs of a queue within its fair share"
+        if evicted
+        else ""
+    )
 
 
 def _print_success(console: DemoConsole, view: View, result: DemoResult) -> None:
     console.print(
-        f"\n{result.ran} jobs have run; {len(result.inadmissible)} wait for ever, as they should:",
+        f"\n{result.ran} jobs have run; {len(result.inadmissible)} stay pending as expected:",
         style="bold green",
     )
     for progress in result.inadmissible:
         console.print(f"  {_pending_text(progress)}")
     for hyperjob in result.hyperjobs:
-        waited = f", and none of them while it waited as {hyperjob.reasons[0]}" if hyperjob.reasons else ""
+        waited = f", none of them while it was pending as {hyperjob.reasons[0]}" if hyperjob.reasons else ""
         console.print(f"HyperJob {hyperjob.name}: {len(hyperjob.split)} parts were admitted in one plan{waited}")
     console.print(
         f"invariants: verified at each of {view.invariants.versions_observed} observed versions of the bindings. No "
@@ -85,9 +87,9 @@ def _pending_text(progress: JobProgress) -> str:
 
 
 def _print_failure(console: DemoConsole, result: DemoResult, stack: Stack) -> None:
-    console.print(f"\nthe demo has failed, with {len(result.problems)} troubles:", style="bold red")
+    console.print(f"\nthe demo failed with {len(result.problems)} problems:", style="bold red")
     for problem in result.problems:
         console.print(f"  {problem.text}")
     for suspect in result.logs_to_check:
-        console.print(f"the last lines of the log of {suspect}:")
+        console.print(f"last lines of the log of {suspect}:")
         console.print(tail(stack.log(suspect)))

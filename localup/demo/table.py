@@ -1,4 +1,4 @@
-"""Tables for 80 columns: queues and jobs. Pure: they are printed elsewhere."""
+"""Tables of queues, jobs and HyperJobs for 80 columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -16,21 +16,21 @@ from localup.demo.usage import QueueUsage, UsageHistory
 CPU: Final = "cpu"
 GPU: Final = "nvidia.com/gpu"
 
-#: The lines that the board needs besides those of queues and jobs.
+#: Lines of the live view other than queue and job rows.
 _OTHER_LINES: Final = 8
-#: Where a job stands on the board: those that wait for ever last but those that are over.
+#: Order of rows in the live view: active jobs, then pending ones, then finished ones.
 _ROW_ORDER: Final[Mapping[JobStage, int]] = {JobStage.PENDING: 1, JobStage.FINISHED: 2}
 _SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", GPU: "GPUs"}
 
 
 def queue_table(at: float, rows: Iterable[QueueUsage]) -> Table:
-    """Return how the queues stand at *at*."""
+    """Return the usage of queues at time *at*."""
     table = _table(f"queues at {at:.1f} s")
     for name in _SHOWN.values():
         for header in (f"{name}\nused", "\nfair share", "\nlimit"):
             table.add_column(header, justify="right")
     table.add_column("\nadmitted", justify="right")
-    table.add_column("\nwaiting", justify="right")
+    table.add_column("\npending", justify="right")
     for row in rows:
         kinds = (row.used, row.fair_share, row.limit)
         amounts = [format_amount(kind.get(resource)) for resource in _SHOWN for kind in kinds]
@@ -41,13 +41,13 @@ def queue_table(at: float, rows: Iterable[QueueUsage]) -> Table:
 def live_view(
     queues: Table, jobs: Iterable[JobProgress], hyperjobs: Iterable[HyperJobProgress], *, lines: int
 ) -> Group:
-    """Return *queues* and below it how far jobs and HyperJobs are, those that are over last, in so many *lines*."""
+    """Return the queue table and, below it, the jobs and HyperJobs that fit into *lines*, finished ones last."""
     table = _table("")
     table.columns[0].header = "job"
     for header in ("queue", "state"):
         table.add_column(header, no_wrap=True)
-    table.expand = True  # what is left of the line is the last column's
-    table.add_column("where, or why not", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.expand = True  # the last column takes the rest of the line
+    table.add_column("cluster or pending reason", no_wrap=True, overflow="ellipsis", ratio=1)
     rows = [*map(_hyperjob_row, hyperjobs), *map(_job_row, jobs)]
     rows.sort(key=lambda row: row[0])
     shown = rows[: max(lines - queues.row_count - _OTHER_LINES, 1)]
@@ -78,11 +78,11 @@ def _hyperjob_row(hyperjob: HyperJobProgress) -> tuple[int, str, str, str, str]:
 
 
 def peak_table(usage: UsageHistory, queues: Sequence[str]) -> Table:
-    """Return the most that each queue held, beside what it was entitled to at that moment."""
+    """Return each queue's peak usage with its fair share at that time."""
     table = _table("queues")
     for name in _SHOWN.values():
-        table.add_column(f"most {name}", justify="right")
-        table.add_column("entitled then", justify="right")
+        table.add_column(f"peak {name}", justify="right")
+        table.add_column("fair share", justify="right")
     for queue in queues:
         found = [(resource, usage.peak(queue, resource)) for resource in _SHOWN]
         amounts = [format_amount(held) for _, peak in found for held in (peak.used, peak.fair_share)]
@@ -91,7 +91,7 @@ def peak_table(usage: UsageHistory, queues: Sequence[str]) -> Table:
 
 
 def job_table(jobs: Iterable[JobProgress]) -> Table:
-    """Return what became of each job."""
+    """Return queue, times, cluster and outcome of each job."""
     table = _table("jobs")
     table.columns[0].header = "job"
     table.add_column("queue")
@@ -106,12 +106,12 @@ def job_table(jobs: Iterable[JobProgress]) -> Table:
 
 
 def hyperjob_table(hyperjobs: Iterable[HyperJobProgress]) -> Table:
-    """Return what became of each HyperJob."""
+    """Return times, parts and outcome of each HyperJob."""
     table = _table("HyperJobs")
     table.columns[0].header = "HyperJob"
     table.add_column("waited", justify="right")
     table.add_column("ran", justify="right")
-    table.add_column("parts, by pods")
+    table.add_column("pods per part")
     table.add_column("outcome")
     for hyperjob in hyperjobs:
         times = ["-" if time is None else f"{time:.1f} s" for time in (hyperjob.waited, hyperjob.ran)]
@@ -120,16 +120,16 @@ def hyperjob_table(hyperjobs: Iterable[HyperJobProgress]) -> Table:
 
 
 def outcome(progress: JobProgress) -> str:
-    """Return how far a job has come, in a word or two."""
+    """Return the outcome of a finished job, or its stage and pending reason."""
     if progress.stage is JobStage.FINISHED:
         return progress.outcome
     if progress.stage is JobStage.PENDING and progress.pending_reason:
-        return f"waits: {progress.pending_reason.reason}"
+        return f"pending: {progress.pending_reason.reason}"
     return str(progress.stage)
 
 
 def format_amount(held: int | Fraction | None) -> str:
-    """Return thousandths as units, rounded down to tenths; nothing as a dash."""
+    """Return thousandths as units rounded down to tenths; zero as a dash."""
     return f"{floor(held * 10 / MILLI) / 10:g}" if held else "-"
 
 

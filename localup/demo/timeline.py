@@ -1,4 +1,4 @@
-"""Each job's way from being paused to being over, told line by line. Pure: times are arguments."""
+"""Progress of each job from suspension to its end, as timeline entries."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from localup.karmada.pods import quantities
 
 
 class JobStage(StrEnum):
-    """How far a job is, as it is printed."""
+    """Stage of a job as printed."""
 
     SUBMITTED = "submitted"
     SPLIT = "split"
@@ -30,7 +30,7 @@ _IN_QUEUE = frozenset({JobStage.SUSPENDED, JobStage.EVICTED})
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One step of a job, at so many seconds after the start."""
+    """A stage that a job reached, in seconds after the start."""
 
     at: float
     job: str
@@ -40,7 +40,7 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """Why a job waits, as the controller says it."""
+    """Pending reason of a job as reported by the controller."""
 
     job: str
     reason: str
@@ -49,31 +49,31 @@ class PendingReason:
 
 @dataclass(slots=True)
 class JobProgress:
-    """How far one job has come, and when it took each step first."""
+    """Current stage of a job and the time at which it first reached each stage."""
 
     spec: DemoJob
     stage: JobStage = JobStage.SUBMITTED
     times: dict[JobStage, float] = field(default_factory=dict)
     pending_reason: PendingReason | None = None
     reasons: set[str] = field(default_factory=set)
-    """All that it ever waited for."""
+    """All pending reasons so far."""
     evictions: int = 0
     cluster: str = ""
     outcome: str = ""
 
     @property
     def waited(self) -> float | None:
-        """How long it was paused, ``None`` while it still is."""
+        """Return the seconds of suspension, ``None`` while it is suspended."""
         return self._between(JobStage.SUSPENDED, JobStage.ADMITTED)
 
     @property
     def ran(self) -> float | None:
-        """How long it ran, ``None`` until it is over."""
+        """Return the seconds it ran, ``None`` until it has finished."""
         return self._between(JobStage.RUNNING, JobStage.FINISHED)
 
     @property
     def is_settled(self) -> bool:
-        """Say whether it has come where it is to end: to its end, or to the wait that is expected of it."""
+        """Return whether the job has finished, or is pending for the expected reason."""
         if self.spec.is_user_submitted:
             return True
         if self.spec.expected_reason is None:
@@ -93,23 +93,23 @@ class JobProgress:
 
 
 class Timeline:
-    """The ways of all jobs; what is told returns the lines that are new."""
+    """Progress of all jobs; every update returns the new timeline entries."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobProgress] = {}
 
     def on_submitted(self, demo_job: DemoJob, at: float) -> None:
-        """Take a job as submitted; nothing is said of it before the webhook has paused it."""
+        """Add a submitted job; it gets an entry once the webhook has suspended it."""
         self.jobs[demo_job.name] = JobProgress(demo_job, times={JobStage.SUBMITTED: at})
 
     def remove(self, job: str) -> None:
-        """Forget a job that is gone before its end, or of which nothing is expected."""
+        """Remove a deleted job unless it has finished and is part of the scenario."""
         progress = self.jobs.get(job)
         if progress is not None and (progress.spec.is_user_submitted or progress.stage is not JobStage.FINISHED):
             del self.jobs[job]
 
     def on_binding(self, status: BindingStatus, at: float) -> list[TimelineEntry]:
-        """Take a sighting, and tell the steps that it shows, skipped ones included."""
+        """Process an observed binding and return entries for all stages reached, including skipped ones."""
         progress = self.jobs.get(status.job)
         if progress is None:
             return []
@@ -127,7 +127,7 @@ class Timeline:
         return lines if progress.stage not in _IN_QUEUE else [*lines, *self._pending_entry(progress, at)]
 
     def on_pending_reason(self, pending_reason: PendingReason, at: float) -> list[TimelineEntry]:
-        """Take the controller's word, and tell it when it is about somebody who waits."""
+        """Process a pending reason from the log and return an entry if the job is pending."""
         progress = self.jobs.get(pending_reason.job)
         if progress is None:
             return []
@@ -136,32 +136,30 @@ class Timeline:
         if is_known or _ORDER[progress.stage] >= _ORDER[JobStage.ADMITTED]:
             return []
         progress.pending_reason = pending_reason
-        # The log may be faster than the watch: then it is told with the pause.
+        # The log may arrive before the watch event; the entry then follows the suspension.
         return [] if progress.stage is JobStage.SUBMITTED else self._pending_entry(progress, at)
 
     @property
     def is_over(self) -> bool:
-        """Say whether every job has come where it is to end."""
+        """Return whether every job has reached its expected final state."""
         return all(progress.is_settled for progress in self.jobs.values())
 
     def is_running(self, jobs: Iterable[str]) -> bool:
-        """Say whether all of these run."""
+        """Return whether all *jobs* run."""
         return all(self.jobs[job].stage is JobStage.RUNNING for job in jobs)
 
     @property
     def are_jobs_settled(self) -> bool:
-        """Say the same of all but the parts of HyperJobs."""
+        """Return whether all jobs except HyperJob parts have reached their expected final state."""
         return all(progress.is_settled for progress in self.jobs.values() if not progress.spec.hyperjob)
 
     def _evicted(self, progress: JobProgress, at: float) -> list[TimelineEntry]:
-        """Begin anew with one that had to go; how long it waits and runs counts from then on."""
+        """Reset the times of an evicted job; waiting and run times count from now on."""
         progress.evictions += 1
         progress.pending_reason = None
         for stage in (JobStage.ADMITTED, JobStage.RUNNING):
             progress.times.pop(stage, None)
-        return [
-            self._reach(progress, at, JobStage.EVICTED, text="it has to go, and waits again with the age that it had")
-        ]
+        return [self._reach(progress, at, JobStage.EVICTED, text="evicted; it is pending again and keeps its age")]
 
     def _pending_entry(self, progress: JobProgress, at: float) -> list[TimelineEntry]:
         if progress.pending_reason is None:
@@ -184,7 +182,7 @@ class Timeline:
 def _stage_of(status: BindingStatus) -> JobStage:
     if status.is_over:
         return JobStage.FINISHED
-    if status.suspended:  # what is said of one that had to go is old
+    if status.suspended:  # the reported phase of an evicted job is stale
         return JobStage.SUSPENDED
     if status.has_started:
         return JobStage.RUNNING
@@ -192,7 +190,7 @@ def _stage_of(status: BindingStatus) -> JobStage:
 
 
 def _messages(progress: JobProgress, status: BindingStatus, at: float) -> Mapping[JobStage, str]:
-    """Return what is said at each step, in their order."""
+    """Return the text of each stage in order."""
     waited = at - progress.times.get(JobStage.SUSPENDED, at)
     ran = at - progress.times.get(JobStage.RUNNING, at)
     return {
@@ -204,7 +202,7 @@ def _messages(progress: JobProgress, status: BindingStatus, at: float) -> Mappin
 
 
 def describe_requests(demo_job: DemoJob) -> str:
-    """Return what a job asks for, in words; its pods only where that is all."""
+    """Return a job's requests as text; pods are included only if nothing else is requested."""
     amounts = quantities(demo_job.requests)
-    telling = {resource: amount for resource, amount in amounts.items() if resource != PODS} or amounts
-    return ", ".join(f"{amount} {resource}" for resource, amount in telling.items())
+    shown = {resource: amount for resource, amount in amounts.items() if resource != PODS} or amounts
+    return ", ".join(f"{amount} {resource}" for resource, amount in shown.items())

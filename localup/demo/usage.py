@@ -1,4 +1,4 @@
-"""What the queues held beside what they were entitled to, over time. Pure: times are arguments."""
+"""Usage and fair shares of queues over time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from math import inf
 from controller.engine.resources import EMPTY, Resources
 
 Amounts = Mapping[str, Fraction | int]
-"""By resource, in base units."""
+"""Amounts in base units by resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class FairShares:
-    """What each queue is entitled to, and the most that it may ever hold."""
+    """Fair share and limit of each queue."""
 
     fair_share: Mapping[str, Amounts] = field(default_factory=dict)
     limits: Mapping[str, Amounts] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class FairShares:
 
 @dataclass(frozen=True, slots=True)
 class QueueUsage:
-    """One queue at one moment; amounts in base units."""
+    """Usage of a queue at one time; amounts in base units."""
 
     queue: str
     used: Resources = EMPTY
@@ -34,7 +34,7 @@ class QueueUsage:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most that a queue held of a resource, and what it was entitled to at that moment."""
+    """Peak usage of a resource and the queue's fair share at that time."""
 
     used: int = 0
     fair_share: Fraction | int = 0
@@ -42,16 +42,16 @@ class Peak:
 
 @dataclass(slots=True)
 class UsageHistory:
-    """The standings of all queues, one moment after the other."""
+    """Usage of all queues over time."""
 
     moments: list[tuple[float, Sequence[QueueUsage]]] = field(default_factory=list)
 
     def record(self, at: float, standings: Sequence[QueueUsage]) -> None:
-        """Take how all queues stand from now on."""
+        """Record the usage of all queues from time *at* on."""
         self.moments.append((at, standings))
 
     def peak(self, queue: str, resource: str) -> Peak:
-        """Return the first moment at which *queue* held most of *resource*."""
+        """Return the first peak of *resource* in *queue*."""
         best = Peak()
         for _, standings in self.moments:
             for standing in standings:
@@ -62,9 +62,9 @@ class UsageHistory:
     def contention(
         self, first: str, second: str, resource: str, *, before: float = inf
     ) -> tuple[float, Fraction, Fraction] | None:
-        """Return for how long jobs of both queues waited while they held something, and what they held on average.
+        """Return how long both queues had pending jobs while using *resource*, and their average usage.
 
-        ``None`` when that was never so until *before*.
+        Only times before *before* count. Returns ``None`` if both were never pending at once.
         """
         lasted, held = 0.0, [0.0, 0.0]
         moments = [moment for moment in self.moments if moment[0] < before]

@@ -1,4 +1,4 @@
-"""All that the demo sees of the control plane, and what follows from it for whoever looks on. Pure."""
+"""State of the demo as observed through its watches."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -20,15 +20,14 @@ PATHS: Final = (*WATCHED, *sorted(_HYPERJOBS), WORKS)
 
 
 class View:
-    """Takes events one by one, and knows how far everything is.
+    """Processes watch events and tracks the progress of jobs, HyperJobs and queues.
 
-    Jobs that are not in the play are the parts of HyperJobs, or somebody at the
-    keyboard has submitted them.
+    Jobs outside the scenario are parts of HyperJobs or submitted by a user.
 
     Args:
-        play: The jobs and the HyperJobs that come, by name.
-        limits: What may be held at most.
-        queues: The queues that are shown, in this order.
+        scenario: The jobs and the HyperJobs of the scenario by name.
+        limits: The limits of queues and clusters.
+        queues: The queues to show, in this order.
     """
 
     def __init__(
@@ -42,10 +41,10 @@ class View:
         self._queues = queues
         self._objects: dict[str, dict[tuple[str, str], Any]] = {path: {} for path in PATHS}
         self._early_bindings: dict[str, list[BindingStatus]] = {}
-        """What was seen of bindings before their jobs, which come by another watch."""
+        """Binding versions observed before their jobs, which arrive through another watch."""
 
     def on_event(self, event: Event, at: float) -> list[TimelineEntry]:
-        """Take an event and return what it tells about jobs."""
+        """Process a watch event and return new timeline entries."""
         is_gone = event.change == "DELETED"
         if is_gone:
             self._objects[event.path].pop(event.key, None)
@@ -65,22 +64,22 @@ class View:
 
     @property
     def is_over(self) -> bool:
-        """Say whether everyone is where he is to end."""
+        """Return whether all jobs and HyperJobs have reached their expected final state."""
         return self.timeline.is_over and all(hyperjob.is_settled for hyperjob in self.hyperjobs.all.values())
 
     @property
     def are_jobs_settled(self) -> bool:
-        """Say whether only HyperJobs are still on their way."""
+        """Return whether only HyperJobs are unfinished."""
         return self.timeline.are_jobs_settled and self.hyperjobs.have_been_pending
 
     def have_summaries(self, clusters: Iterable[str]) -> bool:
-        """Say whether these member clusters are there and have told what they have."""
+        """Return whether these member clusters exist and report a resource summary."""
         here = self._objects[CLUSTERS.path]
         return all(("", name) in here and has_summary(here["", name]) for name in clusters)
 
     @property
     def violations(self) -> list[str]:
-        """What was seen that should never be so; to be asked when everything was seen."""
+        """Return all violations; call it after the last event."""
         return [*self.invariants.violations, *self.invariants.unadmitted_works(), *self.hyperjobs.violations]
 
     def _on_binding(self, status: BindingStatus, at: float, *, is_gone: bool) -> list[TimelineEntry]:
@@ -97,7 +96,7 @@ class View:
         return self.timeline.on_binding(status, at)
 
     def _on_job(self, job: Any, at: float, *, is_gone: bool) -> list[TimelineEntry]:
-        """Take a job that is not in the play."""
+        """Process a job outside the scenario."""
         name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
         if name in self._scenario:
             return []
@@ -122,7 +121,7 @@ class View:
         return DemoJob(job, hyperjob=hyperjob, is_user_submitted=is_guest)
 
     def update_usage(self, at: float) -> Sequence[QueueUsage]:
-        """Return, and note, how the queues stand at this moment."""
+        """Return and record the usage of the queues at time *at*."""
         objects: Objects = {path: list(found.values()) for path, found in self._objects.items()}
         due = compute_fair_shares(objects)
         standings = []

@@ -1,4 +1,4 @@
-"""A job of one gang and what is seen of its binding; and the demo as a process."""
+"""Fixtures: a gang job, its binding status, and the demo as a process."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.localup.demo.demo_process import Start, demo_starter
 
 @pytest.fixture
 def demo(binaries, tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts the demo with a folder for temporary files of its own."""
+    """Return a function that starts the demo with its own folder for temporary files."""
     with demo_starter(tmp_path) as start:
         yield start
 
@@ -26,7 +26,7 @@ def demo_job() -> DemoJob:
 
 @pytest.fixture
 def binding_status() -> Callable[..., BindingStatus]:
-    """Return a function that makes a sighting of that job, paused unless told otherwise."""
+    """Return a factory of the job's binding status, suspended by default."""
 
     def make(**changes: Any) -> BindingStatus:
         plain: dict[str, Any] = {
@@ -46,7 +46,7 @@ def binding_status() -> Callable[..., BindingStatus]:
 
 @pytest.fixture
 def admitted(binding_status) -> Callable[..., BindingStatus]:
-    """Return a function that makes a sighting of that job, admitted to member1."""
+    """Return a factory of the job's binding status, admitted to member1 by default."""
     return lambda **changes: binding_status(
         **({"suspended": False, "has_record": True, "clusters": ("member1",)} | changes)
     )

@@ -1,4 +1,4 @@
-"""The demo as a process without a terminal, and what it prints."""
+"""Runs the demo as a process without a terminal and reads its output."""
 
 import os
 import subprocess
@@ -14,11 +14,11 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @contextmanager
 def demo_starter(folder: Path) -> Iterator[Start]:
-    """Give a function that starts the demo with *folder* for its temporary files; all that it started is killed."""
+    """Yield a function that starts the demo with *folder* for temporary files; all demos are killed at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*flags: str) -> subprocess.Popen[str]:
-        # Programs are found where the others find them, whatever the home folder is.
+        # HOME is inherited, so that the cached programs are found.
         environment = os.environ | {"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
             [sys.executable, "-m", "localup", "demo", *flags],
@@ -42,7 +42,7 @@ def demo_starter(folder: Path) -> Iterator[Start]:
 
 
 def read_until(process, text):
-    """Read its output up to a line with *text*."""
+    """Read the output of *process* up to a line that contains *text*."""
     lines = []
     for line in process.stdout:
         lines.append(line)

@@ -19,7 +19,7 @@ def binding(*, record=None, suspension=None, clusters=None, status=None):
     return found
 
 
-def test_a_new_binding_is_paused_and_nothing_else():
+def test_new_binding_is_only_suspended():
     seen = parse_binding(binding(suspension={"scheduling": True}))
     assert (seen.version, seen.job, seen.binding) == (7, "team-a/train", "team-a/train-job")
     assert seen.suspended
@@ -27,7 +27,7 @@ def test_a_new_binding_is_paused_and_nothing_else():
     assert not seen.has_started
 
 
-def test_a_running_job_is_read_from_its_clusters_status():
+def test_running_job_is_read_from_cluster_status():
     status = {"state": {"phase": "Running"}, "running": 3}
     seen = parse_binding(binding(suspension={"scheduling": False}, clusters=["member1"], status=status))
     assert seen.is_admitted
@@ -45,7 +45,7 @@ def test_a_running_job_is_read_from_its_clusters_status():
         pytest.param(None, False, id="none"),
     ],
 )
-def test_only_an_admission_of_this_very_binding_counts(record, is_recorded):
+def test_only_a_record_for_the_same_uid_counts(record, is_recorded):
     assert parse_binding(binding(record=record)).has_record is is_recorded
 
 
@@ -58,5 +58,5 @@ def test_a_work_names_its_binding():
     assert binding_of_work({"metadata": {"annotations": annotations}}) == "team-a/train-job"
 
 
-def test_a_work_that_karmada_makes_by_itself_names_none():
+def test_work_without_binding_annotations_has_no_binding():
     assert binding_of_work({"metadata": {"name": "namespace-ml"}}) is None

@@ -1,4 +1,4 @@
-"""The demo as its user starts it: a process without a terminal."""
+"""End-to-end tests of the demo as a process without a terminal."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.waiting import LIMIT_SECONDS
 
 
 def family(pid):
-    """Return the processes that descend from *pid*."""
+    """Return all descendants of process *pid*."""
     children = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -29,7 +29,7 @@ def family(pid):
 
 
 def lives(pid):
-    """Say whether a process does anything: one that is dead may be listed until somebody has noticed."""
+    """Return whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -44,7 +44,7 @@ def child(pid, module):
     raise AssertionError(f"{module} does not run")
 
 
-def test_everything_that_can_run_runs(demo, tmp_path):
+def test_demo_runs_all_admissible_jobs(demo, tmp_path):
     process = demo()
     output = process.communicate()[0]
     assert process.returncode == 0, output
@@ -64,9 +64,9 @@ def test_everything_that_can_run_runs(demo, tmp_path):
     ):
         assert re.search(rf"{name} +pending +{reason}: ", output)
         assert not re.search(rf"{name} +admitted", output)
-    # What they hold at most depends on how fast the machine is; what they are due does not.
+    # Peak usage depends on the speed of the machine; the fair share does not.
     assert re.search(r"team-a +\d+ +1\d .*\n *team-b +\d+ +3\d ", output)
-    assert "41 jobs have run; 3 wait for ever, as they should" in output
+    assert "41 jobs have run; 3 stay pending as expected" in output
     for hyperjob, reason, parts in (
         ("ml/llm-training", "ExceedsEveryCluster", "onprem-1 16, onprem-2 8, cluster-b 8"),
         ("ml/llm-train-hyperjob", "ExceedsQueueLimit", "cluster-a 32, cluster-b 32"),
@@ -91,16 +91,16 @@ def test_everything_that_can_run_runs(demo, tmp_path):
 def test_an_interrupted_demo_leaves_nothing(demo, tmp_path, number, moment):
     process = demo()
     read_until(process, moment)
-    everybody = wait_until(lambda: family(process.pid), "somebody to end")
+    descendants = wait_until(lambda: family(process.pid), "child processes")
     process.send_signal(number)
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 130
-    assert output.endswith("interrupted; nothing is left behind\n")
-    wait_until(lambda: not any(map(lives, everybody)), "all processes gone", seconds=2)
+    assert output.endswith("interrupted; all processes and files were removed\n")
+    wait_until(lambda: not any(map(lives, descendants)), "all processes gone", seconds=2)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_dies_ends_the_demo_at_once_and_is_named(demo, tmp_path):
+def test_ended_process_fails_the_demo_and_is_named(demo, tmp_path):
     process = demo()
     read_until(process, "running")
     os.kill(child(process.pid, "controller"), signal.SIGKILL)
@@ -113,24 +113,24 @@ def test_a_process_that_dies_ends_the_demo_at_once_and_is_named(demo, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_demo_that_is_not_over_in_time_says_what_is_stuck(demo):
+def test_demo_beyond_its_time_limit_names_stuck_jobs(demo):
     process = demo("--seconds", "3")
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 1
-    assert "giving up after 3 s" in output
-    assert re.search(r"team-a/train-01 waits as QueueLimitReached: ", output)
-    assert "the last lines of the log of controller:" in output
+    assert "time limit reached after 3 s" in output
+    assert re.search(r"team-a/train-01 is pending as QueueLimitReached: ", output)
+    assert "last lines of the log of controller:" in output
 
 
 @pytest.mark.long
-def test_a_demo_that_is_kept_tells_how_to_reach_it(demo, tmp_path):
+def test_kept_demo_prints_how_to_connect(demo, tmp_path):
     process = demo("--keep")
     read_until(process, "jobs have run")
     (line,) = [line for line in read_until(process, "export KUBECONFIG=") if "KUBECONFIG" in line]
     kubeconfig = Path(line.strip().partition("=")[2])
     assert kubeconfig.exists()
     process.send_signal(signal.SIGINT)
-    assert "nothing is left behind" in process.communicate(timeout=LIMIT_SECONDS)[0]
+    assert "all processes and files were removed" in process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 0
     assert not kubeconfig.exists()
     assert list(tmp_path.iterdir()) == []

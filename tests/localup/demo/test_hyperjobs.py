@@ -28,22 +28,24 @@ def hyperjobs():
 
 
 @pytest.fixture
-def see(hyperjobs, admitted):
-    def see(*plans):
+def admit(hyperjobs, admitted):
+    def admit(*plans):
         for name, plan in zip(NAMES, plans, strict=True):
             hyperjobs.on_binding(DemoJob({}, hyperjob="ml/llm"), admitted(job=name, plan=plan))
 
-    return see
+    return admit
 
 
-def told(hyperjobs, *statuses):
+def entries(hyperjobs, *statuses):
     return [
-        (line.stage, line.text) for at, each in enumerate(statuses) for line in hyperjobs.on_hyperjob(each, float(at))
+        (line.stage, line.text)
+        for at, status in enumerate(statuses)
+        for line in hyperjobs.on_hyperjob(status, float(at))
     ]
 
 
-def test_a_hyperjob_is_told_step_by_step(hyperjobs):
-    steps = told(
+def test_each_hyperjob_stage_gets_an_entry(hyperjobs):
+    steps = entries(
         hyperjobs,
         MANIFEST,
         hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0),
@@ -63,39 +65,39 @@ def test_a_hyperjob_is_told_step_by_step(hyperjobs):
 
 
 def finish(hyperjobs):
-    told(hyperjobs, hyperjob(reason="ExceedsEveryCluster", parts=0), hyperjob("Running"), hyperjob("Completed"))
+    entries(hyperjobs, hyperjob(reason="ExceedsEveryCluster", parts=0), hyperjob("Running"), hyperjob("Completed"))
 
 
-def test_it_is_settled_when_its_parts_were_admitted_in_one_plan_and_have_run(hyperjobs, see):
+def test_hyperjob_is_settled_after_one_plan_and_completion(hyperjobs, admit):
     finish(hyperjobs)
     assert not hyperjobs.all["ml/llm"].is_settled
-    see("uid@1", "uid@1")
+    admit("uid@1", "uid@1")
     assert hyperjobs.all["ml/llm"].is_settled
     assert evaluate([], hyperjobs.all.values(), hyperjobs.violations).problems == []
 
 
-def test_parts_of_different_plans_are_noted(hyperjobs, see):
+def test_parts_admitted_in_different_plans_are_a_violation(hyperjobs, admit):
     finish(hyperjobs)
-    see("uid@1", "uid@2")
+    admit("uid@1", "uid@2")
     assert hyperjobs.violations == ["the parts of ml/llm were admitted in 2 plans instead of one"]
 
 
-def test_who_was_not_seen_to_wait_is_trouble(hyperjobs, see):
-    told(hyperjobs, hyperjob("Running"), hyperjob("Completed"))
-    see("uid@1", "uid@1")
+def test_hyperjob_without_expected_reason_is_a_problem(hyperjobs, admit):
+    entries(hyperjobs, hyperjob("Running"), hyperjob("Completed"))
+    admit("uid@1", "uid@1")
     assert [problem.text for problem in evaluate([], hyperjobs.all.values(), ()).problems] == [
-        "ml/llm was to wait as ExceedsEveryCluster at first; it waited as nothing"
+        "ml/llm was not pending as ExceedsEveryCluster; observed reasons: none"
     ]
 
 
-def test_who_is_stuck_is_trouble(hyperjobs):
-    told(hyperjobs, hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0))
+def test_hyperjob_that_stays_pending_is_a_problem(hyperjobs):
+    entries(hyperjobs, hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0))
     assert [problem.text for problem in evaluate([], hyperjobs.all.values(), ()).problems] == [
         "ml/llm is pending with 0 parts, 0 of them admitted: too large"
     ]
 
 
-def test_of_what_somebody_at_the_keyboard_submits_nothing_is_expected(hyperjobs, see):
+def test_user_submitted_hyperjob_is_always_settled(hyperjobs, admit):
     other = {**hyperjob(), "metadata": {"name": "other", "namespace": "ml"}}
     hyperjobs.on_hyperjob(other, 0.0)
     assert hyperjobs.all["ml/other"].is_settled

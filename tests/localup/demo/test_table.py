@@ -18,7 +18,7 @@ def printed(shown, *, width=80):
     return out.getvalue()
 
 
-def spoken(*, terminal, width=80):
+def console_output(*, terminal, width=80):
     out = io.StringIO()
     return out, DemoConsole(Console(file=out, force_terminal=terminal, width=width, highlight=False, _environ={}))
 
@@ -42,14 +42,14 @@ def test_amounts_are_units_rounded_down_to_tenths(held, text):
     assert table.format_amount(held) == text
 
 
-def test_use_stands_beside_entitlement():
+def test_queue_table_shows_usage_and_fair_share():
     row = QueueUsage("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, {"cpu": 48000}, admitted=3, pending=4)
     text = printed(table.queue_table(7.6, [row]))
     assert "queues at 7.6 s" in text
     assert text.splitlines()[-1].split() == ["team-a", "12", "9.6", "48", "-", "-", "-", "3", "4"]
 
 
-def test_every_table_keeps_within_80_columns(demo_job, binding_status):
+def test_every_table_fits_80_columns(demo_job, binding_status):
     timeline, usage = Timeline(), UsageHistory()
     timeline.on_submitted(demo_job, 0)
     timeline.on_binding(binding_status(), 1.0)
@@ -60,37 +60,37 @@ def test_every_table_keeps_within_80_columns(demo_job, binding_status):
         assert max(map(len, printed(shown).splitlines())) <= 80
 
 
-def test_a_job_that_waits_is_shown_with_its_reason(demo_job, binding_status):
+def test_pending_job_is_shown_with_its_reason(demo_job, binding_status):
     timeline = Timeline()
     timeline.on_submitted(demo_job, 0)
     timeline.on_binding(binding_status(), 1.0)
     timeline.on_pending_reason(PendingReason(demo_job.name, "QueueClosed", ""), 2.0)
     last = printed(table.job_table(timeline.jobs.values())).splitlines()[-1]
-    assert last.split() == ["team-a/train", "team-a", "-", "-", "-", "waits:", "QueueClosed"]
+    assert last.split() == ["team-a/train", "team-a", "-", "-", "-", "pending:", "QueueClosed"]
 
 
-def test_in_a_pipe_a_step_is_one_plain_line():
-    out, narrator = spoken(terminal=False)
-    narrator.print_entries([LINE])
+def test_piped_entry_is_one_plain_line():
+    out, console = console_output(terminal=False)
+    console.print_entries([LINE])
     assert out.getvalue() == f"  12.3  team-a/train-01   pending   {LINE.text}\n"
 
 
-def test_on_a_terminal_a_step_is_coloured_and_wrapped_below_its_words():
-    out, narrator = spoken(terminal=True)
-    narrator.print_entries([LINE])
+def test_terminal_entry_is_coloured_and_wrapped():
+    out, console = console_output(terminal=True)
+    console.print_entries([LINE])
     first, *more = out.getvalue().splitlines()
     assert "\x1b[33mpending" in first
     assert more
     assert all(line.startswith(" " * 36) and len(line) <= 80 for line in more)
 
 
-def test_a_sentence_in_a_pipe_is_not_wrapped():
-    out, narrator = spoken(terminal=False)
-    narrator.print("word " * 40)
+def test_piped_sentence_is_not_wrapped():
+    out, console = console_output(terminal=False)
+    console.print("word " * 40)
     assert out.getvalue().count("\n") == 1
 
 
-def a_board(demo_job, binding_status, *, lines):
+def view_of_nine_jobs(demo_job, binding_status, *, lines):
     timeline = Timeline()
     for number in range(9):
         name = f"team-a/train-{number}"
@@ -104,37 +104,37 @@ def a_board(demo_job, binding_status, *, lines):
     return table.live_view(queues, timeline.jobs.values(), (), lines=lines)
 
 
-def test_the_board_is_as_high_as_the_terminal_and_no_wider(demo_job, binding_status):
-    lines = printed(a_board(demo_job, binding_status, lines=14)).rstrip().splitlines()
+def test_live_view_fits_the_terminal(demo_job, binding_status):
+    lines = printed(view_of_nine_jobs(demo_job, binding_status, lines=14)).rstrip().splitlines()
     assert len(lines) <= 14
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "and 4 more"
 
 
-def test_the_board_says_why_a_job_waits_on_one_line(demo_job, binding_status):
+def test_live_view_shows_the_pending_reason_on_one_line(demo_job, binding_status):
     (line,) = [
         splitline
-        for splitline in printed(a_board(demo_job, binding_status, lines=40)).splitlines()
+        for splitline in printed(view_of_nine_jobs(demo_job, binding_status, lines=40)).splitlines()
         if "train-0" in splitline
     ]
-    assert line.split()[:4] == ["team-a/train-0", "team-a", "waits", "InsufficientCapacity:"]
+    assert line.split()[:4] == ["team-a/train-0", "team-a", "pending", "InsufficientCapacity:"]
     assert line.endswith("…")
 
 
-def test_the_board_is_redrawn_in_place_below_what_is_told(demo_job, binding_status):
-    out, narrator = spoken(terminal=True)
-    with narrator.live_table():
-        assert narrator.table_height == 24
-        narrator.update_table(a_board(demo_job, binding_status, lines=24))
-        narrator.print_entries([LINE])
-        narrator.update_table(a_board(demo_job, binding_status, lines=24))
-    assert narrator.table_height is None
-    assert out.getvalue().count("\x1b[1A\x1b[2K") > 24, "the lines before are taken away"
+def test_live_view_is_redrawn_below_new_entries(demo_job, binding_status):
+    out, console = console_output(terminal=True)
+    with console.live_table():
+        assert console.table_height == 24
+        console.update_table(view_of_nine_jobs(demo_job, binding_status, lines=24))
+        console.print_entries([LINE])
+        console.update_table(view_of_nine_jobs(demo_job, binding_status, lines=24))
+    assert console.table_height is None
+    assert out.getvalue().count("\x1b[1A\x1b[2K") > 24, "previous lines are erased"
 
 
-def test_in_a_pipe_there_is_no_board(demo_job, binding_status):
-    out, narrator = spoken(terminal=False)
-    with narrator.live_table():
-        assert narrator.table_height is None
-        narrator.update_table(a_board(demo_job, binding_status, lines=24))
+def test_piped_output_has_no_live_view(demo_job, binding_status):
+    out, console = console_output(terminal=False)
+    with console.live_table():
+        assert console.table_height is None
+        console.update_table(view_of_nine_jobs(demo_job, binding_status, lines=24))
     assert out.getvalue() == ""

@@ -16,43 +16,43 @@ def timeline(demo_job):
     return timeline
 
 
-def told(lines):
+def as_tuples(lines):
     return [(line.at, line.stage, line.text) for line in lines]
 
 
-def test_a_job_is_told_step_by_step(timeline, binding_status, admitted):
-    assert told(timeline.on_binding(binding_status(), 1.0)) == [
+def test_each_job_stage_gets_an_entry(timeline, binding_status, admitted):
+    assert as_tuples(timeline.on_binding(binding_status(), 1.0)) == [
         (1.0, JobStage.SUSPENDED, "queue team-a: 4 cpu, 8Gi memory")
     ]
-    assert told(timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 1.5)) == [
+    assert as_tuples(timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 1.5)) == [
         (1.5, JobStage.PENDING, "InsufficientCapacity: no candidate cluster has room now")
     ]
-    assert told(timeline.on_binding(admitted(), 3.0)) == [(3.0, JobStage.ADMITTED, "to member1 after 2.0 s")]
-    assert told(timeline.on_binding(admitted(phase="Running", pods=2), 3.5)) == [
+    assert as_tuples(timeline.on_binding(admitted(), 3.0)) == [(3.0, JobStage.ADMITTED, "to member1 after 2.0 s")]
+    assert as_tuples(timeline.on_binding(admitted(phase="Running", pods=2), 3.5)) == [
         (3.5, JobStage.RUNNING, "on member1, 2 pods")
     ]
-    assert told(timeline.on_binding(admitted(phase="Completed", pods=2), 7.5)) == [
+    assert as_tuples(timeline.on_binding(admitted(phase="Completed", pods=2), 7.5)) == [
         (7.5, JobStage.FINISHED, "Completed after 4.0 s")
     ]
     assert timeline.is_over
 
 
-def test_the_same_sight_is_told_once(timeline, binding_status):
+def test_unchanged_status_gets_no_second_entry(timeline, binding_status):
     assert timeline.on_binding(binding_status(), 1.0)
     assert timeline.on_binding(binding_status(version=2), 2.0) == []
 
 
-def test_steps_that_were_not_seen_are_told_all_the_same(timeline, admitted):
+def test_skipped_stages_get_entries(timeline, admitted):
     stages = [line.stage for line in timeline.on_binding(admitted(phase="Completed", pods=2), 1.0)]
     assert stages == [JobStage.SUSPENDED, JobStage.ADMITTED, JobStage.RUNNING, JobStage.FINISHED]
 
 
-def test_a_reason_that_comes_before_the_pause_is_told_after_it(timeline, binding_status):
+def test_reason_before_suspension_follows_it(timeline, binding_status):
     assert timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 0.5) == []
     assert [line.stage for line in timeline.on_binding(binding_status(), 1.0)] == [JobStage.SUSPENDED, JobStage.PENDING]
 
 
-def test_a_new_reason_is_told_again(timeline, binding_status):
+def test_changed_reason_gets_an_entry(timeline, binding_status):
     timeline.on_binding(binding_status(), 1.0)
     timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 1.0)
     closed = replace(INSUFFICIENT_CAPACITY, reason="QueueClosed")
@@ -61,31 +61,29 @@ def test_a_new_reason_is_told_again(timeline, binding_status):
     ]
 
 
-def test_a_reason_that_comes_after_the_admission_is_old(timeline, binding_status, admitted):
+def test_reason_after_admission_is_ignored(timeline, binding_status, admitted):
     timeline.on_binding(binding_status(), 1.0)
     timeline.on_binding(admitted(), 2.0)
     assert timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 2.1) == []
 
 
 @pytest.mark.parametrize(
-    ("forever", "reason", "is_over"),
+    ("expected", "reason", "is_over"),
     [
         pytest.param(Reason.QUEUE_CLOSED, "QueueClosed", True, id="as-expected"),
         pytest.param(Reason.QUEUE_CLOSED, "InsufficientCapacity", False, id="for-another-reason"),
         pytest.param(None, "QueueClosed", False, id="not-expected"),
     ],
 )
-def test_it_is_over_when_who_waits_for_ever_waits_for_the_expected_reason(
-    demo_job, binding_status, forever, reason, is_over
-):
+def test_is_over_when_job_is_pending_for_expected_reason(demo_job, binding_status, expected, reason, is_over):
     timeline = Timeline()
-    timeline.on_submitted(replace(demo_job, expected_reason=forever), 0.0)
+    timeline.on_submitted(replace(demo_job, expected_reason=expected), 0.0)
     timeline.on_binding(binding_status(), 0.1)
     timeline.on_pending_reason(replace(INSUFFICIENT_CAPACITY, reason=reason), 0.2)
     assert timeline.is_over is is_over
 
 
-def test_jobs_that_nobody_submitted_here_are_not_told(binding_status):
+def test_unknown_jobs_get_no_entries(binding_status):
     assert Timeline().on_binding(binding_status(), 1.0) == []
     assert Timeline().on_pending_reason(INSUFFICIENT_CAPACITY, 1.0) == []
 
@@ -97,34 +95,34 @@ def test_jobs_that_nobody_submitted_here_are_not_told(binding_status):
             b'{"event": "workload pending", "workload": "Job team-a/train",'
             b' "reason": "InsufficientCapacity", "message": "m"}\n',
             PendingReason("team-a/train", "InsufficientCapacity", "m"),
-            id="waits",
+            id="pending",
         ),
         pytest.param(b'{"event": "workload admitted", "workload": "Job team-a/train"}\n', None, id="another-event"),
         pytest.param(b"Traceback (most recent call last):\n", None, id="no-json"),
         pytest.param(b"[]\n", None, id="no-object"),
     ],
 )
-def test_the_log_tells_why_somebody_waits(line, found):
+def test_pending_reason_is_parsed_from_the_log(line, found):
     assert parse_pending_reason(line) == found
 
 
-def test_the_log_is_read_on_from_the_last_whole_line(tmp_path):
+def test_log_reader_resumes_after_the_last_complete_line(tmp_path):
     log = tmp_path / "log"
-    gossip = PendingReasonReader(log)
-    assert list(gossip.read_new()) == []
+    reader = PendingReasonReader(log)
+    assert list(reader.read_new()) == []
     line = '{"event": "workload pending", "workload": "Job a/%s", "reason": "InsufficientCapacity", "message": ""}\n'
     log.write_text(line % "x" + (line % "y")[:20])
-    assert [pending_reason.job for pending_reason in gossip.read_new()] == ["a/x"]
-    assert list(gossip.read_new()) == []
+    assert [pending_reason.job for pending_reason in reader.read_new()] == ["a/x"]
+    assert list(reader.read_new()) == []
     log.write_text(line % "x" + line % "y")
-    assert [pending_reason.job for pending_reason in gossip.read_new()] == ["a/y"]
+    assert [pending_reason.job for pending_reason in reader.read_new()] == ["a/y"]
 
 
-def test_who_has_to_go_begins_anew(timeline, binding_status, admitted):
+def test_evicted_job_restarts_its_stages(timeline, binding_status, admitted):
     timeline.on_binding(admitted(phase="Running", pods=2), 1.0)
     stale = binding_status(phase="Running", pods=2)
-    assert told(timeline.on_binding(stale, 2.0)) == [
-        (2.0, JobStage.EVICTED, "it has to go, and waits again with the age that it had")
+    assert as_tuples(timeline.on_binding(stale, 2.0)) == [
+        (2.0, JobStage.EVICTED, "evicted; it is pending again and keeps its age")
     ]
     assert [line.stage for line in timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 2.1)] == [JobStage.PENDING]
     assert timeline.on_pending_reason(INSUFFICIENT_CAPACITY, 2.2) == []
@@ -135,7 +133,7 @@ def test_who_has_to_go_begins_anew(timeline, binding_status, admitted):
 
 
 @pytest.mark.parametrize(("reason", "is_over"), [("PreemptionInProgress", True), ("InsufficientCapacity", False)])
-def test_who_reclaims_must_have_waited_for_others_to_go(demo_job, binding_status, admitted, reason, is_over):
+def test_reclaiming_job_must_have_waited_for_evictions(demo_job, binding_status, admitted, reason, is_over):
     timeline = Timeline()
     timeline.on_submitted(replace(demo_job, reclaims=True), 0.0)
     timeline.on_binding(binding_status(), 0.1)
@@ -144,7 +142,7 @@ def test_who_reclaims_must_have_waited_for_others_to_go(demo_job, binding_status
     assert timeline.is_over is is_over
 
 
-def test_a_reason_that_is_read_too_late_counts_all_the_same(demo_job, admitted):
+def test_reason_read_after_the_end_still_counts(demo_job, admitted):
     timeline = Timeline()
     timeline.on_submitted(replace(demo_job, reclaims=True), 0.0)
     timeline.on_binding(admitted(phase="Completed", pods=2), 1.0)

@@ -1,4 +1,4 @@
-"""A new user tries jobs of his own in the demo's world, and asks what becomes of them."""
+"""User-submitted jobs in a demo environment without a scenario."""
 
 import asyncio
 import json
@@ -22,12 +22,12 @@ from tests.waiting import LIMIT_SECONDS
 
 
 @dataclass
-class Guest:
-    """What the user has: the line that the demo has printed, and its further output."""
+class DemoUser:
+    """A user with the printed kubeconfig; also collects the demo's further output."""
 
     kubeconfig: Path
     process: subprocess.Popen[str]
-    heard: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
 
     def submit(self, name, queue, **more):
         """Apply a job."""
@@ -40,7 +40,7 @@ class Guest:
         self._ask("patch", JOBS.item_path(*name.split("/")), change)
 
     def explained(self, name):
-        """Return what `volcano-global explain` says, as one line."""
+        """Return the output of `volcano-global explain` as one line."""
         namespace, _, short = name.partition("/")
         command = [sys.executable, "-m", "controller.cli", "explain", "job", short, "-n", namespace]
         environment = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
@@ -48,7 +48,7 @@ class Guest:
         return " ".join(ended.stdout.split())
 
     def events(self, name):
-        """Return type, reason and words of the controller's events of the job, as `kubectl describe` shows them."""
+        """Return type, reason and note of the controller's events of the job."""
         namespace, _, short = name.partition("/")
         found = json.loads(self._ask("get", EVENTS.item_path(namespace, "").rstrip("/")))["items"]
         about = [
@@ -57,11 +57,11 @@ class Guest:
         ours = [item for item in about if item.get("reportingController") == "volcano-global.io/controller"]
         return [(our["type"], our["reason"], our["note"]) for our in ours]
 
-    def told(self, name, stage):
-        """Return the words of the demo's own line about a job, once it is printed."""
+    def entry(self, name, stage):
+        """Return the text of the demo's timeline entry for a job's stage once it is printed."""
 
         def found():
-            matches = (re.search(rf"{name} +{stage} +(.*)", line) for line in list(self.heard))
+            matches = (re.search(rf"{name} +{stage} +(.*)", line) for line in list(self.output))
             return next((match.group(1) for match in matches if match), None)
 
         return wait_until(found, f"a line that {name} is {stage}")
@@ -78,35 +78,35 @@ class Guest:
 
 
 @pytest.fixture(scope="module")
-def guest(binaries, tmp_path_factory):
-    """Yield a user of a demo that is only its world; it ends cleanly."""
+def user(binaries, tmp_path_factory):
+    """Yield a user of a demo environment without a scenario; it must end cleanly."""
     folder = tmp_path_factory.mktemp("bare")
     with demo_starter(folder) as start:
         process = start("--bare")
         *_, line = read_until(process, "export KUBECONFIG=")
-        user = Guest(Path(line.strip().partition("=")[2]), process)
-        reader = threading.Thread(target=lambda: user.heard.extend(process.stdout), daemon=True)
+        user = DemoUser(Path(line.strip().partition("=")[2]), process)
+        reader = threading.Thread(target=lambda: user.output.extend(process.stdout), daemon=True)
         reader.start()
         yield user
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=LIMIT_SECONDS) == 0
         reader.join(timeout=LIMIT_SECONDS)
-        assert "nothing is left behind" in user.heard[-1]
+        assert "all processes and files were removed" in user.output[-1]
     assert list(folder.iterdir()) == []
 
 
-def test_a_job_that_fits_is_admitted_and_runs(guest):
-    guest.submit("team-a/fits", "team-a", pods=2, cpu=2, runtime="600s")
-    assert re.fullmatch(r"on member\d, 2 pods", guest.told("team-a/fits", "running"))
-    assert "Job team-a/fits is admitted since" in guest.explained("team-a/fits")
-    wait_until(lambda: guest.events("team-a/fits"), "an event")
-    ((kind, reason, note),) = guest.events("team-a/fits")
+def test_a_job_that_fits_is_admitted_and_runs(user):
+    user.submit("team-a/fits", "team-a", pods=2, cpu=2, runtime="600s")
+    assert re.fullmatch(r"on member\d, 2 pods", user.entry("team-a/fits", "running"))
+    assert "Job team-a/fits is admitted since" in user.explained("team-a/fits")
+    wait_until(lambda: user.events("team-a/fits"), "an event")
+    ((kind, reason, note),) = user.events("team-a/fits")
     assert (kind, reason) == ("Normal", "Admitted")
     assert note.endswith("by queue 'team-a'")
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "reason", "words"),
+    ("name", "spec", "reason", "message"),
     [
         pytest.param(
             "team-a/nowhere",
@@ -131,24 +131,24 @@ def test_a_job_that_fits_is_admitted_and_runs(guest):
         ),
     ],
 )
-def test_a_job_that_cannot_run_is_told_why_everywhere(guest, name, asked, reason, words):
-    guest.submit(name, runtime="600s", **asked)
-    assert guest.told(name, "pending") == f"{reason}: {words}"
-    explained = guest.explained(name)
-    assert f"{reason}: {words}. " in explained
+def test_pending_job_reports_its_reason_everywhere(user, name, spec, reason, message):
+    user.submit(name, runtime="600s", **spec)
+    assert user.entry(name, "pending") == f"{reason}: {message}"
+    explained = user.explained(name)
+    assert f"{reason}: {message}. " in explained
     assert "What would admit it: " in explained
-    wait_until(lambda: guest.events(name), "an event")
-    ((kind, code, note),) = guest.events(name)
+    wait_until(lambda: user.events(name), "an event")
+    ((kind, code, note),) = user.events(name)
     assert (kind, code) == ("Warning", reason)
-    assert note.startswith(f"pending in queue '{asked['queue']}': {words}; ")
+    assert note.startswith(f"pending in queue '{spec['queue']}': {message}; ")
 
 
-def test_a_job_that_is_scaled_up_after_its_admission_counts_and_says_so(guest):
-    guest.submit("ops/grows", "urgent", pods=2, cpu=2, runtime="600s")
-    guest.told("ops/grows", "running")
-    guest.scale("ops/grows", 6)
-    guest.submit("ops/late", "urgent", pods=1, cpu=1, runtime="600s")
-    assert guest.told("ops/late", "pending").startswith("QueueLimitReached: ")
-    text = guest.explained("ops/grows")
+def test_scaled_up_job_is_charged_and_explained(user):
+    user.submit("ops/grows", "urgent", pods=2, cpu=2, runtime="600s")
+    user.entry("ops/grows", "running")
+    user.scale("ops/grows", 6)
+    user.submit("ops/late", "urgent", pods=1, cpu=1, runtime="600s")
+    assert user.entry("ops/late", "pending").startswith("QueueLimitReached: ")
+    text = user.explained("ops/grows")
     assert "It was admitted with 4 cpu in 2 pods and has grown since; all of it counts." in text
     assert "Queue 'urgent' holds 12 cpu of 8 and takes nothing more until it is back below that." in text
