@@ -23,7 +23,7 @@ class Snapshot:
     now: int
 
     @property
-    def standing(self) -> QueueShares:
+    def shares(self) -> QueueShares:
         """Return the shares of the queues after the plan."""
         if self.state.queue_shares is None:
             raise AssertionError("planning computes the shares")

@@ -96,8 +96,8 @@ def test_job_behind_queue_head_lists_later_requirements(waiting):
     )
     assert [each["reason"] for each in answer["missing"]] == [
         "BlockedByQueueHead",
-        *["QueueLimitReached"] * 2,
-        "InsufficientCapacity",
+        "QueueLimitReached",
+        *["InsufficientCapacity"] * 2,
     ]
     assert messages(answer)[-1] == "cluster 'm': requests 4 cpu, free 3, lacks 1"
     assert not answer["complete"]

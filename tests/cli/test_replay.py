@@ -26,12 +26,12 @@ def journal(tmp_path, lines):
 
 
 def first(lines: list[bytes], **members: object) -> int:
-    return next(place for place, line in enumerate(lines) if members.items() <= json.loads(line).items())
+    return next(index for index, line in enumerate(lines) if members.items() <= json.loads(line).items())
 
 
-def alter(lines: list[bytes], place: int, **members: object) -> bytes:
-    altered = json.dumps(json.loads(lines[place]) | members).encode() + b"\n"
-    return b"".join([*lines[:place], altered, *lines[place + 1 :]])
+def alter(lines: list[bytes], index: int, **members: object) -> bytes:
+    altered = json.dumps(json.loads(lines[index]) | members).encode() + b"\n"
+    return b"".join([*lines[:index], altered, *lines[index + 1 :]])
 
 
 def test_unchanged_log_replays_as_same(run, journal):
@@ -56,17 +56,17 @@ def test_json_counts_plans_and_decisions(run, journal, lines):
 
 
 def test_altered_decision_is_shown_with_both_values(run, journal, lines):
-    place = first(lines, type="decision", action="Admit")
-    told = json.loads(lines[place])
-    journal.write_bytes(alter(lines, place, queue="another"))
+    index = first(lines, type="decision", action="Admit")
+    recorded = json.loads(lines[index])
+    journal.write_bytes(alter(lines, index, queue="another"))
     ended = run("replay", str(journal))
     assert ended.code == 1
     assert "DIFFERENT" in ended.out
-    assert f"line {place + 1}: Job {told['namespace']}/{told['name']}, plan " in ended.out
-    assert f'queue: recorded "another", replayed "{told["queue"]}"' in ended.out
+    assert f"line {index + 1}: Job {recorded['namespace']}/{recorded['name']}, plan " in ended.out
+    assert f'queue: recorded "another", replayed "{recorded["queue"]}"' in ended.out
     report = json.loads(run("replay", str(journal), "-o", "json").out)
     difference = report["files"][0]["differences"][0]
-    assert (difference["recorded"]["queue"], difference["replayed"]["queue"]) == ("another", told["queue"])
+    assert (difference["recorded"]["queue"], difference["replayed"]["queue"]) == ("another", recorded["queue"])
 
 
 def test_altered_input_is_reported(run, journal, lines):
@@ -102,11 +102,11 @@ def test_invalid_log_is_rejected_with_its_line(run, tmp_path, text, says):
 
 
 def test_invalid_line_is_rejected_with_its_number(run, journal, lines):
-    place = len(lines) // 2
-    journal.write_bytes(b"".join([*lines[:place], b"nonsense\n", *lines[place:]]))
+    index = len(lines) // 2
+    journal.write_bytes(b"".join([*lines[:index], b"nonsense\n", *lines[index:]]))
     ended = run("replay", str(journal))
     assert ended.code == 2
-    assert f"line {place + 1}: " in ended.err
+    assert f"line {index + 1}: " in ended.err
 
 
 def test_missing_log_exits_with_bad_input(run, tmp_path):
@@ -124,17 +124,17 @@ def test_workload_history_spans_all_files(run, tmp_path):
         if number == 20:
             life.start_file()
     paths = [tmp_path / f"d.{number}" for number in range(len(life.files))]
-    told = []
+    entries = []
     for path, items in zip(paths, life.files, strict=True):
         path.write_bytes(b"".join(encode(items)))
-        told += [json.loads(line) for line in path.read_text().splitlines()]
-    whose = [(each["namespace"], each["name"]) for each in told if each["type"] == "decision"]
-    namespace, name = max(whose, key=whose.count)
+        entries += [json.loads(line) for line in path.read_text().splitlines()]
+    workloads = [(each["namespace"], each["name"]) for each in entries if each["type"] == "decision"]
+    namespace, name = max(workloads, key=workloads.count)
     ended = run("replay", *map(str, reversed(paths)), "--workload", f"{namespace}/{name}", "-o", "json")
     history = ended.answer["history"]
-    assert len(history) == whose.count((namespace, name)) > 1
+    assert len(history) == workloads.count((namespace, name)) > 1
     assert {each["decision"]["name"] for each in history} == {name}
     assert [each["time"] for each in history] == sorted(each["time"] for each in history)
-    sheet = run("replay", *map(str, paths), "-w", f"{namespace}/{name}").out
-    assert sheet.count(history[0]["decision"]["queue"]) >= len(history)
+    printed = run("replay", *map(str, paths), "-w", f"{namespace}/{name}").out
+    assert printed.count(history[0]["decision"]["queue"]) >= len(history)
     assert "no decision about that workload" in run("replay", str(paths[0]), "-w", "no/job").out

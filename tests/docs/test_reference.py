@@ -11,7 +11,7 @@ from certs.settings import Settings as CertsSettings
 from controller.cli.app import app
 from controller.engine.reasons import EvictionReason, Reason
 from controller.settings import Settings as ControllerSettings
-from controller.simulator.idle import Cause
+from controller.simulator.idle_capacity import IdleCause
 from controller.simulator.summary import QueueSummary, Summary
 from docs import generate
 from install.settings import Settings as InstallSettings
@@ -106,4 +106,4 @@ def test_events_that_pages_name_exist():
 def test_the_summary_of_a_simulation_is_described():
     named = set(re.findall(r"`(\w+)`", PAGES["simulation.md"]))
     fields = [field.encode_name for model in (Summary, QueueSummary) for field in msgspec.structs.fields(model)]
-    assert {*fields, *map(str, Cause)} - named == {"name"}
+    assert {*fields, *map(str, IdleCause)} - named == {"name"}

@@ -4,14 +4,14 @@ from controller.simulator.generators.gang import gang_load
 from controller.simulator.generators.load import to_trace
 from controller.simulator.per_pod import PerPodResult, admit_per_pod
 from controller.simulator.simulation import Simulation
-from tests.simulator.traces import cluster, job, story, trace
+from tests.simulator.traces import cluster, events_of, job, trace
 
 GANG = to_trace(gang_load())
 
 
 def test_five_gangs_finish_one_after_another():
-    outcome = Simulation(GANG).run()
-    assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
+    result = Simulation(GANG).run()
+    assert [entry for entry in events_of(result) if entry[1] != "Submit"] == [
         entry
         for number in range(1, 6)
         for entry in ((60 * (number - 1), "Admit", f"job-{number}"), (60 * number, "Finish", f"job-{number}"))
@@ -19,9 +19,9 @@ def test_five_gangs_finish_one_after_another():
 
 
 def test_gang_is_never_placed_partially():
-    outcome = Simulation(GANG).run()
-    assert {life.admission.charge["cpu"] for life in outcome.jobs} == {6000}
-    assert outcome.share_metrics.queues["training"].usage_area["cpu"] == 5 * 6000 * 60_000
+    result = Simulation(GANG).run()
+    assert {simulated.admission.charge["cpu"] for simulated in result.jobs} == {6000}
+    assert result.share_metrics.queues["training"].usage_area["cpu"] == 5 * 6000 * 60_000
 
 
 @pytest.mark.parametrize("seed", range(50))

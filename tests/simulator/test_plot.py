@@ -15,9 +15,9 @@ def drawn(path):
     found = trace(
         *(job(f"j{n}", 4, queue="q" if n % 2 else "r", at=n) for n in range(6)), queues=[queue("q"), queue("r")]
     )
-    outcome = Simulation(found, series=series).run()
+    result = Simulation(found, series=series).run()
     check_plot(path)
-    write_plot(series, outcome, path)
+    write_plot(series, result, path)
     return path.read_bytes()
 
 

@@ -13,7 +13,7 @@ from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
 from controller.simulator.trace import SimulationSettings
 from tests.draws import draws
-from tests.simulator.traces import START, cluster, job, queue, story, trace
+from tests.simulator.traces import START, cluster, events_of, job, queue, trace
 
 
 def play(found, **settings):
@@ -43,8 +43,8 @@ def evicting(found, name, at, **settings):
 
 
 def test_jobs_that_do_not_fit_together_run_in_sequence():
-    outcome = play(trace(job("a", 6), job("b", 6, at=3)))
-    assert story(outcome) == [
+    result = play(trace(job("a", 6), job("b", 6, at=3)))
+    assert events_of(result) == [
         (0, "Submit", "a"),
         (0, "Admit", "a"),
         (3, "Submit", "b"),
@@ -52,20 +52,20 @@ def test_jobs_that_do_not_fit_together_run_in_sequence():
         (10, "Admit", "b"),
         (20, "Finish", "b"),
     ]
-    assert [life.waited for life in outcome.jobs] == [0, 7000]
-    assert outcome.ended_at == 20_000
+    assert [simulated.waited for simulated in result.jobs] == [0, 7000]
+    assert result.ended_at == 20_000
 
 
 def test_pending_job_is_logged_with_reason_and_time():
-    outcome = play(trace(job("a", 6), job("b", 6, at=3)))
-    [wait] = [entry for entry in outcome.log if entry.action == "Wait"]
+    result = play(trace(job("a", 6), job("b", 6, at=3)))
+    [wait] = [entry for entry in result.log if entry.action == "Wait"]
     assert (wait.at, wait.workload.name, wait.cause.reason) == (3000, "b", Reason.QUEUE_LIMIT_REACHED)
 
 
 def test_events_of_one_time_are_planned_in_one_cycle():
     # a ends when c with a higher priority is submitted: c is admitted before b.
-    outcome = play(trace(job("a", 8), job("b", 8, at=1), job("c", 8, at=10, priority=5)))
-    assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [
+    result = play(trace(job("a", 8), job("b", 8, at=1), job("c", 8, at=10, priority=5)))
+    assert [entry for entry in events_of(result) if entry[1] == "Admit"] == [
         (0, "Admit", "a"),
         (10, "Admit", "c"),
         (20, "Admit", "b"),
@@ -73,19 +73,19 @@ def test_events_of_one_time_are_planned_in_one_cycle():
 
 
 def test_one_cycle_runs_for_each_time_with_events():
-    outcome = play(trace(job("a"), job("b"), job("c", at=5)))
+    result = play(trace(job("a"), job("b"), job("c", at=5)))
     # 0: a and b come; 5: c comes; 10: a and b end, and the summary is looked at; 15: c ends.
-    assert outcome.cycles == 4
+    assert result.cycles == 4
 
 
 def test_job_without_run_time_finishes_at_once():
-    outcome = play(trace(job("a", 8, runs=0), job("b", 8, runs=0)))
-    assert story(outcome)[-1] == (0, "Finish", "b")
+    result = play(trace(job("a", 8, runs=0), job("b", 8, runs=0)))
+    assert events_of(result)[-1] == (0, "Finish", "b")
 
 
 def test_admission_takes_effect_after_its_write():
-    outcome = play(trace(job("a"), job("b"), job("c")), writes_per_second=2)
-    assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
+    result = play(trace(job("a"), job("b"), job("c")), writes_per_second=2)
+    assert [entry for entry in events_of(result) if entry[1] != "Submit"] == [
         (0.5, "Admit", "a"),
         (1, "Admit", "b"),
         (1.5, "Admit", "c"),
@@ -96,41 +96,41 @@ def test_admission_takes_effect_after_its_write():
 
 
 def test_capacity_is_used_while_an_admission_is_written():
-    outcome = play(trace(job("a", 8), job("b", 8)), writes_per_second=1)
-    assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [(1, "Admit", "a"), (12, "Admit", "b")]
+    result = play(trace(job("a", 8), job("b", 8)), writes_per_second=1)
+    assert [entry for entry in events_of(result) if entry[1] == "Admit"] == [(1, "Admit", "a"), (12, "Admit", "b")]
 
 
 def test_simulation_stops_at_the_time_limit():
-    outcome = play(trace(job("a", 8), job("b", 8), job("late", at=60)), until=15_000)
-    assert outcome.ended_at == 15_000
-    assert [(life.workload.name, life.stage) for life in outcome.jobs] == [
+    result = play(trace(job("a", 8), job("b", 8), job("late", at=60)), until=15_000)
+    assert result.ended_at == 15_000
+    assert [(simulated.workload.name, simulated.stage) for simulated in result.jobs] == [
         ("a", JobStage.FINISHED),
         ("b", JobStage.RUNNING),
     ]
-    assert [life.served_until(15_000)["cpu"] for life in outcome.jobs] == [8000 * 10_000, 8000 * 5000]
+    assert [simulated.served_until(15_000)["cpu"] for simulated in result.jobs] == [8000 * 10_000, 8000 * 5000]
 
 
 def test_simulation_ends_with_an_inadmissible_job():
-    outcome = play(trace(job("a"), job("giant", 9)))
-    assert [life.stage for life in outcome.jobs] == [JobStage.FINISHED, JobStage.WAITING]
-    assert outcome.ended_at == 10_000
+    result = play(trace(job("a"), job("giant", 9)))
+    assert [simulated.stage for simulated in result.jobs] == [JobStage.FINISHED, JobStage.WAITING]
+    assert result.ended_at == 10_000
 
 
 def test_initially_running_job_uses_capacity_until_it_ends():
     running = job("old", 6, runs=4, on="m")
-    outcome = play(trace(running, job("a", 6), clusters=[cluster(used=6)]))
-    assert story(outcome) == [(0, "Submit", "a"), (4, "Finish", "old"), (4, "Admit", "a"), (14, "Finish", "a")]
+    result = play(trace(running, job("a", 6), clusters=[cluster(used=6)]))
+    assert events_of(result) == [(0, "Submit", "a"), (4, "Finish", "old"), (4, "Admit", "a"), (14, "Finish", "a")]
 
 
 def test_external_usage_reduces_capacity():
-    outcome = play(trace(job("a", 6), clusters=[cluster(used=4)]))
-    assert [life.stage for life in outcome.jobs] == [JobStage.WAITING]
+    result = play(trace(job("a", 6), clusters=[cluster(used=4)]))
+    assert [simulated.stage for simulated in result.jobs] == [JobStage.WAITING]
 
 
 def test_victim_is_pending_again_with_its_original_age():
     found = trace(job("a", 8, runs=20), job("b", 8, at=1), grace={EvictionReason.RECLAIMED: 2000})
-    outcome = evicting(found, "a", 5)
-    assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
+    result = evicting(found, "a", 5)
+    assert [entry for entry in events_of(result) if entry[1] != "Submit"] == [
         (0, "Admit", "a"),
         (5, "Evict", "a"),
         (7, "Admit", "a"),  # it is older than b, and this state does not know the reason of the eviction
@@ -138,21 +138,21 @@ def test_victim_is_pending_again_with_its_original_age():
         (27, "Admit", "b"),
         (37, "Finish", "b"),
     ]
-    life = next(iter(outcome.jobs))
-    assert (life.evictions, life.runs, life.waited) == (1, 2, 0)
-    assert life.served["cpu"] == 8000 * (7000 + 20_000)
+    simulated = next(iter(result.jobs))
+    assert (simulated.evictions, simulated.runs, simulated.waited) == (1, 2, 0)
+    assert simulated.served["cpu"] == 8000 * (7000 + 20_000)
 
 
 def test_victim_is_charged_until_its_pods_terminate():
     found = trace(job("a", 8, runs=20), job("b", 8, at=1, priority=1), grace={EvictionReason.RECLAIMED: 2000})
-    outcome = evicting(found, "a", 5)
-    assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [
+    result = evicting(found, "a", 5)
+    assert [entry for entry in events_of(result) if entry[1] == "Admit"] == [
         (0, "Admit", "a"),
         (7, "Admit", "b"),
         (17, "Admit", "a"),
     ]
     waits = [
-        (entry.at, entry.cause.reason) for entry in outcome.log if entry.action == "Wait" and entry.workload.name == "a"
+        (entry.at, entry.cause.reason) for entry in result.log if entry.action == "Wait" and entry.workload.name == "a"
     ]
     assert waits[0] == (7000, Reason.QUEUE_LIMIT_REACHED)
 
@@ -160,14 +160,14 @@ def test_victim_is_charged_until_its_pods_terminate():
 def test_victim_is_not_admitted_before_its_pods_terminate():
     # The cycle at second 6 would have capacity for it.
     found = trace(job("a", 2, runs=20), job("b", at=6), grace={EvictionReason.RECLAIMED: 2000})
-    outcome = evicting(found, "a", 5)
-    assert [at for at, action, name in story(outcome) if (action, name) == ("Admit", "a")] == [0, 7]
+    result = evicting(found, "a", 5)
+    assert [at for at, action, name in events_of(result) if (action, name) == ("Admit", "a")] == [0, 7]
 
 
 def test_victim_does_not_finish_during_its_grace_period():
     found = trace(job("a", 8, runs=6), grace={EvictionReason.RECLAIMED: 2000})
-    outcome = evicting(found, "a", 5)
-    assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
+    result = evicting(found, "a", 5)
+    assert [entry for entry in events_of(result) if entry[1] != "Submit"] == [
         (0, "Admit", "a"),
         (5, "Evict", "a"),
         (7, "Admit", "a"),
@@ -182,15 +182,15 @@ def test_simulation_ends_despite_repeated_wake_ups():
 
     simulation = Simulation(trace(job("a"), job("giant", 9)))
     simulation._state = AlwaysWakingState()
-    outcome = simulation.run()
-    assert outcome.ended_at == 10_000
-    assert outcome.cycles < 200
+    result = simulation.run()
+    assert result.ended_at == 10_000
+    assert result.cycles < 200
 
 
 def test_eviction_takes_effect_after_its_write():
     found = trace(job("a", 8, runs=20), grace={EvictionReason.RECLAIMED: 2000})
-    outcome = evicting(found, "a", 5, writes_per_second=1)
-    assert [entry for entry in story(outcome) if entry[1] != "Submit"][:3] == [
+    result = evicting(found, "a", 5, writes_per_second=1)
+    assert [entry for entry in events_of(result) if entry[1] != "Submit"][:3] == [
         (1, "Admit", "a"),
         (6, "Evict", "a"),
         (9, "Admit", "a"),
@@ -198,9 +198,9 @@ def test_eviction_takes_effect_after_its_write():
 
 
 def test_run_that_ends_before_its_eviction_write_is_finished():
-    outcome = evicting(trace(job("a", 8, runs=6)), "a", 6, writes_per_second=1)
-    assert story(outcome)[-1] == (7, "Finish", "a")
-    assert next(iter(outcome.jobs)).evictions == 0
+    result = evicting(trace(job("a", 8, runs=6)), "a", 6, writes_per_second=1)
+    assert events_of(result)[-1] == (7, "Finish", "a")
+    assert next(iter(result.jobs)).evictions == 0
 
 
 def test_summary_is_delayed_and_updated_on_change_only():
@@ -241,17 +241,17 @@ def test_every_job_ends_in_one_stage(drawn, writes, until):
         for number, (cpu, at, runs, name, priority) in enumerate(drawn)
     ]
     state = trace(*found, queues=[queue("q"), queue("r", weight=2)], clusters=[cluster("m", 8), cluster("n", 4)])
-    outcome = play(state, writes_per_second=writes, until=until)
-    stages = Counter(life.stage for life in outcome.jobs)
+    result = play(state, writes_per_second=writes, until=until)
+    stages = Counter(simulated.stage for simulated in result.jobs)
     came = [each for each in found if until is None or each.at <= until]
     assert stages.total() == len(came)
-    actions = Counter(action for _, action, _ in story(outcome))
+    actions = Counter(action for _, action, _ in events_of(result))
     assert actions["Submit"] == len(came)
     assert actions["Finish"] == stages[JobStage.FINISHED]
     assert actions["Admit"] - actions["Finish"] == stages[JobStage.RUNNING]
     if until is None:
         assert stages[JobStage.RUNNING] == 0
-        assert {life.workload.name for life in outcome.jobs if life.stage is JobStage.WAITING} == {
+        assert {simulated.workload.name for simulated in result.jobs if simulated.stage is JobStage.WAITING} == {
             each.workload.name for each in found if each.workload.requirements.requests["cpu"] > 8000
         }
 
@@ -260,11 +260,11 @@ def test_every_job_ends_in_one_stage(drawn, writes, until):
 @given(jobs)
 def test_usage_never_exceeds_capacity_or_limits(drawn):
     found = [job(f"j{n}", cpu, at=at, runs=runs, queue=name) for n, (cpu, at, runs, name, _) in enumerate(drawn)]
-    outcome = play(trace(*found, queues=[queue("q", capability={"cpu": 5000}), queue("r")]))
-    for at in {entry.at for entry in outcome.log}:
+    result = play(trace(*found, queues=[queue("q", capability={"cpu": 5000}), queue("r")]))
+    for at in {entry.at for entry in result.log}:
         running = [
             each
-            for each in outcome.jobs
+            for each in result.jobs
             if each.runs and each.finished_at - each.submission.runtime <= at < each.finished_at
         ]
         held = {

@@ -40,7 +40,7 @@ def test_external_usage_is_excluded_from_capacity():
 
 
 def test_queue_is_compared_with_its_fair_share():
-    # For 10 seconds q has all 8 and is entitled to 4, since r waits; then r has all, and nobody else wants any.
+    # For 10 seconds q uses all 8 with a fair share of 4, because r is pending; then r uses all without contention.
     found = job("q1", 8), job("r1", 8, queue="r", at=0)
     summary = figures(*found, queues=[queue("q"), queue("r")])
     q, r = by_name(summary)["q"], by_name(summary)["r"]
@@ -69,8 +69,8 @@ def test_never_admitted_job_is_listed_with_its_reason():
 
 
 def test_admission_being_written_at_the_end_is_explained():
-    outcome = Simulation(trace(job("a")), SimulationSettings(until=500, writes_per_second=1)).run()
-    [never] = summarise(outcome).never_admitted
+    result = Simulation(trace(job("a")), SimulationSettings(until=500, writes_per_second=1)).run()
+    [never] = summarise(result).never_admitted
     assert (never.reason, never.message) == (None, "its admission was being written")
 
 
@@ -95,8 +95,8 @@ def test_unfinished_run_counts_partially():
         pytest.param([1, 1, 1], 1, id="all-equal"),
         pytest.param([1, 0, 0, 0], Fraction(1, 4), id="one-has-all"),
         pytest.param([1, 2, 3], Fraction(36, 42), id="by-hand"),
-        pytest.param([0, 0], None, id="nobody-has-any"),
-        pytest.param([], None, id="nobody"),
+        pytest.param([0, 0], None, id="all-zero"),
+        pytest.param([], None, id="empty"),
     ],
 )
 def test_jains_index(values, index):

@@ -80,10 +80,10 @@ def trace(
     return Trace(tuple(queues), tuple(clusters), jobs, policy=policy or Policy(), start=START, **more)
 
 
-def story(outcome: SimulationResult) -> list[tuple[float, str, str]]:
+def events_of(result: SimulationResult) -> list[tuple[float, str, str]]:
     """Return seconds, action and job of all events except waits."""
     return [
         (entry.at / 1000, entry.action.value, entry.workload.name)
-        for entry in outcome.log
+        for entry in result.log
         if entry.action.value != "Wait"
     ]

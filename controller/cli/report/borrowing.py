@@ -12,7 +12,7 @@ def borrowing_notes(snapshot: Snapshot) -> tuple[str, ...]:
     policy = snapshot.state.policy
     if policy.queue_order != "PriorityFirst" or policy.reclaim.enabled:
         return ()
-    leaves = [node for node in snapshot.standing.quota.tree.leaves() if node.parent is not None]
+    leaves = [node for node in snapshot.shares.quota.tree.leaves() if node.parent is not None]
     lacking = [(leaf, resources) for leaf in leaves if (resources := _requests_within_fair_share(snapshot, leaf))]
     return tuple(_notes(snapshot, leaves, lacking))
 
@@ -34,7 +34,7 @@ def _notes(snapshot: Snapshot, leaves: list[Node], lacking: list[tuple[Node, fro
 
 def _borrowed_resources(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return the resources with usage above the queue's fair share."""
-    fair_share, used = snapshot.standing.fair_shares[leaf.name], snapshot.standing.quota.allocated[leaf.name]
+    fair_share, used = snapshot.shares.fair_shares[leaf.name], snapshot.shares.quota.allocated[leaf.name]
     return frozenset(name for name, amount in used.items() if name != PODS and amount > fair_share.get(name, 0))
 
 
@@ -47,7 +47,7 @@ def _requests_within_fair_share(snapshot: Snapshot, leaf: Node) -> frozenset[str
         if workload_class.inadmissible is None and workload_class.is_waiting
     ]
     within_share = [
-        workload_class for workload_class in waiting if not snapshot.standing.borrows(leaf, workload_class.charge)
+        workload_class for workload_class in waiting if not snapshot.shares.borrows(leaf, workload_class.charge)
     ]
     charges = [workload_class.charge for workload_class in within_share]
     return frozenset(name for charge in charges for name, amount in charge.items() if amount > 0 and name != PODS)

@@ -52,14 +52,14 @@ class Queues(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def queue_share_reports(snapshot: Snapshot) -> tuple[QueueShareReport, ...]:
     """Return the shares of all queues, including parents and the root, sorted by name."""
-    tree = snapshot.standing.quota.tree
+    tree = snapshot.shares.quota.tree
     names = sorted({*tree.nodes, *snapshot.state.queues})
     return tuple(queue_share_report(snapshot, name) for name in names)
 
 
 def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
     """Return the share of one queue; a queue outside the hierarchy has usage only."""
-    shares, state = snapshot.standing, snapshot.state
+    shares, state = snapshot.shares, snapshot.state
     resources = relevant_resources(snapshot, name)
     is_known = name in shares.quota.tree.nodes
     usage: Resources = (
@@ -83,7 +83,7 @@ def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
     ``pods`` is included only if this queue names it.
     """
     state = snapshot.state
-    resources = set(snapshot.standing.fair_shares[ROOT])
+    resources = set(snapshot.shares.fair_shares[ROOT])
     for queue in state.queues.values():
         resources.update(queue.capability, queue.deserved, queue.guarantee)
     resources = resources or set(state.cluster_usage.root_limit())
@@ -93,9 +93,9 @@ def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
 
 def _share(snapshot: Snapshot, name: QueueName, usage: Resources) -> float | None:
     """Return usage divided by fair share, rounded; the engine uses exact fractions instead."""
-    if not any(amount > 0 for amount in snapshot.standing.fair_shares[name].values()):
+    if not any(amount > 0 for amount in snapshot.shares.fair_shares[name].values()):
         return None
-    is_infinite, share = snapshot.standing.usage_ratio_with(name, usage)
+    is_infinite, share = snapshot.shares.usage_ratio_with(name, usage)
     return None if is_infinite else float(round(share, 3))
 
 
@@ -113,13 +113,13 @@ def in_tree_order(queues: Queues) -> Iterator[tuple[int, QueueReport]]:
 
 def queue_path(snapshot: Snapshot, name: QueueName) -> tuple[QueueName, ...]:
     """Return the queue and its ancestors, the root first; empty if it is not connected to the root."""
-    node = snapshot.standing.quota.tree.nodes.get(name)
+    node = snapshot.shares.quota.tree.nodes.get(name)
     return tuple(ancestor.name for ancestor in node.path())[::-1] if node else ()
 
 
 def _report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:
     name = QueueName(standing.name)
-    tree = snapshot.standing.quota.tree
+    tree = snapshot.shares.quota.tree
     node = tree.nodes.get(name)
     queue = node.queue if node else snapshot.state.queues[name]
     return QueueReport(

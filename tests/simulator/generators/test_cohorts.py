@@ -60,16 +60,16 @@ def test_small_cohort_load_is_near_the_ideal_makespan(clusters):
 
 
 def test_cohorts_and_queues_stay_within_their_limits():
-    outcome = played(SMALL)
-    for name, track in outcome.share_metrics.queues.items():
-        assert track.usage_area.get("cpu", 0) <= 60_000 * outcome.ended_at or name == "root"
+    result = played(SMALL)
+    for name, track in result.share_metrics.queues.items():
+        assert track.usage_area.get("cpu", 0) <= 60_000 * result.ended_at or name == "root"
 
 
 def test_makespan_is_bounded_by_a_low_write_rate():
-    outcome = played(SMALL, writes_per_second=20)
-    assert {life.stage for life in outcome.jobs} == {JobStage.FINISHED}
+    result = played(SMALL, writes_per_second=20)
+    assert {simulated.stage for simulated in result.jobs} == {JobStage.FINISHED}
     # Fifteen seconds of writes, and the run of the job that was written last.
-    assert 15_000 <= outcome.ended_at <= 17_000
+    assert 15_000 <= result.ended_at <= 17_000
 
 
 @pytest.mark.long

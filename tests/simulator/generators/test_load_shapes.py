@@ -47,8 +47,8 @@ def test_every_job_fits_the_first_cluster_and_finishes(shape, seed):
     load = generate_load(shape, seed, jobs=120)
     room = load.clusters[0].allocatable
     assert all(amount <= room[name] for job in load.jobs for name, amount in asked(job).items())
-    outcome = Simulation(to_trace(load)).run()
-    assert Counter(life.stage for life in outcome.jobs) == {JobStage.FINISHED: 120}
+    result = Simulation(to_trace(load)).run()
+    assert Counter(simulated.stage for simulated in result.jobs) == {JobStage.FINISHED: 120}
 
 
 @pytest.mark.parametrize("shape", MEASURED)
