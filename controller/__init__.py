@@ -1,1 +1,1 @@
-"""The controller: watches the control plane, decides who runs next and where, and writes that."""
+"""The controller: watches the control plane, decides which workloads run next and where, and writes the decisions."""

@@ -143,7 +143,7 @@ NAME_COLLISION = (
     "rename one of them"
 )
 
-#: The reasons beside which something else may be missing, which their remedy does not end.
+#: Reasons whose remedy may leave other shortages.
 _EXCEEDS = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER})
 _INCOMPLETE_REMEDIES = CAPACITY | {Reason.HYPERJOB_DOES_NOT_FIT}
 _NODE_MESSAGES = {
@@ -195,16 +195,16 @@ def _remedy_for(refusal: Refusal) -> str:
     return REMEDIES[refusal.reason]
 
 
-def verified_remedy(refusal: Refusal, found: Remedy | None) -> str:
+def verified_remedy(refusal: Refusal, remedy: Remedy | None) -> str:
     """Return the remedy that the engine found for a workload, with what it does not include.
 
     Without one, return what ends the reason alone.
     """
-    if found is None:
+    if remedy is None:
         is_sure = refusal.reason is Reason.PREEMPTION_IN_PROGRESS or refusal.until is not None
         return _remedy_for(refusal) + ("" if is_sure else "; other shortages are not included")
-    changes = " and ".join(_describe_changes(found.changes)) or "nothing is missing when it is first in its queue"
-    return changes if found.is_complete else f"{changes}; not included: {_excluded_from_remedy(found)}"
+    changes = " and ".join(_describe_changes(remedy.changes)) or "nothing is missing when it is first in its queue"
+    return changes if remedy.is_complete else f"{changes}; not included: {_excluded_from_remedy(remedy)}"
 
 
 def _describe_changes(changes: tuple[Change, ...]) -> Iterator[str]:
@@ -217,12 +217,12 @@ def _describe_changes(changes: tuple[Change, ...]) -> Iterator[str]:
             yield f"add {added} {change.resource} to cluster '{change.name}' ({before} allocatable)"
 
 
-def _excluded_from_remedy(found: Remedy) -> str:
+def _excluded_from_remedy(remedy: Remedy) -> str:
     """Return what a remedy does not include: usage of workloads ahead, or another reason of the workload itself."""
-    if found.others:
-        more = len(found.others) - 1
-        return f"what {found.others[0].path} {f'and {more} more take' if more else 'takes'} before it"
-    return pending_message(found.refusal) if found.refusal is not None else "what others take before it"
+    if remedy.others:
+        more = len(remedy.others) - 1
+        return f"usage of {remedy.others[0].path}{f' and {more} more' if more else ''} ahead of it"
+    return pending_message(remedy.refusal) if remedy.refusal is not None else "usage of workloads ahead of it"
 
 
 def shortfall_message(shortfall: Shortfall) -> str:

@@ -85,7 +85,7 @@ class Settings(BaseModel):
     page_size: int = Field(500, ge=1, le=10_000, description="objects per page of a list")
     watch_seconds: Seconds = Field(
         40,
-        description="approximate duration of a watch; its regular end tells a quiet connection from a broken one",
+        description="approximate duration of a watch; its regular end separates quiet from broken connections",
     )
     silence_seconds: Seconds = Field(58, description="time without a byte after which a watch is closed")
     fresh_seconds: Seconds = Field(90, description="maximum age of a cache for /readyz; more than --silence-seconds")

@@ -19,7 +19,7 @@ class RotatedFiles:
         self._open: int | None = None
 
     def start_file(self) -> None:
-        """Begin a new file; what was there before is kept under the next number. Raises ``OSError``."""
+        """Start a new file; the present one is renamed to the next number. Raises ``OSError``."""
         self.close()
         if self.path.exists():
             self._rotate()

@@ -58,12 +58,12 @@ class DecisionLogOptions:
 class DecisionLog:
     """Records the inputs and decisions of successive states; call ``start`` and ``stop`` once."""
 
-    def __init__(self, place: DecisionLogOptions, identity: str, *, on_lost: Callable[[], None]) -> None:
+    def __init__(self, options: DecisionLogOptions, identity: str, *, on_lost: Callable[[], None]) -> None:
         self._identity = identity
         self._on_lost = on_lost
-        self._path = place.path
+        self._path = options.path
         self._writer = DecisionLogWriter(
-            RotatedFiles(place.path, place.max_files), limit=place.max_bytes, on_file_change=self._on_file_change
+            RotatedFiles(options.path, options.max_files), limit=options.max_bytes, on_file_change=self._on_file_change
         )
         self._lost_at: float | None = None
         """Monotonic time of the failure since which entries are dropped."""
@@ -77,7 +77,7 @@ class DecisionLog:
         self._writer.stop(timeout)
 
     def start_file(self, state: State, now: int) -> None:
-        """Begin a new file with *world*, which knows nothing yet."""
+        """Start a new file for *state*, which is empty."""
         self._lost_at = None
         self._writer.put(NewFile(self._header(state, now, is_whole=True)))
 

@@ -21,7 +21,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class CycleContext:
-    """The inputs of a plan beside the state."""
+    """The inputs of a plan other than the state."""
 
     now: int
     most: int | None
@@ -33,38 +33,38 @@ class CycleContext:
 class DecisionRecorder:
     """Records every plan; without a decision log it writes one log line per decision."""
 
-    def __init__(self, journal: DecisionLog | None = None) -> None:
-        self._journal = journal
+    def __init__(self, decision_log: DecisionLog | None = None) -> None:
+        self._decision_log = decision_log
         self._number = 0
 
     def recording_handler(self, state: State) -> EventHandler:
         """Return the event handler for the changes of *state*."""
-        return state if self._journal is None else self._journal.recording_handler(state)
+        return state if self._decision_log is None else self._decision_log.recording_handler(state)
 
     def start_file(self, state: State, now: int) -> None:
         """Start a file for *state*, an empty one that replaces the previous state."""
-        if self._journal is not None:
-            self._journal.start_file(state, now)
+        if self._decision_log is not None:
+            self._decision_log.start_file(state, now)
 
     def rotate_if_due(self, state: State, now: int) -> None:
         """Start another file if due."""
-        if self._journal is not None:
-            self._journal.rotate_if_due(state, now)
+        if self._decision_log is not None:
+            self._decision_log.rotate_if_due(state, now)
 
     def record_plan(self, state: State, plan: Plan, context: CycleContext) -> None:
         """Record *plan*, which *state* has just made."""
         builder, is_logged = RecordBuilder(state), len(plan.waits) <= _MAX_LOGGED_WAITS
         decided = builder.plan_records(plan)
-        waits = builder.pending_records(plan.waits) if is_logged or self._journal is not None else []
+        waits = builder.pending_records(plan.waits) if is_logged or self._decision_log is not None else []
         self._number += 1
         for record in (*decided, *(waits if is_logged else ())):
             _log_record(record, self._number, context.revision)
         if not is_logged:
             _log_counts(plan.waits)
-        if self._journal is not None:
+        if self._decision_log is not None:
             records = (*decided, *waits)
             planned = PlanEntry(self._number, context.now, context.most, context.revision, len(records))
-            self._journal.record_plan(planned, records)
+            self._decision_log.record_plan(planned, records)
 
 
 def _log_record(record: DecisionRecord, plan: int, revision: str) -> None:

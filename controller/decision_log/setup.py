@@ -20,14 +20,14 @@ async def decision_logging(settings: Settings, loop: AdmissionLoop, metrics: Met
     if settings.decision_journal is None:
         yield
         return
-    place = DecisionLogOptions(
+    options = DecisionLogOptions(
         settings.decision_journal, settings.decision_journal_mib << 20, settings.decision_journal_files
     )
-    journal = DecisionLog(place, settings.identity, on_lost=metrics.count_decision_log_loss)
-    loop.decision_recorder = DecisionRecorder(journal)
-    journal.start()
+    decision_log = DecisionLog(options, settings.identity, on_lost=metrics.count_decision_log_loss)
+    loop.decision_recorder = DecisionRecorder(decision_log)
+    decision_log.start()
     loop.decision_recorder.start_file(loop.state, wall_clock())
     try:
         yield
     finally:
-        await asyncio.to_thread(journal.stop, _STOP_SECONDS)
+        await asyncio.to_thread(decision_log.stop, _STOP_SECONDS)

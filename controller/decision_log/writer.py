@@ -54,7 +54,7 @@ class DecisionLogWriter:
         self._limit = limit
         self._on_file_change = on_file_change
         self._items: SimpleQueue[Item | None] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="journal", daemon=True)
+        self._thread = Thread(target=self._run, name="decision-log", daemon=True)
         self._encoder = EntryEncoder()
         self._initial_size = 0
         self._is_open = False

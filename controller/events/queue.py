@@ -21,27 +21,27 @@ class EventQueue:
         """Return whether a message must be dropped before another can be added."""
         return len(self) >= self.capacity
 
-    def put(self, news: EventMessage) -> EventMessage | None:
-        """Add *news*; return the message that was dropped for lack of capacity, if any.
+    def put(self, message: EventMessage) -> EventMessage | None:
+        """Add *message*; return the message that was dropped for lack of capacity, if any.
 
         An admission removes the pending message of its workload.
         """
-        if news.topic == "admitted":
-            self._normal.pop((news.uid, "waits"), None)
-        box = self._urgent if news.topic in {"evicted", "warned"} else self._normal
+        if message.topic == "admitted":
+            self._normal.pop((message.uid, "waits"), None)
+        box = self._urgent if message.topic in {"evicted", "warned"} else self._normal
         dropped = None
-        if news.key not in box and self.is_full:
-            if news.topic == "waits":
-                return news
+        if message.key not in box and self.is_full:
+            if message.topic == "waits":
+                return message
             dropped = self._drop_oldest()
             if dropped is None:
-                return news
-        box[news.key] = news
+                return message
+        box[message.key] = message
         return dropped
 
-    def contains(self, news: EventMessage) -> bool:
+    def contains(self, message: EventMessage) -> bool:
         """Return whether a message with the same key is queued."""
-        return news.key in self._urgent or news.key in self._normal
+        return message.key in self._urgent or message.key in self._normal
 
     def pop(self) -> EventMessage | None:
         """Remove and return the next message, ``None`` if the queue is empty."""

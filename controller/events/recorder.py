@@ -93,27 +93,27 @@ class EventRecorder:
 
     def record_write(self, write: Write, facts: CachedBinding) -> None:
         """Record an admission or eviction that was written."""
-        news = write_event(write, facts)
-        if news is not None:
-            self._enqueue(news)
+        message = write_event(write, facts)
+        if message is not None:
+            self._enqueue(message)
 
     def record_warning(self, facts: CachedBinding, reason: str, note: str) -> None:
         """Record a warning about a workload."""
         self._enqueue(warning_event(facts, reason, note))
 
-    def record(self, news: EventMessage) -> None:
+    def record(self, message: EventMessage) -> None:
         """Record a message about an object that is not a workload."""
-        self._enqueue(news)
+        self._enqueue(message)
 
     def clear(self) -> None:
         """Drop queued messages after losing leadership."""
         self._queue.clear()
         self._deferred.clear()
 
-    def _enqueue(self, news: EventMessage) -> None:
+    def _enqueue(self, message: EventMessage) -> None:
         if not self._options.per_second:
             return
-        if self._queue.put(news) is not None:
+        if self._queue.put(message) is not None:
             self._metrics.count_event("dropped")
         self._wake.set()
 
@@ -123,12 +123,12 @@ class EventRecorder:
         """Write events until cancelled."""
         while True:
             await self._yield_to_decisions()
-            news = self._queue.pop()
-            if news is None:
+            message = self._queue.pop()
+            if message is None:
                 self._wake.clear()
                 await self._wake.wait()
-            elif not self._is_deferred(news):
-                for event in build_events(news, self._options.instance, self._clock()):
+            elif not self._is_deferred(message):
+                for event in build_events(message, self._options.instance, self._clock()):
                     await self._wait_for_slot()
                     await self._publish(event)
 
@@ -138,26 +138,26 @@ class EventRecorder:
         while len(self._queue) and self.is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _is_deferred(self, news: EventMessage) -> bool:
+    def _is_deferred(self, message: EventMessage) -> bool:
         """Return whether the workload's last pending event is too recent; then the message is queued again later."""
-        if news.topic != "waits":
+        if message.topic != "waits":
             return False
         now = time.monotonic()
-        calm_at = self._published_at.get(news.uid, float("-inf")) + self._options.min_repeat_seconds
+        calm_at = self._published_at.get(message.uid, float("-inf")) + self._options.min_repeat_seconds
         if calm_at <= now:
-            _remember(self._published_at, news.uid, now)
+            _remember(self._published_at, message.uid, now)
             return False
-        if news.uid not in self._deferred:
-            asyncio.get_running_loop().call_later(calm_at - now, self._requeue, news.uid)
-        self._deferred[news.uid] = news
+        if message.uid not in self._deferred:
+            asyncio.get_running_loop().call_later(calm_at - now, self._requeue, message.uid)
+        self._deferred[message.uid] = message
         return True
 
     def _requeue(self, uid: str) -> None:
         """Queue a deferred message again if the workload is still pending."""
-        news = self._deferred.pop(uid, None)
+        message = self._deferred.pop(uid, None)
         facts = self._binding(WorkloadUid(uid))
-        if news is not None and facts is not None and facts.is_suspended and not self._queue.contains(news):
-            self._enqueue(news)
+        if message is not None and facts is not None and facts.is_suspended and not self._queue.contains(message):
+            self._enqueue(message)
 
     async def _wait_for_slot(self) -> None:
         """Wait until the rate allows one more event; unused slots of the last second may be used at once."""

@@ -34,10 +34,10 @@ def command_dependencies(
 
 
 def create_controller(
-    api: Api, about: CommandDependencies, store: Store, watch_options: WatchOptions
+    api: Api, dependencies: CommandDependencies, store: Store, watch_options: WatchOptions
 ) -> CommandController:
     """Return the command controller; it checks closing queues after every change of *store*."""
-    controller = CommandController(api, about, watch_options=watch_options)
+    controller = CommandController(api, dependencies, watch_options=watch_options)
     previous = store.on_change
 
     def changed() -> None:
