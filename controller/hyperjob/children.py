@@ -54,8 +54,8 @@ class PartObjects:
         return self.part.name
 
 
-def build_parts(hyperjob: HyperJob, parts: tuple[PartStatus, ...], finished: Collection[str] = ()) -> list[PartObjects]:
-    """Build the objects of all *parts*, in their order, except those in *finished*."""
+def build_parts(hyperjob: HyperJob, parts: tuple[PartStatus, ...], skipped: Collection[str] = ()) -> list[PartObjects]:
+    """Build the objects of all *parts*, in their order, except those in *skipped*."""
     jobs = {job.name: (job, resize_template(job)) for job in hyperjob.spec.replicated_jobs}
     group = _group_annotation(hyperjob, parts)
     parts_objects = []
@@ -65,7 +65,7 @@ def build_parts(hyperjob: HyperJob, parts: tuple[PartStatus, ...], finished: Col
         earlier = before.get(job.name, (0,) * len(part.pods))
         if job.split_policy is not None:
             before[job.name] = tuple(sum(pair) for pair in zip(earlier, part.pods, strict=True))
-        if part.name in finished:
+        if part.name in skipped:
             continue
         spec = _job_spec(
             hyperjob, job, _PartContext(template, part, earlier, _leader_host_name(hyperjob, job, template))

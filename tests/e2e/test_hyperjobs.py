@@ -148,7 +148,7 @@ async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack,
         status = await until(environment, "llm", "Completed")
         await history.reached(await present(store))
     assert status["splitCount"] == 2
-    assert [item for change in history.changes for item in families.enter(change)] == []
+    assert [item for change in history.changes for item in families.apply(change)] == []
     assert list(families.unlike_their_split()) == []
     assert len(families.jobs) == 2
 

@@ -91,7 +91,7 @@ async def judged(harness: Harness) -> None:
     """See that there was one Job for each part, and one plan for both."""
     families = HyperJobChecker()
     changes = list(harness.history.changes)
-    assert [item for change in changes for item in families.enter(change)] == []
+    assert [item for change in changes for item in families.apply(change)] == []
     assert list(families.unlike_their_split()) == []
     assert [len([item for item in changes if _is_new(harness, item, name)]) for name in ("llm-t-0", "llm-t-1")] == [
         1,

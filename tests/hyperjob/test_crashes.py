@@ -166,7 +166,7 @@ async def judged(plane: ControlPlane, *, is_whole: bool) -> AsyncIterator[None]:
     async with followed(plane.etcd.url, plane.prefix, since=await present(plane.etcd.url)) as history:
         yield
         await history.reached(await present(plane.etcd.url))
-    assert [each for change in history.changes for each in families.enter(change)] == []
+    assert [each for change in history.changes for each in families.apply(change)] == []
     assert list(families.unlike_their_split()) == [] or not is_whole
 
 

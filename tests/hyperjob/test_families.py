@@ -29,7 +29,7 @@ def change(kind, name, after, *, before=None):
 
 def entered(*changes):
     families = HyperJobChecker()
-    return families, [each for change in changes for each in families.enter(change)]
+    return families, [each for change in changes for each in families.apply(change)]
 
 
 def test_second_job_of_a_part_is_reported():

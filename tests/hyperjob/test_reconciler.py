@@ -115,8 +115,8 @@ async def test_up_to_date_objects_are_not_built_again(harness, monkeypatch):
     made = []
     monkeypatch.setattr(
         "controller.hyperjob.diff.build_parts",
-        lambda hyperjob, parts, finished=(): (
-            made.append(len(parts) - len(finished)) or build_parts(hyperjob, parts, finished)
+        lambda hyperjob, parts, skipped=(): (
+            made.append(len(parts) - len(skipped)) or build_parts(hyperjob, parts, skipped)
         ),
     )
     reconciler = Reconciler(harness.api, harness, lambda: harness.capacity, lambda: harness.now)
