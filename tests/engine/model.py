@@ -138,7 +138,7 @@ class Model:
             if self.refusals:
                 yield f"refuse {kind}", job
 
-    def happen(self, event: str, job: str) -> None:
+    def apply(self, event: str, job: str) -> None:
         """Apply an event, and let the controller plan."""
         self.now += _STEP
         if event == "crash":
@@ -146,7 +146,7 @@ class Model:
             self.restart()
             return
         if event == "wait":
-            self.look()
+            self.plan()
             return
         verb, _, kind = event.partition(" ")
         if verb == "refuse":
@@ -158,8 +158,8 @@ class Model:
             self.bindings[job] = _written(self.bindings[job], self.writes.pop((job, kind)))
         else:
             self.bindings[job] = _moved(self.bindings[job], verb)
-        self.tell(job)
-        self.look()
+        self.sync_job(job)
+        self.plan()
 
     def restart(self) -> None:
         """Restart with an empty memory and the API server's content; writes in flight are lost."""
@@ -170,21 +170,21 @@ class Model:
         for job, binding in self.bindings.items():
             if binding.phase is not Phase.ABSENT:
                 self.state.workload_changed(self.workload(job), self.now)
-        self.look()
+        self.plan()
 
-    def look(self) -> None:
+    def plan(self) -> None:
         """Update the clusters' usage, plan, and start the writes."""
         for name, cpu in CAPACITY.items():
-            used = sum(_cpu(job) for job, each in self.bindings.items() if _runs_on(each, name))
+            used = sum(_cpu(job) for job, binding in self.bindings.items() if _runs_on(binding, name))
             enabled = frozenset({VOLCANO_JOB})
             seen = Cluster(name, enablements=enabled, allocatable={"cpu": cpu}, used={"cpu": used})
             self.state.cluster_changed(seen, self.now)
         plan = self.state.plan(self.now)
         self.wakes = plan.wake_at is not None
-        self.begin(plan)
+        self.start_writes(plan)
         self.check()
 
-    def begin(self, plan: Plan) -> None:
+    def start_writes(self, plan: Plan) -> None:
         """Start the writes of a plan."""
         for note in plan.record_updates:
             self.writes[note.workload.name, "note"] = note
@@ -201,7 +201,7 @@ class Model:
                     raise BrokenError(f"{job} is evicted while it is {phase}")
                 self.writes[job, "evict"] = decision
 
-    def tell(self, job: str) -> None:
+    def sync_job(self, job: str) -> None:
         """Send the state of *job* to the controller, except while a write is in flight."""
         if not any(name == job for name, _ in self.writes):
             self.state.workload_changed(self.workload(job), self.now)
@@ -234,9 +234,9 @@ class Model:
 
     def check(self) -> None:
         """Check that charges stay within capacity, whatever the controller assumes (I1)."""
-        charged = [(job, each) for job, each in self.bindings.items() if each.phase in CHARGED]
+        charged = [(job, binding) for job, binding in self.bindings.items() if binding.phase in CHARGED]
         for name, cpu in CAPACITY.items():
-            if sum(_cpu(job) for job, each in charged if each.cluster == name) > cpu:
+            if sum(_cpu(job) for job, binding in charged if binding.cluster == name) > cpu:
                 raise BrokenError(f"{name} is charged more than it has: {self.bindings}")
         for queue in QUEUES:
             ceiling = queue.capability.get("cpu", sum(CAPACITY.values()))
@@ -244,22 +244,22 @@ class Model:
                 raise BrokenError(f"queue {queue.name} is charged more than its ceiling: {self.bindings}")
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Say whether nothing is left to do."""
-        return all(each.phase is Phase.FINISHED for each in self.bindings.values())
+        return all(binding.phase is Phase.FINISHED for binding in self.bindings.values())
 
     def key(self) -> object:
         """Return the identity of a state; times are left out where their order does not matter."""
         bindings = tuple(
             (
                 job,
-                each.phase,
-                each.cluster,
-                each.evictions,
-                each.nomination and each.nomination.cluster,
-                bool(each.reservation),
+                binding.phase,
+                binding.cluster,
+                binding.evictions,
+                binding.nomination and binding.nomination.cluster,
+                bool(binding.reservation),
             )
-            for job, each in self.bindings.items()
+            for job, binding in self.bindings.items()
         )
         return bindings, tuple(sorted(self.writes)), self.crashes, self.refusals, self.wakes, _memory(self.state)
 
@@ -306,7 +306,7 @@ def _memory(state: State) -> object:
             each.state,
             _places(each),
             each.nomination and each.nomination.cluster,
-            each.reservation and _kept_on(each.reservation),
+            each.reservation and _reserved_clusters(each.reservation),
         )
         for uid, each in sorted(state.workloads.items())
     )
@@ -317,7 +317,7 @@ def _memory(state: State) -> object:
     return workloads, sites, blocked, state.queues.get(ROOT)
 
 
-def _kept_on(reserved: Reservation) -> tuple[ClusterName, ...]:
+def _reserved_clusters(reserved: Reservation) -> tuple[ClusterName, ...]:
     return tuple(booking.cluster for booking in reserved.cluster_charges)
 
 

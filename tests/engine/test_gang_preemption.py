@@ -70,12 +70,12 @@ def test_gang_fits_after_its_victims_are_evicted(crowd):
 @given(gathered())
 def test_no_preemption_is_ever_reverted(crowd):
     state = build(crowd[0], *crowd[1])
-    units = {each.uid: unit(each) for each in state.workloads.values()}
-    exchanged = {(units[each.workload.uid], units[each.preemptor]) for each in evictions(state.plan(NOW))}
+    units = {item.uid: unit(item) for item in state.workloads.values()}
+    preempted = {(units[item.workload.uid], units[item.preemptor]) for item in evictions(state.plan(NOW))}
     for plan in play(state, NOW):
-        made = {(units[each.workload.uid], units[each.preemptor]) for each in evictions(plan)}
-        assert not {(whom, victim) for victim, whom in made} & exchanged
-        exchanged |= made
+        made = {(units[item.workload.uid], units[item.preemptor]) for item in evictions(plan)}
+        assert not {(preemptor, victim) for victim, preemptor in made} & preempted
+        preempted |= made
 
 
 @crowds

@@ -43,11 +43,11 @@ def search(policy: Policy, jobs: tuple[str, ...], *, crashes: int = 1, refusals:
         state = waiting.popleft()
         number = known[state.key()]
         evictions += any(each.evictions for each in state.bindings.values())
-        if state.is_over:
+        if state.is_finished:
             over.append(number)
         for event in list(state.events()):
             after = state.copy()
-            after.happen(*event)
+            after.apply(*event)
             key = after.key()
             if key not in known:
                 known[key] = len(before)
@@ -76,14 +76,14 @@ def _check_that_all_end(before: list[list[int]], over: list[int]) -> None:
     [pytest.param(PLAIN, id="plain"), pytest.param(IMPATIENT, id="reservations"), pytest.param(RECLAIM, id="reclaim")],
 )
 def test_no_event_order_violates_an_invariant_for_three_jobs(policy):
-    found = search(policy, FEW[:2], refusals=0)
-    assert found.states > 40
-    assert found.ends > 0
+    result = search(policy, FEW[:2], refusals=0)
+    assert result.states > 40
+    assert result.ends > 0
 
 
 def test_no_event_order_with_evictions_violates_an_invariant():
-    found = search(RECLAIM, BORROWERS, refusals=0)
-    assert found.evictions > 100
+    result = search(RECLAIM, BORROWERS, refusals=0)
+    assert result.evictions > 100
 
 
 @pytest.mark.long
@@ -92,8 +92,8 @@ def test_no_event_order_with_evictions_violates_an_invariant():
     [pytest.param(PLAIN, id="plain"), pytest.param(IMPATIENT, id="reservations"), pytest.param(RECLAIM, id="reclaim")],
 )
 def test_no_event_order_violates_an_invariant_for_four_jobs(policy):
-    found = search(policy, ALL)
-    assert found.states > 1000
+    result = search(policy, ALL)
+    assert result.states > 1000
 
 
 def test_model_detects_usage_without_assumed_charges(monkeypatch):
@@ -123,5 +123,5 @@ def test_model_detects_missed_free_capacity(monkeypatch):
 
 @pytest.mark.long
 def test_no_event_order_with_evictions_fails_for_four_jobs():
-    found = search(RECLAIM, (*BORROWERS, "a1"), refusals=0)
-    assert found.evictions > 1000
+    result = search(RECLAIM, (*BORROWERS, "a1"), refusals=0)
+    assert result.evictions > 1000

@@ -117,9 +117,9 @@ def play(state, now):
     """Finish all evictions, plan and yield the plans, until no eviction is left."""
     for _ in range(12):
         now += 10_000
-        leaving = [each for each in state.workloads.values() if each.is_leaving]
-        for each in leaving:
-            state.workload_changed(replace(each, admission=None), now)
+        leaving = [workload for workload in state.workloads.values() if workload.is_leaving]
+        for workload in leaving:
+            state.workload_changed(replace(workload, admission=None), now)
         plan = state.plan(now)
         yield plan
         if not leaving and not plan.decisions:
@@ -150,11 +150,11 @@ def test_preemptor_fits_after_its_victims_are_evicted(crowd):
 @given(crowded())
 def test_no_preemption_is_ever_reverted(crowd):
     state = build(crowd[0], *crowd[1])
-    exchanged = {(each.workload.uid, each.preemptor) for each in evictions(state.plan(NOW))}
+    preempted = {(eviction.workload.uid, eviction.preemptor) for eviction in evictions(state.plan(NOW))}
     for plan in play(state, NOW):
-        back = {(each.preemptor, each.workload.uid) for each in evictions(plan)}
-        assert not back & exchanged
-        exchanged |= {(each.workload.uid, each.preemptor) for each in evictions(plan)}
+        reverted = {(eviction.preemptor, eviction.workload.uid) for eviction in evictions(plan)}
+        assert not reverted & preempted
+        preempted |= {(eviction.workload.uid, eviction.preemptor) for eviction in evictions(plan)}
 
 
 @crowds
@@ -206,9 +206,9 @@ def full(winner):
     """A cluster full of a1's jobs, the newest of which holds the memory that a2, and so a, is guaranteed."""
     light, loaded = {"pods": 1000, "cpu": 2}, {"pods": 1000, "cpu": 2, "memory": 1}
     jobs = [one_of(winner, "waiting", light, None)]
-    for at, asks in enumerate((light, loaded)):
+    for number, asks in enumerate((light, loaded)):
         jobs.append(
-            one_of("a1", f"a1-{at}", asks, Admission(asks, (ClusterCharge(CLUSTERS[0], asks),), admitted_at=at))
+            one_of("a1", f"a1-{number}", asks, Admission(asks, (ClusterCharge(CLUSTERS[0], asks),), admitted_at=number))
         )
     tree = [Queue(QueueName(name), parent=QueueName(PARENTS.get(name, ROOT))) for name in ("a", "a1", "c")]
     tree.append(Queue(QueueName("a2"), parent=QueueName("a"), guarantee={"memory": 1}))
@@ -223,21 +223,24 @@ def replayed(quota, state, decisions):
     At the end *quota* is the usage after all evictions and nominated admissions.
     """
     nodes = quota.tree.nodes
-    winners = {each.preemptor for each in decisions if isinstance(each, Evict)}
-    for whom, decided in groupby(decisions, key=lambda each: each.preemptor if isinstance(each, Evict) else None):
-        if whom is None:
-            for each in decided:
-                if each.workload.uid not in winners:
-                    quota.add_usage(nodes[each.workload.queue], each.charge)
+    preemptors = {decision.preemptor for decision in decisions if isinstance(decision, Evict)}
+    for preemptor_uid, decided in groupby(
+        decisions, key=lambda decision: decision.preemptor if isinstance(decision, Evict) else None
+    ):
+        if preemptor_uid is None:
+            for decision in decided:
+                if decision.workload.uid not in preemptors:
+                    quota.add_usage(nodes[decision.workload.queue], decision.charge)
             continue
-        exchange, after, winner = list(decided), quota.overlay(), state.workloads[whom]
-        for each in exchange:
-            after.add_usage(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
-        yield exchange, winner, quota, after
-        for each in exchange:
-            quota.add_usage(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
+        preemption, after, preemptor = list(decided), quota.overlay(), state.workloads[preemptor_uid]
+        for decision in preemption:
+            after.add_usage(nodes[decision.workload.queue], scale(decision.workload.admission.charge, -1))
+        yield preemption, preemptor, quota, after
+        for decision in preemption:
+            quota.add_usage(nodes[decision.workload.queue], scale(decision.workload.admission.charge, -1))
         quota.add_usage(
-            nodes[winner.queue], winner.nomination.requests if winner.nomination else winner.admission.charge
+            nodes[preemptor.queue],
+            preemptor.nomination.requests if preemptor.nomination else preemptor.admission.charge,
         )
 
 
@@ -250,9 +253,9 @@ def test_reclaim_keeps_victim_queues_at_their_guarantees(crowd):
     state = build(crowd[0], *crowd[1])
     quota = quota_of(state)
     plan = state.plan(NOW)
-    for exchange, winner, before, after in replayed(quota, state, plan.decisions):
-        above = {node.name for node in quota.tree.nodes[winner.queue].path()}
-        losing = {each.workload.queue for each in exchange if each.reason is EvictionReason.RECLAIMED}
+    for preemption, preemptor, before, after in replayed(quota, state, plan.decisions):
+        above = {node.name for node in quota.tree.nodes[preemptor.queue].path()}
+        losing = {eviction.workload.queue for eviction in preemption if eviction.reason is EvictionReason.RECLAIMED}
         for node in (node for name in losing for node in quota.tree.nodes[name].path() if node.name not in above):
             for resource, guarantee in quota.limits[node.name].guarantee.items():
                 least = min(guarantee, before.usage(node.name, resource))
@@ -268,16 +271,16 @@ def test_only_evictable_workloads_are_evicted(crowd):
     state = build(rules, *things)
     by_uid = {each.uid: each for each in things if isinstance(each, Workload)}
     for each in evictions(state.plan(NOW)):
-        victim, winner = each.workload, by_uid[each.preemptor]
+        victim, preemptor = each.workload, by_uid[each.preemptor]
         assert not victim.preserved
         if each.reason is EvictionReason.PREEMPTED:
             assert rules.preemption.enabled
-            assert victim.queue == winner.queue
-            assert victim.priority < winner.priority
-            assert winner.preempts
+            assert victim.queue == preemptor.queue
+            assert victim.priority < preemptor.priority
+            assert preemptor.preempts
         else:
             assert rules.reclaim.enabled
-            assert victim.queue != winner.queue
+            assert victim.queue != preemptor.queue
             assert state.queues[victim.queue].reclaimable
 
 

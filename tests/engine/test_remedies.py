@@ -145,8 +145,8 @@ def check(seed: int) -> tuple[int, int, int]:
     for uid, remedy in remedies.items():
         if remedy is not None:
             carry_out(seed, uid, remedy)
-    found = [remedy for remedy in remedies.values() if remedy is not None]
-    return len(waiting), len(found), sum(remedy.is_complete for remedy in found)
+    remedies_found = [remedy for remedy in remedies.values() if remedy is not None]
+    return len(waiting), len(remedies_found), sum(remedy.is_complete for remedy in remedies_found)
 
 
 def carry_out(seed: int, uid: WorkloadUid, remedy: Remedy) -> None:
@@ -169,17 +169,17 @@ def survey(seeds: range) -> tuple[int, int, int]:
 
 def test_remedy_admits_the_workload_or_names_what_precedes_it():
     check(1649)  # evicts for another workload first, and has room in the plan that follows at once
-    waiting, found, complete = survey(range(40))
+    waiting, with_remedy, complete = survey(range(40))
     assert waiting > 70
-    assert found > 0.7 * waiting
+    assert with_remedy > 0.7 * waiting
     assert complete > 0.4 * waiting
 
 
 @pytest.mark.long
 def test_remedies_are_correct_for_two_thousand_states():
-    waiting, found, complete = survey(range(1000, 3000))
-    print(f"{waiting} waiting, {found} with a remedy, {complete} complete")  # noqa: T201 - the figure of the long run
-    assert found > 0.7 * waiting
+    waiting, with_remedy, complete = survey(range(1000, 3000))
+    print(f"{waiting} waiting, {with_remedy} with a remedy, {complete} complete")  # noqa: T201 - the figure of the long run
+    assert with_remedy > 0.7 * waiting
 
 
 def test_shortfalls_start_with_the_pending_reason():
@@ -187,9 +187,9 @@ def test_shortfalls_start_with_the_pending_reason():
         state = Case(seed).state()
         state.plan(NOW)
         for uid in pending(state):
-            found, reason = shortfalls(state, uid), state.refusal(uid)
+            missing, reason = shortfalls(state, uid), state.refusal(uid)
             assert reason is not None
-            assert found[0].reason is reason.reason
-            keys = [(each.reason, each.resource, each.queue, each.cluster) for each in found]
+            assert missing[0].reason is reason.reason
+            keys = [(shortfall.reason, shortfall.resource, shortfall.queue, shortfall.cluster) for shortfall in missing]
             assert len(keys) == len(set(keys))
-            assert all(each.lacks is None or each.lacks > 0 for each in found), (seed, uid, found)
+            assert all(shortfall.lacks is None or shortfall.lacks > 0 for shortfall in missing), (seed, uid, missing)

@@ -117,7 +117,7 @@ def small(name: str, shape: SchedulingRequirements) -> Workload:
     return Workload(WorkloadUid(name), "ns", name, "Job", QueueName("q"), shape)
 
 
-def kept_on(note: RecordUpdate) -> set[ClusterName]:
+def reserved_clusters(note: RecordUpdate) -> set[ClusterName]:
     """Return the clusters on which capacity is reserved."""
     return {booking.cluster for booking in note.reservation.cluster_charges} if note.reservation else set()
 
@@ -135,7 +135,7 @@ def test_reserved_head_starts_within_the_longest_running_time(seed, wide):
         for note in plan.record_updates:
             assert note.reservation is not None
             assert note.reservation.cluster_charges
-            on_it = [run.ends_at for run in stream.running.values() if run.cluster in kept_on(note)]
+            on_it = [run.ends_at for run in stream.running.values() if run.cluster in reserved_clusters(note)]
             ends_at = max(ends_at or stream.now, *on_it, stream.now)
         assert ends_at is None or stream.now <= ends_at
     assert ends_at is None or stream.started_at <= ends_at
@@ -154,18 +154,18 @@ def test_wide_workload_starves_without_a_reservation(wide):
 def test_reservation_does_not_block_other_clusters():
     streams = (Stream(seed, HeadReservation(after_ms=AFTER)) for seed in range(9))
     stream = next(stream for stream in streams if len(stream.names) > 1)
-    kept, elsewhere = None, set()
+    reserved, elsewhere = None, set()
     while stream.started_at is None:
         plan = stream.step()
-        if kept is not None:
-            elsewhere |= {decision.clusters[0].name for decision in plan.decisions} - {kept}
-        kept = next((name for note in plan.record_updates for name in kept_on(note)), kept)
+        if reserved is not None:
+            elsewhere |= {decision.clusters[0].name for decision in plan.decisions} - {reserved}
+        reserved = next((name for note in plan.record_updates for name in reserved_clusters(note)), reserved)
     assert elsewhere
 
 
 def test_workload_blocked_by_a_reservation_has_that_reason():
     stream = Stream(0, HeadReservation(after_ms=AFTER))
-    told = set()
+    reasons = set()
     while stream.started_at is None:
-        told |= {str(wait.refusal.reason) for wait in stream.step().waits}
-    assert Reason.BLOCKED_BY_RESERVATION in told
+        reasons |= {str(wait.refusal.reason) for wait in stream.step().waits}
+    assert Reason.BLOCKED_BY_RESERVATION in reasons
