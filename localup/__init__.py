@@ -1,1 +1,1 @@
-"""A control plane on one machine, for the demo, the tests and the benchmarks; never shipped."""
+"""Local control plane for demo, tests and benchmarks; not part of the distribution."""

@@ -1,4 +1,4 @@
-"""The commands of the ground: build the programs, hold a control plane up."""
+"""Command line of localup: builds the control plane programs and runs a local control plane or the demo."""
 
 import contextlib
 import signal
@@ -19,7 +19,7 @@ from localup.realkarmada.programs import KARMADA_BIN, Programs
 from localup.stack import Stack
 
 app = typer.Typer(
-    help="A Kubernetes control plane on this machine, for trying and testing.",
+    help="Run a Kubernetes control plane on this machine for trials and tests.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -27,23 +27,23 @@ app = typer.Typer(
 
 @app.callback()
 def localup() -> None:
-    """Name the group, so that one command alone is still a command."""
+    """Define the command group, so that a single command also needs its name."""
 
 
 @app.command(name="binaries")
 def provide_binaries() -> None:
-    """Build etcd, kube-apiserver and kube-controller-manager once (some minutes)."""
+    """Build etcd, kube-apiserver and kube-controller-manager once; this takes some minutes."""
     print(f"programs: {binaries.ensure_binaries().folder}")
 
 
 @app.command()
 def up(
-    crds: Annotated[Path, typer.Option(help="A folder of definitions to use instead of the short ones.")] = CRDS,
+    crds: Annotated[Path, typer.Option(help="Folder of CRDs that replace the built-in short ones.")] = CRDS,
     karmada_bin: Annotated[
-        Path | None, typer.Option(help="A folder with a real Karmada's programs, to run on it.", envvar=KARMADA_BIN)
+        Path | None, typer.Option(help="Folder with the programs of a real Karmada to run.", envvar=KARMADA_BIN)
     ] = None,
 ) -> None:
-    """Hold a control plane up until Ctrl-C."""
+    """Run a control plane until Ctrl-C."""
     karmada = Programs.from_folder(karmada_bin) if karmada_bin else None
     programs = binaries.ensure_binaries()
     with Etcd(programs) as etcd, ControlPlane(etcd, crds=crds) as plane, contextlib.ExitStack() as stack:
@@ -51,39 +51,41 @@ def up(
             plane.kubeconfig(identity)
         if karmada:
             stack.enter_context(Stack(plane, karmada=karmada, webhook=False, controller=False))
-            print(f"Karmada {karmada.version} is at work; a Cluster with the annotation {ALLOCATABLE} gets a member")
+            print(f"Karmada {karmada.version} runs; a Cluster with the annotation {ALLOCATABLE} gets a member cluster")
         print(f"export KUBECONFIG={plane.kubeconfig('admin')}")
-        print(f"beside it lie those of {', '.join(sorted(IDENTITIES))}; Ctrl-C ends it", flush=True)
+        print(f"the same folder has kubeconfigs of {', '.join(sorted(IDENTITIES))}; stop with Ctrl-C", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
-    print("ended; nothing is left behind")
+    print("stopped; all processes and files were removed")
 
 
 @app.command()
 def demo(
     *,
     seconds: Annotated[
-        float | None, typer.Option(help="Give up when it is not over by then: 120, and 300 with a real Karmada.", min=1)
+        float | None, typer.Option(help="Time limit; default 120, with a real Karmada 300.", min=1)
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave all of it up afterwards, for jobs of your own.")] = False,
-    bare: Annotated[bool, typer.Option("--bare", help="The same without a play: queues and clusters alone.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the environment running afterwards for your own jobs.")
+    ] = False,
+    bare: Annotated[bool, typer.Option("--bare", help="Start queues and clusters without the scenario.")] = False,
     karmada_bin: Annotated[
-        Path | None, typer.Option(help="A folder with a real Karmada's programs, for the stand-in's part.")
+        Path | None, typer.Option(help="Folder with the programs of a real Karmada that replaces the stand-in.")
     ] = None,
 ) -> None:
-    """Show the main job: against a real API server, some 40 jobs and three HyperJobs are judged, admitted and run.
+    """Run the demo: about 40 jobs and three HyperJobs are queued, admitted and run on a real API server.
 
-    It ends with exit code 0 when all that it promises was seen, and with 1 and the reason otherwise.
+    The exit code is 0 if every expectation was met; otherwise it is 1 and the problems are printed.
     """
-    from localup.demo.command import DemoOptions, run  # noqa: PLC0415 - the ground alone does not need what stands on it
+    from localup.demo.command import DemoOptions, run  # noqa: PLC0415 - other commands do not need the demo's imports
 
     karmada = Programs.from_folder(karmada_bin) if karmada_bin else None
     raise typer.Exit(run(DemoOptions(seconds or (300 if karmada else 120), keep, bare, karmada)))
 
 
 def main() -> None:
-    """Run a command; a failure is a sentence and exit code 1."""
-    # A terminated run cleans up like an interrupted one.
+    """Run a command; failures are printed as one sentence with exit code 1."""
+    # SIGTERM cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()

@@ -1,6 +1,6 @@
-"""A small client of an API server, for bootstrapping and for looking in tests.
+"""Minimal synchronous Kubernetes API client for bootstrapping and tests.
 
-One connection, one request at a time; the product has its own.
+It uses one connection and sends one request at a time.
 """
 
 import http.client
@@ -17,7 +17,7 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 
 class ApiError(Exception):
-    """The API server refused a request."""
+    """The API server rejected a request."""
 
     def __init__(self, status: int, *, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -27,7 +27,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """An API server as seen with one identity's token."""
+    """Client that authenticates with the token of one identity."""
 
     def __init__(self, url: str, *, ca: str, token: str) -> None:
         address = urlsplit(url)
@@ -47,7 +47,7 @@ class Api:
         self.close()
 
     def get(self, path: str) -> Any:
-        """Return the object, the list, or the text at *path*."""
+        """Return the object, list or text at *path*."""
         return self.request("GET", path)
 
     def create(self, path: str, body: Any) -> Any:
@@ -55,7 +55,7 @@ class Api:
         return self.request("POST", path, body)
 
     def apply(self, path: str, body: Any) -> Any:
-        """Apply an object on the server's side, as the field manager ``localup``."""
+        """Apply an object server-side as field manager ``localup``."""
         return self.request("PATCH", f"{path}?fieldManager=localup&force=true", body, content_type=APPLY_PATCH)
 
     def merge(self, path: str, body: Any) -> Any:
@@ -67,11 +67,11 @@ class Api:
         return self.request("DELETE", path)
 
     def request(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
-        """Send a request and return the decoded answer.
+        """Send a request and return the decoded response.
 
         Raises:
-            ApiError: The server answered with an error.
-            OSError: The server cannot be reached.
+            ApiError: The server responded with an error.
+            OSError: The server is unreachable.
         """
         data = None if body is None else json.dumps(body).encode()
         headers = self._headers | ({"Content-Type": content_type} if data else {})
@@ -80,24 +80,24 @@ class Api:
             raise _error(status, answer)
         try:
             return json.loads(answer)
-        except ValueError:  # /readyz and its like answer in words
+        except ValueError:  # /readyz and similar paths return text
             return answer.decode()
 
     def close(self) -> None:
-        """Close the connection; the next request opens it again."""
+        """Close the connection; the next request reopens it."""
         with self._lock:
             self._connection.close()
 
     def _exchange(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         with self._lock:
-            kept = self._connection.sock is not None
+            reused = self._connection.sock is not None
             try:
                 return self._send(method, path, data, headers)
             except (ConnectionError, ssl.SSLEOFError, http.client.HTTPException) as error:
                 self._connection.close()
-                if not kept:
+                if not reused:
                     raise ConnectionError(f"no answer from {self._connection.host}:{self._connection.port}") from error
-            # The kept connection had been closed meanwhile, for instance by a restart.
+            # The server closed the reused connection, for example by a restart.
             return self._send(method, path, data, headers)
 
     def _send(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:

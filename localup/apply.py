@@ -1,7 +1,7 @@
-"""Manifests onto a control plane, and the wait until it acts on them.
+"""Applies manifests and waits until they take effect.
 
-Definitions, policies and webhook configurations take effect a moment after they
-are stored: whoever relies on one asks for it with `wait_until` first.
+CRDs, policies and webhook configurations take effect shortly after they are stored. Use `wait_until` before relying
+on them.
 """
 
 import time
@@ -20,25 +20,25 @@ Answer = TypeVar("Answer")
 
 CRD_KIND: Final = "CustomResourceDefinition"
 _APPLIED_FIRST: Final = ("Namespace", CRD_KIND)
-# The one in C: the real definitions are a megabyte of YAML.
+# The C loader: the real CRDs are one megabyte of YAML.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _POLL_SECONDS: Final = 0.05
-#: So many times its limit something is waited for at most while it progresses.
+#: Maximum total wait, as a multiple of the limit, while progress is made.
 _MAX_EXTENSIONS: Final = 10
 _NOT_FOUND: Final = 404
 
 
 class WaitTimeoutError(Exception):
-    """Something that was to happen did not happen in time."""
+    """A condition did not become true in time."""
 
 
 def wait_until(
     question: Callable[[], Answer], what: str, *, seconds: float = 180, progress: Callable[[], object] | None = None
 ) -> Answer:
-    """Ask until the answer is truthy and return it; *what* names it in the error.
+    """Poll *question* until it returns a truthy value and return it; *what* names the condition in errors.
 
-    With *progress*, such as the size of a log, the limit counts from its last change, up to ten times as long in all:
-    a slow machine that goes on is waited for.
+    With *progress*, such as the size of a log, the limit restarts whenever its value changes, up to ten times the
+    limit in total. This tolerates slow machines.
     """
     began, before = time.monotonic(), progress() if progress else None
     ends, latest = began + seconds, began + seconds * (_MAX_EXTENSIONS if progress else 1)
@@ -57,24 +57,24 @@ def wait_until(
 
 
 def read_manifests(*places: Path) -> Iterator[Manifest]:
-    """Yield the objects of files, and of the YAML files in folders by name."""
+    """Yield the objects in files and in the YAML files of folders, sorted by name."""
     for place in places:
         for file in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
             with file.open() as text:
-                for found in yaml.load_all(text, Loader=_LOADER):
-                    yield from _items(found)
+                for document in yaml.load_all(text, Loader=_LOADER):
+                    yield from _items(document)
 
 
-def _items(found: Manifest | None) -> list[Manifest]:
-    """Return the objects of a document: none, one, or the items of a list as kubectl prints it."""
-    if not found:
+def _items(document: Manifest | None) -> list[Manifest]:
+    """Return the objects of a document: none, one, or the items of a list."""
+    if not document:
         return []
-    items: list[Manifest] = found["items"] if found["kind"].endswith("List") else [found]
+    items: list[Manifest] = document["items"] if document["kind"].endswith("List") else [document]
     return items
 
 
 def apply(api: Api, manifests: Iterable[Manifest]) -> None:
-    """Apply *manifests*, namespaces and definitions first, and return once the definitions are served."""
+    """Apply *manifests*, namespaces and CRDs first, and return once the CRDs are served."""
     paths = _ResourcePaths(api)
     for _, group in groupby(sorted(manifests, key=_apply_order), key=_apply_order):
         batch = list(group)
@@ -82,11 +82,11 @@ def apply(api: Api, manifests: Iterable[Manifest]) -> None:
             api.apply(paths.of(manifest), manifest)
         for manifest in batch:
             if manifest["kind"] == CRD_KIND:
-                wait_until(partial(_is_served, api, manifest), f"definition {manifest['metadata']['name']} served")
+                wait_until(partial(_is_served, api, manifest), f"CRD {manifest['metadata']['name']} served")
 
 
 def apply_files(api: Api, *places: Path) -> None:
-    """Apply the manifests of files and folders."""
+    """Apply the manifests in files and folders."""
     apply(api, read_manifests(*places))
 
 
@@ -96,7 +96,7 @@ def _apply_order(manifest: Manifest) -> int:
 
 
 class _ResourcePaths:
-    """Where objects live, learned from the server's discovery."""
+    """Resource paths from the server's discovery API."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -110,7 +110,7 @@ class _ResourcePaths:
         try:
             plural, namespaced = self._resources[version, kind]
         except KeyError:
-            raise LookupError(f"the server knows no {kind} in {version}; apply its definition first") from None
+            raise LookupError(f"the server does not serve kind {kind} in {version}; apply its CRD first") from None
         metadata = manifest["metadata"]
         folder = f"{root}/namespaces/{metadata.get('namespace', 'default')}" if namespaced else root
         return f"{folder}/{plural}/{metadata['name']}"

@@ -1,7 +1,6 @@
-"""The programs of a control plane, built once from their Go modules and kept in the cache folder.
+"""Builds the control plane programs once from their Go modules and caches them.
 
-A folder of programs is named by a hash of all that decides what comes out, so
-that a changed pin builds anew and an unchanged one never does.
+The folder name is a hash of all build inputs, so programs are rebuilt exactly when an input changes.
 """
 
 import hashlib
@@ -23,50 +22,50 @@ _PROGRAMS: Final = {
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 }
 _NEEDED_BYTES: Final = 5 * 1024**3
-_REMEDY: Final = "try again: `python -m localup binaries` goes on where it stopped"
+_REMEDY: Final = "try again: `python -m localup binaries` continues where it stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """The programs, all present."""
+    """Folder with all control plane programs."""
 
     folder: Path
 
     @property
     def etcd(self) -> Path:
-        """The store."""
+        """Path of etcd."""
         return self.folder / "etcd"
 
     @property
     def apiserver(self) -> Path:
-        """The API server."""
+        """Path of kube-apiserver."""
         return self.folder / "kube-apiserver"
 
     @property
     def controller_manager(self) -> Path:
-        """The controllers that delete namespaces and orphans."""
+        """Path of kube-controller-manager."""
         return self.folder / "kube-controller-manager"
 
 
 def ensure_binaries(say: Callable[[str], None] = print) -> Binaries:
-    """Return the programs, built first where they are missing; that takes some minutes."""
+    """Return the programs; missing ones are built first, which takes some minutes."""
     go = find_go()
     binaries = Binaries(cache_folder() / "bin" / build_key(go.version))
     if missing(binaries):
-        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another run that is building")):
-            if missing(binaries):  # the other run may have built them
-                say("building what a control plane is made of, once; on two cores it takes 3 to 6 minutes")
+        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another process that builds")):
+            if missing(binaries):  # the other process may have built them
+                say("building the control plane programs once; this takes 3 to 6 minutes on two cores")
                 build(binaries, go)
     return binaries
 
 
 def missing(binaries: Binaries) -> list[str]:
-    """Return the names of the programs that still have to be built."""
+    """Return the names of programs that are not built."""
     return [name for name in _PROGRAMS if not (binaries.folder / name).exists()]
 
 
 def build_key(go_version: str) -> str:
-    """Return the name of the folder for the pins, the flags and a Go version."""
+    """Return the folder name for the current pins, flags and Go version."""
     parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
     parts += [repr((_flags(), _PROGRAMS, go_version, platform.system(), platform.machine())).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
@@ -76,15 +75,15 @@ def kubernetes_version() -> str:
     """Return the pinned version of Kubernetes, such as ``v1.36.3``."""
     found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
     if not found:
-        raise StepError(f"{MODULE / 'go.mod'} pins no k8s.io/kubernetes; restore it from the repository")
+        raise StepError(f"{MODULE / 'go.mod'} does not pin k8s.io/kubernetes; restore the file from the repository")
     return found[1]
 
 
 def build(binaries: Binaries, go: Go) -> None:
-    """Build what is missing; the caller holds the lock.
+    """Build missing programs; the caller must hold the lock.
 
-    The modules and the compiler's cache go when all is built, and when the person
-    at the terminal gives up. After a failure they stay, for the next attempt.
+    Modules and compiler cache are deleted after success and after an interrupt. After a failure they remain for the
+    next attempt.
     """
     scratch = cache_folder() / "build"
     try:
@@ -107,7 +106,7 @@ def _build_one(name: str, binaries: Binaries, *, go: Go, scratch: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a program comes from: the folder of its pins, what it is called, and the flags it is compiled with."""
+    """Source of a program: the folder of its pins, its name, and compiler flags."""
 
     module: Path
     name: str
@@ -115,10 +114,10 @@ class Source:
 
 
 def compile_program(package: str, source: Source, *, go: Go, scratch: Path) -> Path:
-    """Compile *package* into the scratch folder and return where it is; the caller holds the lock."""
+    """Compile *package* into the scratch folder and return its path; the caller must hold the lock."""
     module = scratch / f"module-{source.name}"
     module.mkdir(parents=True, exist_ok=True)
-    for file in ("go.mod", "go.sum"):  # a copy, so that no build writes into the tree
+    for file in ("go.mod", "go.sum"):  # copied, so that builds do not write into the repository
         shutil.copyfile(source.module / file, module / file)
     aside = scratch / source.name
     step = Step(
@@ -136,7 +135,7 @@ def _flags() -> list[str]:
     version = kubernetes_version()
     major, minor = version.removeprefix("v").split(".")[:2]
     stamp = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    # Without them the API server takes itself for v0.0.0 and refuses to start.
+    # Without a version the API server assumes v0.0.0 and does not start.
     stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
     return ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {stamps}"]
 
@@ -147,5 +146,5 @@ def _check_disk(folder: Path) -> None:
     if shutil.disk_usage(folder).free < _NEEDED_BYTES - used:
         raise StepError(
             f"less than {_NEEDED_BYTES // 1024**3} GiB are free for the build in {folder}; "
-            "make room, or name another folder with VOLCANO_GLOBAL_CACHE"
+            "free disk space or set VOLCANO_GLOBAL_CACHE to another folder"
         )

@@ -1,4 +1,4 @@
-"""The folder that outlives a run: built programs and lock files, never inside the tree."""
+"""Cache folder for built programs and lock files, outside of the repository."""
 
 import fcntl
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder named by the environment, else the one in the home folder.
+    """Return the cache folder from the environment, by default in the home folder.
 
-    Where there is no home folder to write to, it lies beside the temporary files.
+    Without a writable home folder it is in the folder for temporary files.
     """
     if named := environment.get("VOLCANO_GLOBAL_CACHE"):
         return Path(named).absolute()
@@ -25,7 +25,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 @contextmanager
 def exclusive(path: Path, *, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file *path*, and call *waiting* once when another process holds it."""
+    """Hold the lock file *path*; *waiting* is called once if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:

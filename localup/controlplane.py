@@ -1,6 +1,6 @@
-"""A Kubernetes control plane without nodes: an API server and the controllers that clean up.
+"""Kubernetes control plane without nodes: an API server and the controllers that clean up.
 
-Synchronous: call it from a thread when an event loop is running.
+It blocks; call it from a thread if an event loop runs.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from localup.server import Server, stop_on_error
 _HERE: Final = Path(__file__).parent
 _CHART: Final = _HERE.parent / "charts" / "volcano-global"
 CRDS: Final = _HERE / "crds"
-#: Ours come last: where the real ones are used, upstream's HyperJob is among them and lacks our fields.
+#: Applied last: the real CRDs include upstream's HyperJob, which lacks our fields.
 OUR_CRDS: Final = _CHART / "files" / "crds"
 RBAC_FILES: Final = ("rbac", "hyperjobs", "workloads")
 RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RBAC_FILES), _HERE / "manifests")
@@ -29,12 +29,12 @@ _APISERVER_FLAGS: Final = (
     "--advertise-address=127.0.0.1",
     "--authorization-mode=Node,RBAC",
     "--anonymous-auth=false",
-    # As Karmada has it; without its controller the service account plugin would refuse every pod.
+    # As in Karmada; without its controller the ServiceAccount plugin would reject every pod.
     "--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount",
     "--service-account-issuer=https://localup",
     "--service-cluster-ip-range=10.0.0.0/24",
     "--endpoint-reconciler-type=none",
-    # One cap for all instead of shares by flow: starts sooner, and never slows a benchmark.
+    # One limit for all clients instead of flow control: starts faster and does not slow benchmarks.
     "--enable-priority-and-fairness=false",
     "--max-requests-inflight=3000",
     "--max-mutating-requests-inflight=1000",
@@ -59,31 +59,30 @@ rules:
 
 
 class EtcdServer(Protocol):
-    """Where an API server keeps its objects: something like `localup.etcd.Etcd`, started."""
+    """Started etcd, such as `localup.etcd.Etcd`."""
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """URL for clients."""
 
     @property
     def binaries(self) -> Binaries:
-        """The programs it is one of."""
+        """The control plane programs."""
 
 
 @dataclass(slots=True)
 class ControlPlane:
-    """An API server with the project's definitions and roles.
+    """API server with the project's CRDs and roles.
 
-    Several may stand on one etcd: each sees only what lies under its prefix, and
-    one more of them is what a member cluster looks like from above.
+    Several can share one etcd under different prefixes; an additional one can act as a member cluster.
 
     Attributes:
-        etcd: The store, already started.
-        prefix: Where in the store its objects lie.
-        controllers: Whether namespaces get deleted, orphans collected, and roles aggregated.
-        audit: Whether every write is recorded in `audit_log`.
-        flags: More flags for the API server; they come last and so prevail.
-        crds: The folder of definitions; ours are short, the real ones may be named instead.
+        etcd: The started etcd.
+        prefix: The key prefix of its objects in etcd.
+        controllers: Whether to run the controllers for namespaces, garbage collection and role aggregation.
+        audit: Whether to record every write in `audit_log`.
+        flags: Additional API server flags, which override others.
+        crds: The folder of CRDs: the built-in short ones or the real ones.
     """
 
     etcd: EtcdServer
@@ -108,32 +107,32 @@ class ControlPlane:
 
     @property
     def folder(self) -> Path:
-        """The folder of the run: keys, kubeconfigs, logs."""
+        """Folder of keys, kubeconfigs and logs."""
         return _require_started(self._folder).path
 
     @property
     def server(self) -> Server:
-        """The API server's process."""
+        """The API server process."""
         return _require_started(self._server)
 
     @property
     def url(self) -> str:
-        """Where the API server listens; it stays the same through kills and restarts."""
+        """URL of the API server; restarts keep it."""
         return f"https://127.0.0.1:{self.server.ports[0]}"
 
     @property
     def ca(self) -> str:
-        """The certificate that the API server's own is signed with, as PEM."""
+        """CA certificate of the API server as PEM."""
         return _require_started(self._credentials).ca
 
     @property
     def audit_log(self) -> Path:
-        """The writes so far, one JSON object a line; there is none unless `audit` is set."""
+        """Audit log with one JSON object per line; absent unless `audit` is set."""
         return self.folder / "audit.log"
 
     @property
     def admin(self) -> Api:
-        """A client with all rights."""
+        """Client with all permissions."""
         return _require_started(self._admin)
 
     def token(self, identity: str) -> str:
@@ -145,11 +144,11 @@ class ControlPlane:
         return write_kubeconfig(_require_started(self._credentials), identity, url=self.url)
 
     def client(self, identity: str) -> Api:
-        """Return a client of an identity; the caller closes it."""
+        """Return a client for an identity; the caller must close it."""
         return Api(self.url, ca=self.ca, token=self.token(identity))
 
     def start(self) -> None:
-        """Start it and return when its definitions are served and its roles bite."""
+        """Start it and return when its CRDs are served and its roles are in effect."""
         with stop_on_error(self.stop):
             self._folder = RunFolder()
             self._folder.open()
@@ -163,24 +162,24 @@ class ControlPlane:
                 self.start_controllers()
 
     def restart(self) -> None:
-        """Start the API server again, over the same data and on the same port."""
+        """Restart the API server with the same data and port."""
         self.server.halt()
         self.server.start(self._command, self._is_ready)
 
     def kill(self) -> None:
-        """End the API server without any grace; `restart` brings it back."""
+        """Kill the API server; `restart` starts it again."""
         self.server.kill()
 
     def start_controllers(self) -> None:
-        """Start the controllers, anew if they run: they learn of new definitions at once only when they start."""
+        """Start or restart the controllers; they detect new CRDs immediately only at startup."""
         if self._controllers:
             self._controllers.stop()
         self._controllers = ChildProcess("kube-controller-manager", self.folder / "kube-controller-manager.log")
         self._controllers.start(self._controllers_command())
-        wait_until(self._roles_are_aggregated, "kube-controller-manager at work")
+        wait_until(self._roles_are_aggregated, "kube-controller-manager ready")
 
     def stop(self) -> None:
-        """End everything and remove what it wrote, but not its objects in the store."""
+        """Stop all processes and delete their files; objects in etcd remain."""
         if self._admin:
             self._admin.close()
         if self._controllers:

@@ -1,6 +1,6 @@
-"""Keys, certificates and tokens of one throw-away control plane.
+"""Keys, certificates and tokens of a temporary control plane.
 
-Elliptic curves throughout: RSA keys would take longer than the API server's start.
+ECDSA keys are used because generating RSA keys takes longer than starting the API server.
 """
 
 import base64
@@ -20,20 +20,20 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _VALIDITY: Final = dt.timedelta(days=30)
-#: The name by which an API server calls Karmada's aggregated API server.
+#: Host name under which the API server calls Karmada's aggregated API server.
 AGGREGATED: Final = "karmada-aggregated-apiserver.karmada-system.svc"
 _FRONT_PROXY: Final = "front-proxy-client"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Somebody the API server knows."""
+    """User and groups of a client."""
 
     user: str
     groups: tuple[str, ...] = ()
 
 
-# Only the bootstrap is a master; everybody else has a role of their own.
+# Only the bootstrap client is in system:masters; all others have dedicated roles.
 IDENTITIES: Final[Mapping[str, Identity]] = {
     "admin": Identity("admin", ("system:masters",)),
     "kube-controller-manager": Identity("system:kube-controller-manager"),
@@ -48,7 +48,7 @@ IDENTITIES: Final[Mapping[str, Identity]] = {
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What an API server and its clients need to know each other."""
+    """Credentials of an API server and its clients."""
 
     folder: Path
     ca: str
@@ -56,14 +56,14 @@ class Credentials:
 
     @property
     def flags(self) -> list[str]:
-        """The flags that make an API server use them."""
+        """API server flags for these credentials."""
         return [
             f"--tls-cert-file={self.folder / 'apiserver.crt'}",
             f"--tls-private-key-file={self.folder / 'apiserver.key'}",
             f"--service-account-key-file={self.folder / 'accounts.key'}",
             f"--service-account-signing-key-file={self.folder / 'accounts.key'}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
-            # How it hands requests on to an aggregated API server.
+            # Authentication at aggregated API servers.
             f"--proxy-client-cert-file={self.folder / 'front-proxy.crt'}",
             f"--proxy-client-key-file={self.folder / 'front-proxy.key'}",
             f"--requestheader-client-ca-file={self.folder / 'ca.crt'}",
@@ -75,7 +75,7 @@ class Credentials:
 
 
 def issue(folder: Path) -> Credentials:
-    """Write fresh credentials for all identities into *folder*."""
+    """Write new credentials for all identities into *folder*."""
     ca_key = _key()
     ca = _certificate("localup", ca_key, issuer=None, signer=ca_key)
     key = _key()
@@ -94,16 +94,16 @@ def issue(folder: Path) -> Credentials:
 
 
 def write_kubeconfig(credentials: Credentials, identity: str, *, url: str) -> Path:
-    """Write the kubeconfig of *identity*, readable by us alone, and return where it is."""
+    """Write the kubeconfig of *identity* with mode 0600 and return its path."""
     path = credentials.folder / f"{identity}.kubeconfig"
     _write(path, yaml.safe_dump(kubeconfig(credentials, identity, url=url), sort_keys=False))
     return path
 
 
 def kubeconfig(credentials: Credentials, identity: str, *, url: str) -> dict[str, Any]:
-    """Return a kubeconfig with one cluster, one user and one context."""
+    """Return a kubeconfig with one cluster, user and context."""
     if identity not in credentials.tokens:
-        raise KeyError(f"no identity {identity!r}; there are {', '.join(sorted(credentials.tokens))}")
+        raise KeyError(f"unknown identity {identity!r}; known: {', '.join(sorted(credentials.tokens))}")
     cluster = {"server": url, "certificate-authority-data": base64.b64encode(credentials.ca.encode()).decode()}
     return {
         "apiVersion": "v1",

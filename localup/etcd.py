@@ -1,4 +1,4 @@
-"""The store under the API servers: one throw-away process, whose data goes when it stops."""
+"""Runs a temporary etcd, whose data are deleted when it stops."""
 
 import http.client
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from localup.server import Server, stop_on_error
 
 
 class Etcd:
-    """An etcd that writes without syncing: a crash of it loses nothing, one of the machine may."""
+    """etcd without fsync: data survive a crash of the process but not of the machine."""
 
     def __init__(self, binaries: Binaries) -> None:
         self.binaries = binaries
@@ -28,25 +28,25 @@ class Etcd:
 
     @property
     def server(self) -> Server:
-        """The process; it can be killed or frozen."""
+        """The process, which can be killed or frozen."""
         if self._server is None:
             raise RuntimeError("etcd is not started; call start() first")
         return self._server
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """URL for clients."""
         return f"http://127.0.0.1:{self.server.ports[0]}"
 
     @property
     def data(self) -> Path:
-        """The folder of its data."""
+        """Data folder."""
         if self._folder is None:
             raise RuntimeError("etcd is not started; call start() first")
         return self._folder.path / "data"
 
     def start(self) -> None:
-        """Start it with no data and wait until it answers."""
+        """Start it without data and wait until it is ready."""
         with stop_on_error(self.stop):
             self._folder = RunFolder()
             self._folder.open()
@@ -54,16 +54,16 @@ class Etcd:
             self.restart()
 
     def restart(self) -> None:
-        """Start it again over the same data and ports, ended before where it still ran."""
+        """Restart it with the same data and ports."""
         self.server.halt()
         self.server.start(self._command, self._is_ready)
 
     def kill(self) -> None:
-        """End it without any grace; the data stay for a restart."""
+        """Kill it; data remain for a restart."""
         self.server.kill()
 
     def stop(self) -> None:
-        """End it and remove its data."""
+        """Stop it and delete its data."""
         if self._server:
             self._server.stop()
         if self._folder:
@@ -81,7 +81,7 @@ class Etcd:
             f"--initial-advertise-peer-urls={peers}",
             f"--initial-cluster=default={peers}",
             "--unsafe-no-fsync",
-            "--quota-backend-bytes=8589934592",  # room for the largest benchmark
+            "--quota-backend-bytes=8589934592",  # enough for the largest benchmark
             "--log-level=error",
         ]
 

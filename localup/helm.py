@@ -1,4 +1,4 @@
-"""Helm, built once from its Go module and kept like the other programs; only tests of the chart need it."""
+"""Builds Helm once from its Go module and caches it; only the chart's tests need it."""
 
 import hashlib
 import platform
@@ -19,19 +19,19 @@ _PACKAGE: Final = "helm.sh/helm/v4/cmd/helm"
 
 
 def ensure_helm(say: Callable[[str], None] = print) -> Path:
-    """Return the program, built first where it is missing; that takes about two minutes."""
+    """Return the path of Helm; if missing, it is built first, which takes about two minutes."""
     go = find_go()
     program = cache_folder() / "bin" / build_key(go.version) / "helm"
     if not program.exists():
-        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another run that is building")):
+        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another process that builds")):
             if not program.exists():
-                say("building Helm, once; on two cores it takes about 2 minutes")
+                say("building Helm once; this takes about 2 minutes on two cores")
                 _build(program, go)
     return program
 
 
 def build_key(go_version: str) -> str:
-    """Return the name of the folder for the pins, the flags and a Go version."""
+    """Return the folder name for the current pins, flags and Go version."""
     parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
     parts += [repr((_flags(), go_version, platform.system(), platform.machine())).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
@@ -41,7 +41,7 @@ def helm_version() -> str:
     """Return the pinned version, such as ``v4.3.1``."""
     found = re.search(r"^\s*(?:require )?helm\.sh/helm/v4 (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
     if not found:
-        raise StepError(f"{MODULE / 'go.mod'} pins no helm.sh/helm/v4; restore it from the repository")
+        raise StepError(f"{MODULE / 'go.mod'} does not pin helm.sh/helm/v4; restore the file from the repository")
     return found[1]
 
 

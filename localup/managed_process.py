@@ -1,4 +1,4 @@
-"""One of our own processes beside a control plane: started, waited for, shot, and started again."""
+"""Runs one of the project's processes next to a control plane, with kill and restart."""
 
 import http.client
 import os
@@ -16,7 +16,7 @@ from localup.processes import ChildProcess, ProcessError, spawn, tail, terminate
 _ROOT: Final = Path(__file__).parents[1]
 _READY_TIMEOUT_SECONDS: Final = 60.0
 _PROBE_TIMEOUT_SECONDS: Final = 2.0
-#: As in the pods of the chart: a leader that is shot while it says good-bye is followed only when its lease runs out.
+#: As in the chart's pods: if a leader is killed while it releases its lease, its successor waits for the expiry.
 _GRACE_SECONDS: Final = 40.0
 
 Command = Callable[[], Sequence[str | Path]]
@@ -24,21 +24,21 @@ Command = Callable[[], Sequence[str | Path]]
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """What one run of a process has beside its defaults: further flags, and changes to its environment."""
+    """Additional flags and environment variables of a process."""
 
     flags: Sequence[str | Path] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class ManagedProcess:
-    """A Python program of this repository that keeps its log, and what it was told, through kills and restarts.
+    """Python program of this repository; restarts keep its log and options.
 
     Args:
-        name: What it is called in messages.
-        log: Where its output goes; a restart appends to it.
-        command: What follows ``python``, asked anew at each start.
-        is_ready: Says whether it does its work.
-        environment: What its environment has beside ours.
+        name: The name used in messages.
+        log: The file for its output; restarts append to it.
+        command: Returns the arguments of ``python``; called at each start.
+        is_ready: Returns whether it is ready.
+        environment: Environment variables in addition to the current ones.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class ManagedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, or ``None`` while it is not started."""
+        """Process id, or ``None`` while it is not started."""
         return self._service.pid
 
     @property
     def output(self) -> str:
-        """What it has printed since its last start."""
+        """Output since the last start."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as file:
@@ -72,12 +72,12 @@ class ManagedProcess:
             return file.read().decode(errors="replace")
 
     def start(self) -> None:
-        """Start it, anew if it runs, and return when it is ready."""
+        """Start or restart it and return when it is ready."""
         self.begin()
         self.wait()
 
     def begin(self) -> None:
-        """Start it, anew if it runs, without waiting for anything."""
+        """Start or restart it without waiting."""
         self.stop()
         self._log_offset = self.log.stat().st_size if self.log.exists() else 0
         self._service.start(self._command_line())
@@ -86,7 +86,10 @@ class ManagedProcess:
         return [sys.executable, *self._command()]
 
     def wait(self) -> None:
-        """Return when it is ready; raise when it ends instead or takes too long."""
+        """Return when it is ready.
+
+        Raises ProcessError if it ends or is not ready in time.
+        """
 
         def answers() -> bool:
             self._service.check()
@@ -98,29 +101,29 @@ class ManagedProcess:
             raise ProcessError(f"{error}; its last lines:\n{tail(self.log)}") from error
 
     def check(self) -> None:
-        """Raise when it was started and has ended by itself."""
+        """Raise if it was started and has ended on its own."""
         if self.pid is not None:
             self._service.check()
 
     def stop(self) -> None:
-        """End it in order; nothing happens when it runs no more."""
+        """Terminate it; does nothing if it is not running."""
         self._service.stop(grace_seconds=_GRACE_SECONDS)
 
     def kill(self) -> None:
-        """End it without any grace, as a power cut would."""
+        """Kill it."""
         self._service.kill()
 
     def freeze(self) -> None:
-        """Let it hang, as a machine out of breath would."""
+        """Suspend it with SIGSTOP."""
         self._service.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it with SIGCONT."""
         self._service.signal(signal.SIGCONT)
 
 
 class ManagedProgram(ManagedProcess):
-    """Any other program; its command begins with itself."""
+    """Program that is not run by Python; the command starts with its path."""
 
     def _command_line(self) -> Sequence[str | Path]:
         return self._command()
@@ -130,7 +133,7 @@ def run_to_completion(name: str, log: Path, command: Sequence[str | Path]) -> No
     """Run a Python program of this repository to its end.
 
     Raises:
-        ProcessError: It failed; the text has its last lines.
+        ProcessError: It failed; the message contains its last output.
     """
     process = spawn([sys.executable, *command], log=log, environment=_environment(log.parent, {}))
     try:
@@ -143,7 +146,7 @@ def run_to_completion(name: str, log: Path, command: Sequence[str | Path]) -> No
 
 
 def is_http_ready(port: int, *, path: str = "/readyz") -> bool:
-    """Say whether what listens on *port* of this machine calls itself ready."""
+    """Return whether the server on *port* of this machine responds with 200 at *path*."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PROBE_TIMEOUT_SECONDS)
     try:
         connection.request("GET", path)
@@ -155,6 +158,6 @@ def is_http_ready(port: int, *, path: str = "/readyz") -> bool:
 
 
 def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
-    # What is tried is this checkout, wherever it is started from; what a killed process leaves goes with the run.
+    # Run this checkout from any directory; temporary files of killed processes are deleted with the run's folder.
     ours = {"PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)}
     return {**os.environ, **ours, **more}

@@ -1,4 +1,4 @@
-"""Namespaces of a test or of a team, with the rights its people have there."""
+"""Creates and deletes namespaces with edit permissions for their tenants."""
 
 import contextlib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from localup.api import Api, ApiError
 
 
 def create_namespace(api: Api, name: str, *, tenants: Iterable[str] = ("tenant",)) -> None:
-    """Create a namespace in which *tenants* may edit, as Kubernetes' stock role has it."""
+    """Create a namespace in which *tenants* have Kubernetes' ClusterRole `edit`."""
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": tenant} for tenant in tenants]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
@@ -16,6 +16,6 @@ def create_namespace(api: Api, name: str, *, tenants: Iterable[str] = ("tenant",
 
 
 def delete_namespace(api: Api, name: str) -> None:
-    """Delete a namespace with all that is in it; that goes on in the background."""
+    """Delete a namespace with its objects; deletion continues in the background."""
     with contextlib.suppress(ApiError):
         api.delete(f"/api/v1/namespaces/{name}")

@@ -1,7 +1,7 @@
-"""Ports for servers on the loopback address, given to one run at a time.
+"""Allocates loopback ports, each to one process at a time.
 
-They lie below 32768, where the kernel takes none for outgoing connections.
-A claim is a byte lock in one file, so it ends with the process however that ends.
+Ports are below 32768, where the kernel allocates none for outgoing connections. A claim is a byte lock in a file, so
+it ends with its process.
 """
 
 import errno
@@ -29,20 +29,22 @@ class NoPortError(Exception):
 
 
 def claim() -> int:
-    """Return a port that nothing listens on and no other run has claimed."""
+    """Return a port on which nothing listens and that no other process has claimed."""
     with _guard:
         for _ in range(_ATTEMPTS):
-            port = random.randint(FIRST, LAST)  # noqa: S311 - spreads runs apart, keeps no secret
+            port = random.randint(FIRST, LAST)  # noqa: S311 - spreads runs apart, not used for secrets
             if port not in _mine and _lock(port):
                 if _is_free(port):
                     _mine.add(port)
                     return port
                 _unlock(port)
-    raise NoPortError(f"no free port between {FIRST} and {LAST} in {_ATTEMPTS} attempts; end what listens there")
+    raise NoPortError(
+        f"no free port between {FIRST} and {LAST} in {_ATTEMPTS} attempts; stop servers that listen there"
+    )
 
 
 def release(port: int) -> None:
-    """Give a claimed port back."""
+    """Release a claimed port."""
     with _guard:
         if port in _mine:
             _mine.remove(port)
@@ -51,7 +53,7 @@ def release(port: int) -> None:
 
 def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # What a server does: ports of connections that are over may be taken again.
+        # As servers do: ports of closed connections may be reused.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -75,7 +77,7 @@ def _unlock(port: int) -> None:
 
 
 def _claims() -> int:
-    # Never closed: closing any descriptor of the file would drop all claims of this process.
+    # Never closed, because closing any descriptor of the file releases all claims of this process.
     path = cache_folder() / "ports.lock"
     if path not in _files:
         path.parent.mkdir(parents=True, exist_ok=True)

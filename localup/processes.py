@@ -1,7 +1,6 @@
-"""Child processes that keep to themselves and never outlive us.
+"""Starts child processes that end with this process.
 
-Each runs in its own session, so that Ctrl-C at the terminal reaches only us,
-and is killed by the kernel when we die in whatever way.
+Each child runs in its own session, so Ctrl-C reaches only the parent. The kernel kills it when the parent dies.
 """
 
 import contextlib
@@ -20,18 +19,18 @@ _GRACE_SECONDS: Final = 2.0
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 # The kernel sends the parent-death signal when the *thread* that forked ends.
-# This one ends with the interpreter, whoever asks for a child.
+# This thread ends with the interpreter, whichever thread starts a child.
 _FORKER: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forker")
 
 
 class ProcessError(Exception):
-    """A child could not be started or ended before it was told to."""
+    """A child process could not be started or ended unexpectedly."""
 
 
 def spawn(
     command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start *command* with its output appended to *log*."""
+    """Start *command* and append its output to *log*."""
     parent = os.getpid()
 
     def start() -> subprocess.Popen[bytes]:
@@ -52,13 +51,13 @@ def spawn(
         return started.result()
     except OSError as error:
         raise ProcessError(f"cannot start {command[0]}: {error.strerror}") from error
-    except BaseException:  # interrupted while it started
+    except BaseException:  # interrupted during the start
         terminate(started.result(), grace_seconds=0)
         raise
 
 
 def terminate(process: subprocess.Popen[bytes], *, grace_seconds: float) -> None:
-    """Ask the whole session of *process* to end, and kill what is left after the grace."""
+    """Terminate the session of *process* and kill what remains after the grace period."""
     _signal_session(process, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(grace_seconds)
@@ -67,14 +66,14 @@ def terminate(process: subprocess.Popen[bytes], *, grace_seconds: float) -> None
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """Return the last lines of *log*, indented, or a word that there are none."""
+    """Return the last lines of *log*, indented, or a note that it is empty."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (it printed nothing)"
 
 
 @dataclass(slots=True)
 class ChildProcess:
-    """A program that is to run until it is stopped."""
+    """Program that runs until it is stopped."""
 
     name: str
     log: Path
@@ -83,7 +82,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, or ``None`` while it is not started."""
+        """Process id, or ``None`` while it is not started."""
         return self._process.pid if self._process else None
 
     def start(self, command: Sequence[str | Path]) -> None:
@@ -91,24 +90,24 @@ class ChildProcess:
         self._process = spawn(command, log=self.log, environment=self.environment)
 
     def check(self) -> None:
-        """Raise when it has ended by itself."""
+        """Raise if it has ended on its own."""
         if self._process is None or self._process.poll() is not None:
             code = self._process.returncode if self._process else None
-            raise ProcessError(f"{self.name} ended by itself (exit code {code}); its last lines:\n{tail(self.log)}")
+            raise ProcessError(f"{self.name} ended unexpectedly (exit code {code}); its last lines:\n{tail(self.log)}")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to it alone, for instance to freeze it."""
+        """Send a signal to the process only, for example to freeze it."""
         if self._process:
             self._process.send_signal(number)
 
     def stop(self, *, grace_seconds: float = _GRACE_SECONDS) -> None:
-        """End it in order; nothing happens when it runs no more."""
+        """Terminate it; does nothing if it is not running."""
         if self._process:
             terminate(self._process, grace_seconds=grace_seconds)
         self._process = None
 
     def kill(self) -> None:
-        """End it without any grace, as a power cut would."""
+        """Kill it."""
         if self._process:
             _signal_session(self._process, signal.SIGKILL)
             self._process.wait()
@@ -123,7 +122,7 @@ def _signal_session(process: subprocess.Popen[bytes], number: signal.Signals) ->
 def _die_with_parent(parent: int) -> Callable[[], None]:
     def arm() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
+        if os.getppid() != parent:  # the parent died before prctl
             os._exit(1)
 
     return arm

@@ -1,4 +1,4 @@
-"""A long command at the terminal: what it does now, for how long, and why it failed."""
+"""Runs long commands with a progress line, and reports failures with their output."""
 
 import os
 import subprocess
@@ -16,19 +16,19 @@ _PLAIN_SECONDS: Final = 15.0
 
 
 class StepError(Exception):
-    """A step of the set-up failed; the text says which, why, and what to do."""
+    """A setup step failed; the message names the step, the cause and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a command is for.
+    """Purpose of a command.
 
     Attributes:
-        title: What is being done, for the person who waits.
-        log: Where its output goes.
-        remedy: What to do when it fails.
-        environment: Its environment, ours by default.
-        cwd: Where it runs.
+        title: The description shown to the user.
+        log: The file for its output.
+        remedy: What the user should do if it fails.
+        environment: Its environment; by default the current one.
+        cwd: Its working directory.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Step:
 
 
 def run(command: Sequence[str | Path], step: Step, *, out: TextIO | None = None) -> None:
-    """Run *command* to its end with a line about its progress."""
+    """Run *command* to its end and show its progress."""
     line = _ProgressLine(step.title, out or sys.stdout)
     try:
         process = spawn(command, log=step.log, environment=step.environment, cwd=step.cwd)
@@ -58,7 +58,7 @@ def run(command: Sequence[str | Path], step: Step, *, out: TextIO | None = None)
 
 
 class _ProgressLine:
-    """One line that is rewritten on a terminal, a new line now and then elsewhere."""
+    """Progress line that is rewritten on terminals and printed periodically elsewhere."""
 
     def __init__(self, title: str, out: TextIO) -> None:
         self._title = title

@@ -1,6 +1,6 @@
-"""The folder of one run: data, keys, logs. It goes with the run.
+"""Temporary folder of a run for data, keys and logs.
 
-What a killed run could not remove is removed by the next one.
+Folders of killed runs are deleted by the next run.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ _OWNER: Final = "owner"
 
 
 class RunFolder:
-    """A folder, readable by us alone, and the lock that says that it is in use.
+    """Folder with mode 0700 and a lock that marks it as in use.
 
-    Where it will be is known before it is there, so that whoever is interrupted while it is made can remove it.
+    The path is known before the folder exists, so that an interrupted start can remove it.
     """
 
     def __init__(self) -> None:
@@ -27,15 +27,15 @@ class RunFolder:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Make it, and remove those whose run is over."""
+        """Create the folder and delete those of ended runs."""
         remove_stale_folders()
         self.path.mkdir(mode=0o700)
         self._lock = os.open(self.path / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        (self.path / "new").rename(self.path / _OWNER)  # appears locked, so that no sweep comes in between
+        (self.path / "new").rename(self.path / _OWNER)  # renamed once locked, so that no other run deletes it
 
     def close(self) -> None:
-        """Remove it with all that is in it, as far as it is there."""
+        """Delete the folder with its content, if it exists."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -43,8 +43,11 @@ class RunFolder:
 
 
 def remove_stale_folders() -> None:
-    """Remove the folders of runs that ended without removing them."""
+    """Delete the folders of runs that ended without deleting them."""
     for owner in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_OWNER}"):
-        with contextlib.suppress(OSError), owner.open("r+") as file:  # another account's, in use, or just gone
+        with (
+            contextlib.suppress(OSError),
+            owner.open("r+") as file,
+        ):  # owned by another user, in use, or already deleted
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(owner.parent, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""The bill of materials of the image: CycloneDX, made from the locked requirements; asks nobody.
+"""Generates the image's CycloneDX SBOM from the locked requirements, without network access.
 
-`python -m localup.sbom` prints it. The same requirements make the same bill.
+`python -m localup.sbom` prints it. Equal requirements produce equal output.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _NAMESPACE: Final = uuid.UUID("5f0f3d1e-5a2c-4a57-9a0e-5d3c1f3f6c55")
 
 @dataclass(slots=True)
 class LockedRequirement:
-    """One locked requirement: what it is, what its files hash to, and who asked for it."""
+    """A locked requirement with its file hashes and the packages that require it."""
 
     name: str
     version: str
@@ -33,12 +33,12 @@ class LockedRequirement:
 
     @property
     def reference(self) -> str:
-        """Return its package URL."""
+        """Return the package URL."""
         return f"pkg:pypi/{re.sub(r'[-_.]+', '-', self.name).lower()}@{self.version}"
 
 
 def parse_requirements(text: str) -> list[LockedRequirement]:
-    """Return what a requirements file with hashes and origins locks."""
+    """Return the requirements locked in *text*, a requirements file with hashes and `via` comments."""
     pins: list[LockedRequirement] = []
     for line in text.splitlines():
         if found := _PIN.match(line):
@@ -51,7 +51,7 @@ def parse_requirements(text: str) -> list[LockedRequirement]:
 
 
 def build_sbom(project: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """Return the bill of *project* (a table of pyproject.toml) with the requirements in *text*."""
+    """Return the SBOM of *project* (a table of pyproject.toml) with the requirements in *text*."""
     pins = parse_requirements(text)
     name, version = project["name"], project["version"]
     ours = f"pkg:generic/{name}@{version}"
@@ -77,7 +77,7 @@ def build_sbom(project: Mapping[str, Any], text: str) -> dict[str, Any]:
 
 
 def _component(pin: LockedRequirement) -> dict[str, Any]:
-    # A lock names the hash of every file that may be taken: one for each platform.
+    # The lock file has the hash of every file, one per platform.
     files = [
         {"type": "distribution", "url": pin.reference}
         | {"hashes": [{"alg": "SHA-256", "content": hashe} for hashe in pin.hashes]}
@@ -102,7 +102,7 @@ def _dependencies(ours: str, name: str, pins: list[LockedRequirement]) -> Iterat
 
 
 def main() -> None:
-    """Print the bill."""
+    """Print the SBOM."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = (ROOT / "requirements.txt").read_text()
     json.dump(build_sbom(project, text), sys.stdout, indent=2)

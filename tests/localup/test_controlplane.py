@@ -120,7 +120,7 @@ def test_writes_are_recorded_when_asked_for(second):
 
 def test_a_wrong_flag_is_reported_with_the_server_s_words(fresh_control_plane):
     began = time.monotonic()
-    with pytest.raises(ProcessError, match=r"(?s)kube-apiserver ended by itself.*no-such-flag"):
+    with pytest.raises(ProcessError, match=r"(?s)kube-apiserver ended unexpectedly.*no-such-flag"):
         fresh_control_plane(controllers=False, flags=["--no-such-flag"])
     assert time.monotonic() - began < 10
 

@@ -44,5 +44,5 @@ def test_no_key_or_token_is_readable_by_others(credentials):
 
 
 def test_an_unknown_identity_is_refused_with_those_there_are(credentials):
-    with pytest.raises(KeyError, match="no identity 'root'; there are admin"):
+    with pytest.raises(KeyError, match="unknown identity 'root'; known: admin"):
         kubeconfig(credentials, "root", url=URL)

@@ -87,7 +87,7 @@ def test_a_service_that_ended_by_itself_shows_its_last_lines(tmp_path):
     service = ChildProcess("etcd", tmp_path / "log")
     service.start(["sh", "-c", "echo the disk is gone; exit 3"])
     gone_soon(service.pid)
-    with pytest.raises(ProcessError, match=r"(?s)etcd ended by itself \(exit code 3\).*the disk is gone"):
+    with pytest.raises(ProcessError, match=r"(?s)etcd ended unexpectedly \(exit code 3\).*the disk is gone"):
         service.check()
     service.stop()
 

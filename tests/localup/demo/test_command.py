@@ -108,7 +108,7 @@ def test_ended_process_fails_the_demo_and_is_named(demo, tmp_path):
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert time.monotonic() - died < 5
     assert process.returncode == 1
-    assert "localup: controller ended by itself (exit code -9); its last lines:" in output
+    assert "localup: controller ended unexpectedly (exit code -9); its last lines:" in output
     assert "workload admitted" in output
     assert list(tmp_path.iterdir()) == []
 
