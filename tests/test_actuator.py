@@ -47,7 +47,7 @@ class Bindings:
             namespace="ns",
             name="b",
             generation=1,
-            since=0,
+            created_at=0,
             api=ApiKind("batch.volcano.sh/v1alpha1", "Job"),
             template=TemplateKey(VOLCANO_JOB, "ns", "j"),
             template_uid="t1",

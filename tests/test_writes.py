@@ -45,7 +45,7 @@ def facts(*, paused: bool = True, uid: str = "u1", **more) -> CachedBinding:
             "namespace": "ml",
             "name": "j-job",
             "generation": 1,
-            "since": 0,
+            "created_at": 0,
             "api": ApiKind("batch.volcano.sh/v1alpha1", "Job"),
             "template": TemplateKey(VOLCANO_JOB, "ml", "j"),
             "template_uid": "t1",
