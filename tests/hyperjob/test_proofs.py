@@ -45,7 +45,7 @@ PROVED = {
     "least number of parts against an exhaustive search": (PROPERTIES, "test_no_split_has_fewer_parts"),
     "replicas conserved, no cluster above its headroom, at most maxDomains parts": (
         PROPERTIES,
-        "test_replicas_are_conserved_and_no_cluster_is_above_its_headroom",
+        "test_replicas_are_conserved_within_each_headroom",
     ),
     "accelerators conserved": (PROPERTIES, "test_all_requested_accelerators_are_distributed"),
     "gang minimum kept per part": (PROPERTIES, "test_every_part_has_its_share_of_the_gang_minimum"),

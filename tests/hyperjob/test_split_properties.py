@@ -45,7 +45,7 @@ def test_no_split_has_fewer_parts(clusters, job):
 
 
 @given(clusters=free, job=jobs)
-def test_replicas_are_conserved_and_no_cluster_is_above_its_headroom(clusters, job):
+def test_replicas_are_conserved_within_each_headroom(clusters, job):
     workers, gpu, master, domains, least = job
     layout = split(built(*job), gpus(**clusters))
     if not layout.parts:
