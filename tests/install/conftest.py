@@ -28,9 +28,8 @@ class CommandResult:
     code: int | str
     lines: list[dict[str, Any]]
 
-
-def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-    return [line for line in self.lines if line["event"] == event and fields.items() <= line.items()]
+    def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == event and fields.items() <= line.items()]
 
 
 def run(*arguments: Any) -> CommandResult:
