@@ -48,7 +48,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "podAnnotations": {"a": "b"},
             "extraArgs": ["--max-connections", "1000"],
         },
-        "controller": {"journal": {"enabled": True}, "estimator": {"secretName": "karmada-cert"}},
+        "controller": {"decisionLog": {"enabled": True}, "estimator": {"secretName": "karmada-cert"}},
         "admission": {
             "nodeEstimates": "Estimator",
             "resourceClaimTemplates": [{"name": "one-gpu", "requests": {"nvidia.com/gpu": 1}}],

@@ -133,7 +133,7 @@ def values() -> Schema:
                     keyKey=TEXT,
                     insecureSkipVerify=SWITCH,
                 ),
-                journal=section(enabled=SWITCH, sizeLimit={"type": "string", "pattern": "^[0-9]+[KMGT]i?$"}),
+                decisionLog=section(enabled=SWITCH, sizeLimit={"type": "string", "pattern": "^[0-9]+[KMGT]i?$"}),
             ),
             certs=section(
                 mode=one_of("SelfSigned", "External"),

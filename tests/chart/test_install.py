@@ -72,7 +72,7 @@ def test_install_upgrade_rollback_and_uninstall(site):
         site.install(
             admission={"queueValidation": "Deny"},
             webhook={"extraArgs": ["--max-connections", "1000"]},
-            controller={"journal": {"enabled": True}},
+            controller={"decisionLog": {"enabled": True}},
         )
         before = bundles(site)
         site.run_job_of("rotate", "rotate-1")
@@ -109,7 +109,7 @@ def test_install_upgrade_rollback_and_uninstall(site):
 def admitted(site: Site) -> set[str]:
     """Return who was let in as the journals of the controllers say, which must be decided alike again."""
     found = set()
-    for path in site.host.folder.glob("*/volumes/journal/decisions.jsonl"):
+    for path in site.host.folder.glob("*/volumes/decision-log/decisions.jsonl"):
         with path.open("rb") as lines:
             findings, passages = replay(lines)
         assert findings.is_same

@@ -15,7 +15,7 @@ from tests.chart.smoke import RefusedError, Smoke
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
 #: The last two come only where they are asked for.
-FILED = [FILES / f"{name}.yaml" for name in ("rbac", "hyperjobs", "workloads", "repair")]
+FILED = [FILES / f"{name}.yaml" for name in ("rbac", "hyperjobs", "integrations", "repair")]
 ROLES = list(read_manifests(*FILED))
 GRANTED = {each for each in granted(ROLES) if each.user.startswith(OURS)}
 #: An apply that makes an object needs them, and the log tells of the patch alone; the test below sees that they matter.

@@ -41,13 +41,13 @@ def test_tc4_containers_are_read_only_without_privileges(render, values):
         assert not any("hostPort" in port for port in container.get("ports", []))
         assert container["resources"]["limits"]["memory"]
         for mount in container["volumeMounts"]:
-            assert mount.get("readOnly") or mount["name"] in {"tmp", "journal"}
+            assert mount.get("readOnly") or mount["name"] in {"tmp", "decision-log"}
 
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_tc4_only_jobs_that_use_a_token_mount_one(render, values):
     with_token = {name for name, pod in render(values).pods().items() if pod["automountServiceAccountToken"]}
-    assert with_token == {f"vg-volcano-global-{each}" for each in ("install-1", "rotate", "uninstall", "upkeep")}
+    assert with_token == {f"vg-volcano-global-{each}" for each in ("install-1", "rotate", "uninstall", "renew")}
 
 
 @pytest.mark.parametrize("values", MATRIX)
@@ -151,7 +151,7 @@ def test_tc8_egress_is_limited_to_api_servers_and_dns(render):
     rendered = render(VALUES["all-options"])
     policies = rendered.of("NetworkPolicy")
     selected = [each["spec"]["podSelector"]["matchLabels"][COMPONENT] for each in policies]
-    assert sorted(selected) == ["check", "controller", "install", "uninstall", "upkeep", "webhook"]
+    assert sorted(selected) == ["check", "controller", "install", "rotation", "uninstall", "webhook"]
     for policy in policies:
         spec = policy["spec"]
         assert spec["policyTypes"] == ["Ingress", "Egress"]

@@ -97,7 +97,7 @@ def test_provided_credentials_and_toggled_options(site, tmp_path):
     made = {path for path in made if "sh.helm" not in path}
     assert not [path for path in made if "/secrets/" in path or "/serviceaccounts/volc" in path]
 
-    site.run_job_of("upkeep", "upkeep-1")
+    site.run_job_of("renew", "renew-1")
     site.install(**brought, hyperjobs={"enabled": False})
     assert not is_there(site, INTERPRETER)
     assert not is_there(site, f"{POLICY}/clusterpropagationpolicies/volcano-global-queues")
