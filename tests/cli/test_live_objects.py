@@ -179,10 +179,9 @@ def test_invalid_objects_do_not_hide_valid_ones(look, read_once, invalid_input):
     for output in OUTPUTS:
         ended = look(server, "explain", "job", "other", "-n", "ml", "-o", output)
         assert (ended.code, ended.err) == (0, "")
-        assert (
-            "ExceedsQueueLimit" in ended.out
-            or "ExceedsEveryCluster" in ended.out
-            or "InsufficientCapacity" in ended.out
+        assert any(
+            reason in ended.out
+            for reason in ("ExceedsTotalCapacity", "ExceedsQueueLimit", "ExceedsEveryCluster", "InsufficientCapacity")
         )
 
 

@@ -80,7 +80,9 @@ def _exclusion_text(cluster: ClusterState, requirements: SchedulingRequirements,
 
 
 def _node_shortage(capacity: FreeCapacity, requirements: SchedulingRequirements) -> str:
-    return "" if capacity.has_nodes_for(requirements.pods) else "no node has enough free capacity for one of its pods"
+    return (
+        "" if capacity.has_nodes_for(requirements.pods) else "has no node with enough free capacity for one of its pods"
+    )
 
 
 def _fitting_replicas(capacity: FreeCapacity, requirements: SchedulingRequirements) -> int:
