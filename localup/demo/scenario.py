@@ -21,10 +21,10 @@ class DemoJob:
 
     Attributes:
         manifest: The submitted Volcano Job.
-        forever: Why it is to wait for ever; ``None`` for a job that is to run.
-        family: The HyperJob that it is a part of, as `namespace/name`; empty for a job of its own.
+        expected_reason: Permanent pending reason; ``None`` for a job that is expected to run.
+        hyperjob: The owning HyperJob as `namespace/name`; empty for other jobs.
         reclaims: Whether other jobs must be evicted before it runs.
-        is_guest: Whether somebody at the keyboard has submitted it, of whom nothing is expected.
+        is_user_submitted: Whether a user submitted it during the demo; the demo expects nothing of it.
     """
 
     manifest: Manifest

@@ -1,37 +1,28 @@
-"""A stand-in for Karmada, for the demo, the tests and the benchmarks: it is not Karmada, and is never shipped.
+"""Stand-in for Karmada for demo, tests and benchmarks; it is not Karmada and is never distributed.
 
-It plays, in one process, what a control plane of Karmada does between a user's
-template and our admission, and the member clusters with Volcano below it. The
-numbers are those of the ten facts about Karmada that shape the design; `§`
-points to what was found about it in detail. What surprises is a switch of
-`localup.karmada.quirks`, set with `--set name=value`; the tests marked
-`karmada` say the same of it and of a real Karmada (`localup.realkarmada`).
+One process reproduces what Karmada's control plane does between a template and our admission, and simulates member
+clusters with Volcano. Numbers are those of the ten facts about Karmada that shape the design; `§` refers to the
+detailed findings. Surprising behaviour is a switch of `localup.karmada.quirks`, set with `--set name=value`. Tests
+marked `karmada` run against the stand-in and against a real Karmada (`localup.realkarmada`).
 
-What it reproduces:
+Reproduced:
 
-- the detector: claims of policies, bindings field by field, what survives its
-  later passes (9), retries with a growing pause while a create is refused;
-  a Volcano Job's binding carries no demand (5), and with the multi-template
-  gate too little of it (6); what belongs to no namespace has a
-  ClusterResourceBinding; a policy that goes leaves its bindings unclaimed (§1);
-- the scheduler: suspension is an event filter and nothing else (1), so that
-  what is in its queue is placed all the same (2); our pick is confirmed when it
-  is feasible (4); without a spread constraint a job goes to every candidate (7);
-  ordered affinities are tried from the one observed last (§2); NoClusterFit is
-  not tried again until something changes, what lacks replicas after five
-  minutes (2), other errors with a growing pause (§1); a change of a cluster
-  looks at unclaimed bindings too;
-- works, with `suspendDispatching` and `preserveResourcesOnDeletion`; an
-  eviction's works are removed at once (3), or when its task's grace is over
-  (§1); changes of a template go through to the clusters of a suspended binding
-  (8); what a template needs follows it with a binding of its own (§1);
-- clusters: taints by readiness, and NoExecute, which moves what runs (§1, §2);
-- status from the member to the template; that of an evicted job stays as it
-  was (§1), until the template changes for another reason; a waiting job has no
-  pods, so that no summary shows it (§2), and summaries and pods may be late.
+- detector: claims of policies, bindings field by field, fields that survive later passes (9), retries with
+  exponential backoff while a create is rejected; the binding of a Volcano Job has no requests (5), and too small ones
+  with the multi-template gate (6); cluster-scoped templates have a ClusterResourceBinding; deleting a policy leaves
+  its bindings unclaimed (§1);
+- scheduler: suspension is only an event filter (1), so queued bindings are still scheduled (2); a preset cluster is
+  confirmed if feasible (4); without a spread constraint a job goes to every feasible cluster (7); ordered affinities
+  are tried from the last observed one (§2); NoClusterFit is retried only after a change, missing replicas after five
+  minutes (2), other errors with backoff (§1); a change of a cluster also triggers unclaimed bindings;
+- works, with `suspendDispatching` and `preserveResourcesOnDeletion`; an eviction removes works immediately (3) or
+  after the grace period of its task (§1); template changes reach the clusters of a suspended binding (8);
+  dependencies of templates have bindings of their own (§1);
+- clusters: taints by readiness, and NoExecute taints, which move running workloads (§1, §2);
+- status from the member to the template; the status of an evicted job stays (§1) until the template changes for
+  another reason; a pending job has no pods, so no summary includes it (§2); summaries and pods may be delayed.
 
-What it leaves out: overrides, preemption among policies, spread by region, the
-estimate of components under the gate, quotas, priorities, most events on
-objects, needs of pods other than ConfigMaps, tolerations that end, and what
-else than resources keeps a pod off a node.
+Not reproduced: overrides, preemption among policies, spread by region, the component estimator under the gate,
+quotas, priorities, most events, dependencies other than ConfigMaps, tolerations with an end, and node constraints
+other than resources.
 """

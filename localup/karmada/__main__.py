@@ -1,4 +1,4 @@
-"""Run the stand-in for Karmada: `python -m localup.karmada --help`."""
+"""Command line of the stand-in for Karmada: `python -m localup.karmada --help`."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class Template(StrEnum):
-    """The kinds of templates by the name they have here."""
+    """Kinds of templates by command line name."""
 
     VOLCANO_JOB = "volcano-job"
     DEPLOYMENT = "deployment"
@@ -36,32 +36,35 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command(
-    help="Play Karmada's part on the control plane of localup, until SIGTERM. A stand-in for trying and testing: it "
-    "is not Karmada, and its member clusters are simulated.\n\n"
-    "A Cluster is simulated when its annotation standin.volcano-global.io/allocatable says what it has, for instance "
+    help="Run a stand-in for Karmada on a localup control plane until SIGTERM. It is for trials and tests: it is not "
+    "Karmada, and its member clusters are simulated.\n\n"
+    "A Cluster is simulated if its annotation standin.volcano-global.io/allocatable has its capacity, for example "
     '{"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "220"}, on one node, or .../nodes does, for '
-    'instance [{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]; .../external-usage, in the first '
-    "form, is what other people's pods hold there; .../ready is True, False or Unknown. A job runs for the time of its "
+    'example [{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]; .../external-usage, in the first '
+    "form, is its external usage; .../ready is True, False or Unknown. A job runs for the time of its "
     "annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed).\n\n"
-    f"Behaviours that can be set: {', '.join(Quirks.__dataclass_fields__)}."
+    f"Quirks: {', '.join(Quirks.__dataclass_fields__)}."
 )
 def karmada(  # noqa: PLR0913 -- each is an option of the command line
     *,
-    kubeconfig: Annotated[Path, typer.Option(help="How to reach the API server.", exists=True, dir_okay=False)],
-    run_time: Annotated[str, typer.Option(help="How long a job runs that does not say so itself.")] = "10s",
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the API server.", exists=True, dir_okay=False)],
+    run_time: Annotated[str, typer.Option(help="Run time of jobs without a run time annotation.")] = "10s",
     status_period: Annotated[
-        str, typer.Option(help="The least time between two writes of a Cluster's status; a real Karmada takes 10s.")
+        str, typer.Option(help="Minimum time between two writes of a Cluster's status; 10s in a real Karmada.")
     ] = "1s",
     gate_multi_template: Annotated[
-        bool, typer.Option(help="The gate MultiplePodTemplatesScheduling: components on Volcano Jobs' bindings.")
+        bool,
+        typer.Option(
+            help="Enable the feature gate MultiplePodTemplatesScheduling: components in bindings of Volcano Jobs."
+        ),
     ] = False,
-    template: Annotated[list[Template] | None, typer.Option(help="A kind to propagate; may be repeated.")] = None,
+    template: Annotated[list[Template] | None, typer.Option(help="Kind to propagate; may be repeated.")] = None,
     quirks: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A behaviour as name=value, such as leak=off or summary-late=10s; may be repeated."),
+        typer.Option("--set", help="Set a quirk as name=value, such as leak=off or summary-late=10s; may be repeated."),
     ] = None,
 ) -> None:
-    """Check the options and run."""
+    """Validate the options and run the stand-in."""
     chosen = template or [Template.VOLCANO_JOB, Template.DEPLOYMENT]
     try:
         settings = Settings(
@@ -90,7 +93,7 @@ async def _run(settings: Settings) -> None:
 
 
 def configure_logging() -> None:
-    """Write one line for each effect on standard error, marked as the stand-in's."""
+    """Log one JSON line per effect to standard error, with the process name of the stand-in."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -1,7 +1,7 @@
-"""What the works say, put together on the binding and then on the template.
+"""Aggregates the status of Works into bindings, and of bindings into templates.
 
-Pure. What was just emptied leaves the template's status as it was, so that an
-evicted job goes on saying `Running` (facts, §1); what is empty still clears it.
+A template keeps its last status when its binding loses all reported status, so an evicted job stays `Running` (facts,
+§1). A later pass over an empty status clears it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _NOT_APPLIED: Final = Condition(
 
 
 def aggregate_status(binding: Object, works: Iterable[Object], *, now: float) -> Object:
-    """Return *binding* with what its works say, by cluster name."""
+    """Return *binding* with the status of its works, sorted by cluster name."""
     items = sorted(
         (_item(work) for work in works if not is_terminating(work)), key=lambda item: str(item["clusterName"])
     )
@@ -36,7 +36,10 @@ def aggregate_status(binding: Object, works: Iterable[Object], *, now: float) ->
 
 
 def template_status(template: Object, binding: Object, *, now: float, stale: bool = True) -> Object:
-    """Return *template* with the status that follows from its binding's; from nothing, with the *stale* one or none."""
+    """Return *template* with the status of its binding.
+
+    If the binding has no status, the *stale* template status is kept or removed.
+    """
     kind = kind_of(template)
     items = [item for item in status_of(binding).get("aggregatedStatus") or () if item.get("status")]
     if not items and not stale:
@@ -66,7 +69,7 @@ def _fully_applied(items: Sequence[Object], targets: Sequence[str]) -> bool:
 
 
 def _volcano_job(_: Object, items: Sequence[Object], now: float) -> Status:
-    """Sum up copies in several clusters: a phase comes out only when one has failed or all have completed."""
+    """Aggregate several clusters: the phase is set only if one has failed or all have completed."""
     counts = ("minAvailable", "pending", "running", "succeeded", "failed", "terminating", "unknown", "retryCount")
     phases = {str(item["clusterName"]): (item["status"].get("state") or {}).get("phase") for item in items}
     failed = [name for name, phase in phases.items() if phase in {"Failed", "Aborted"}]

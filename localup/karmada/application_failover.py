@@ -1,6 +1,6 @@
-"""Karmada's application failover: what stays unhealthy in a cluster is taken out of it, and placed elsewhere.
+"""Implements Karmada's application failover: removes bindings from clusters where they stay unhealthy.
 
-Whether it fits elsewhere is not asked, and a failed Volcano Job counts as unhealthy.
+It does not verify that other clusters fit. Failed Volcano Jobs count as unhealthy.
 """
 
 import time
@@ -21,7 +21,7 @@ _TOLERATION_SECONDS: Final = 300
 
 
 class ApplicationFailoverController:
-    """Takes bindings out of clusters in which they have been unhealthy for too long."""
+    """Evicts bindings from clusters in which they are unhealthy longer than tolerated."""
 
     def __init__(self, bindings: Store, client: Client) -> None:
         self.queue = WorkQueue[Key]("application failover", self._reconcile)
@@ -47,14 +47,14 @@ class ApplicationFailoverController:
             if now - since >= tolerated:
                 gone = evicted(binding, name, producer="RBApplicationFailoverController", reason="ApplicationFailure")
                 binding = await self._client.update(self._bindings, binding, gone)
-                log.info("taken out by its failure", binding=str(key), cluster=name)
+                log.info("unhealthy binding evicted", binding=str(key), cluster=name)
             else:
                 self._unhealthy_since[key, name] = since
                 self.queue.add_after(key, since + tolerated - now)
 
 
 def toleration_of(binding: Object) -> float | None:
-    """Return for how long a binding may be unhealthy; ``None`` where that moves it nowhere."""
+    """Return how many seconds a binding may be unhealthy; ``None`` without application failover."""
     spec = spec_of(binding)
     application = (spec.get("failover") or {}).get("application")
     if application is None or not spec.get("propagateDeps"):
@@ -63,7 +63,7 @@ def toleration_of(binding: Object) -> float | None:
 
 
 def unhealthy_in(binding: Object) -> list[str]:
-    """Return the clusters of a binding in which it is unhealthy."""
+    """Return the target clusters in which a binding is unhealthy."""
     reported = status_of(binding).get("aggregatedStatus") or ()
     return [
         item["clusterName"]

@@ -1,8 +1,7 @@
-"""The ResourceBinding that stands for a template and the policy that propagates it.
+"""Builds the ResourceBinding for a template and the policy that propagates it.
 
-Pure; exactly what Karmada's detector makes. What others wrote on a binding
-(`spec.clusters`, `suspension.scheduling`, labels and annotations) survives every
-later pass of the detector (facts, no. 9).
+The result equals that of Karmada's detector. Fields written by others (`spec.clusters`, `suspension.scheduling`,
+labels and annotations) survive later passes of the detector (facts, no. 9).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +23,7 @@ from localup.karmada.objects import (
 from localup.karmada.pods import replica_requirements
 from localup.karmada.policies import Claim, with_claim, without_claim
 
-#: What the detector takes over from the policy and the template at each pass; the rest belongs to others.
+#: Fields that the detector overwrites at each pass.
 _DETECTOR_FIELDS: Final = (
     "components",
     "conflictResolution",
@@ -42,9 +41,9 @@ _DISPATCHING: Final = ("dispatching", "dispatchingOnClusters")
 
 
 def binding_for(template: Object, policy: Object, *, permanent_id: str, multi_template: bool = False) -> Object:
-    """Return the binding as it is created, before any webhook has seen it but Karmada's own.
+    """Return the binding as created, before other webhooks than Karmada's own have changed it.
 
-    With *multi_template* (the gate MultiplePodTemplatesScheduling) a Volcano Job has components.
+    With *multi_template* (feature gate MultiplePodTemplatesScheduling) bindings of Volcano Jobs have components.
     """
     wanted = spec_of(policy)
     key = key_of(template)
@@ -74,7 +73,7 @@ def binding_for(template: Object, policy: Object, *, permanent_id: str, multi_te
 
 
 def updated_binding(existing: Object, desired: Object) -> Object:
-    """Return *existing* brought up to what is *desired* now."""
+    """Return *existing* with the *desired* state of the detector's fields."""
     free = without_claim(existing)
     merged = with_metadata(
         existing,
@@ -89,13 +88,13 @@ def updated_binding(existing: Object, desired: Object) -> Object:
 
 
 def owner_of(binding: Object) -> str:
-    """Return the uid of the template that a binding belongs to: another one may have wanted its name (facts, §1)."""
+    """Return the uid of the owning template; another template may require the same binding name (facts, §1)."""
     owners: Iterable[Object] = binding["metadata"].get("ownerReferences") or ()
     return next((str(item["uid"]) for item in owners if item.get("controller")), "")
 
 
 def _suspension(existing: Object | None, wanted: Object | None) -> Object | None:
-    """Return `scheduling` as it is and the rest as the policy has it; nothing where neither says anything."""
+    """Return `scheduling` from the existing binding and the rest from the policy; ``None`` if both are empty."""
     remaining = {name: value for name, value in (existing or {}).items() if name not in _DISPATCHING}
     return {**remaining, **(wanted or {})} or None
 
@@ -106,7 +105,7 @@ def _permanent_id(binding: Object) -> dict[str, str]:
 
 
 def reference(template: Object) -> dict[str, Any]:
-    """Return how a binding names what it stands for."""
+    """Return the binding's reference to *template*."""
     key = key_of(template)
     return {
         "apiVersion": template["apiVersion"],
@@ -119,7 +118,7 @@ def reference(template: Object) -> dict[str, Any]:
 
 
 def owner(template: Object) -> dict[str, Any]:
-    """Return the reference by which a binding goes when its template goes."""
+    """Return the owner reference to *template*, for garbage collection."""
     return {
         "apiVersion": template["apiVersion"],
         "blockOwnerDeletion": True,
@@ -131,7 +130,7 @@ def owner(template: Object) -> dict[str, Any]:
 
 
 def _placement(placement: Object) -> dict[str, Any]:
-    """Return a placement with the defaults that Karmada's webhook puts into policies."""
+    """Return a placement with the defaults that Karmada's webhook sets in policies."""
     constraints = placement.get("spreadConstraints")
     strategy = placement.get("replicaScheduling")
     filled = dict(placement)
@@ -155,7 +154,7 @@ def _strategy(strategy: Object) -> dict[str, Any]:
 
 
 def _size_fields(template: Object, *, multi_template: bool) -> dict[str, Any]:
-    """Return how large the template is as far as Karmada reads it: not at all for a Volcano Job (facts, no. 5)."""
+    """Return the size fields that Karmada reads from a template: none for a Volcano Job (facts, no. 5)."""
     spec = spec_of(template)
     if is_a(template, VOLCANO_JOB):
         return (
@@ -168,7 +167,10 @@ def _size_fields(template: Object, *, multi_template: bool) -> dict[str, Any]:
 
 
 def _component(numbered: tuple[int, Object]) -> dict[str, Any]:
-    """Return a task with the undercount of Karmada's interpreter: its minimum or 1, never its replicas (no. 6)."""
+    """Return a task's component with the undercount of Karmada's interpreter (no. 6).
+
+    The replicas are `minAvailable` or 1, never the task's replicas.
+    """
     index, task = numbered
     component = {
         "name": task.get("name") or f"task-{index}",

@@ -1,7 +1,7 @@
-"""Karmada's binding controller: a Work for each cluster in `spec.clusters`, and none for others.
+"""Implements Karmada's binding controller: one Work per cluster in `spec.clusters`.
 
-It looks at a binding when its generation changes. A Work whose dispatching the
-policy suspends exists, but is kept from its cluster.
+It reconciles a binding when its generation changes. Works whose dispatching the policy suspends are created but not
+applied in their cluster.
 """
 
 import uuid
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 class BindingController:
-    """Makes, updates and removes works."""
+    """Creates, updates and deletes works."""
 
     def __init__(self, informers: Informers, bindings: Store, client: Client) -> None:
         self._informers = informers
@@ -63,7 +63,7 @@ class BindingController:
                 await self._ensure_work(binding, template, target)
 
     def _wait_for_purge(self, binding: Object) -> None:
-        """Do nothing more while the work of a task that purges directly is still there."""
+        """Raise RetryError while the work of an eviction task with purge mode Directly exists."""
         for task in tasks_of(binding):
             work = self._informers.works.get(work_key(spec_of(binding)["resource"], task["fromCluster"]))
             if task.get("purgeMode") == DIRECTLY and work is not None:
@@ -88,7 +88,7 @@ class BindingController:
 
 
 def targets_of(binding: Object) -> list[Object]:
-    """Return where a binding goes: its own targets, and those of the bindings that need it."""
+    """Return a binding's targets: its own and those of the bindings that require it."""
     targets = {
         cluster["name"]: cluster
         for needed in spec_of(binding).get("requiredBy") or ()
@@ -99,6 +99,6 @@ def targets_of(binding: Object) -> list[Object]:
 
 
 def retained_clusters(binding: Object) -> set[str]:
-    """Return the clusters whose works stay: the targets, and those that an eviction task sees out in good order."""
+    """Return the clusters whose works are retained: the targets, and those with a graceful eviction task."""
     leaving = {str(task["fromCluster"]) for task in tasks_of(binding) if task.get("purgeMode") != DIRECTLY}
     return {str(target["name"]) for target in targets_of(binding)} | leaving

@@ -1,4 +1,4 @@
-"""Karmada's status controllers: from the works to the binding, and from there to the template."""
+"""Implements Karmada's status controllers: aggregates Works into bindings, and bindings into templates."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ _RETRY_SECONDS: Final = 0.05
 
 
 class BindingStatusController:
-    """Carries status upwards."""
+    """Aggregates status for bindings of one kind."""
 
     def __init__(self, informers: Informers, bindings: Store, client: Client, *, stale: bool) -> None:
         self.queue = WorkQueue[Key]("collector", self._reconcile)
@@ -42,20 +42,23 @@ class BindingStatusController:
                 self.queue.add(key)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
-        """Look again when the template has changed, once it was placed; and at what was when we were not there."""
+        """Queue scheduled bindings whose template changed, and all scheduled ones after a restart."""
         if new is None or "lastScheduledTime" not in status_of(new):
             return
         if old is None or _template_version(old) != _template_version(new):
             self.queue.add(key_of(new))
 
     async def _reconcile(self, key: Key) -> None:
-        """Carry the status of one binding upwards; a conflict is got over here, as a second look would clear it."""
+        """Aggregate the status of one binding.
+
+        Conflicts are retried here, because a requeue would clear a stale status.
+        """
         for _ in range(_ATTEMPTS):
             with suppress(Conflict):
                 await self._collect(key)
                 return
             await asyncio.sleep(_RETRY_SECONDS)
-        raise RetryError(f"binding {key} changes all the time")
+        raise RetryError(f"binding {key} changed during every attempt")
 
     async def _collect(self, key: Key) -> None:
         binding = self._bindings.get(key)
@@ -63,7 +66,7 @@ class BindingStatusController:
             return
         updated = aggregate_status(binding, self._informers.works_of(binding), now=time.time())
         news = await self._client.update(self._bindings, binding, updated, part=STATUS)
-        # Karmada forgets what it has just written; only the next look finds nothing, and clears the template.
+        # As in Karmada, a pass that writes keeps the template's status; only the next pass clears it.
         stale = self._stale and news is not binding
         binding = news
         store = self._informers.store_of(binding["spec"]["resource"])

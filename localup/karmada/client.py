@@ -1,6 +1,6 @@
-"""Our writes: only so many at once, each on condition that nothing has changed since we looked.
+"""Client for writes with limited concurrency and optimistic locking.
 
-What the API server answers goes into the store. A refusal is the caller's.
+Responses are stored in the kind's store. Rejections are raised to the caller.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ STATUS: Final = "/status"
 
 @dataclass(frozen=True, slots=True)
 class EventMessage:
-    """What an event says, and which part of Karmada says it."""
+    """Reason and message of an event and the reporting component."""
 
     component: str
     reason: str
@@ -30,7 +30,7 @@ class EventMessage:
 
 
 class Client:
-    """The way to the API server for all parts together."""
+    """Shared API client of all controllers."""
 
     def __init__(self, api: Api, *, in_flight: int) -> None:
         self._api = api
@@ -40,7 +40,7 @@ class Client:
         """Create *item* and return it as stored.
 
         Raises:
-            ApiError: It was refused; a Conflict says that there is one of that name.
+            ApiError: The server rejected it; a Conflict if the name exists.
         """
         path = store.kind.collection(key_of(item).namespace)
         async with self._semaphore:
@@ -49,10 +49,10 @@ class Client:
         return answer
 
     async def update(self, store: Store, old: Object, new: Object, *, part: str = "") -> Object:
-        """Make *old* into *new*, or its status with the part `STATUS`; nothing is sent when they are equal.
+        """Patch *old* to *new*, or its status with part `STATUS`; equal objects are not written.
 
         Raises:
-            ApiError: It was refused; a Conflict says that it is not *old* any more.
+            ApiError: The server rejected it; a Conflict if *old* is not the current version.
         """
         patch = merge_patch(old, new)
         if not patch:
@@ -67,7 +67,7 @@ class Client:
         return answer
 
     async def record_event(self, about: Object, message: EventMessage) -> None:
-        """Write a core/v1 event about an object, as Karmada's recorders do; one that is refused is lost."""
+        """Create a core/v1 event as Karmada's event recorder does; rejected events are dropped."""
         key, now = key_of(about), time.time()
         namespace = key.namespace or "default"
         stamp = timestamp(now)
@@ -91,10 +91,10 @@ class Client:
                 await self._api.create(f"/api/v1/namespaces/{namespace}/events", msgspec.json.encode(event))
 
     async def delete(self, store: Store, item: Object, *, grace_seconds: int | None = None) -> None:
-        """Delete *item*, within its kind's own grace or this one; one that is gone already is no failure.
+        """Delete *item* with its kind's grace period or *grace_seconds*; absent objects are ignored.
 
         Raises:
-            ApiError: It was refused; a Conflict says that another one has its name.
+            ApiError: The server rejected it; a Conflict if another object has the name.
         """
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         uid = {"preconditions": {"uid": uid_of(item)}}

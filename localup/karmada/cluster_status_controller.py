@@ -1,6 +1,6 @@
-"""The Clusters of the simulated members: their namespaces for works, and their status.
+"""Maintains the status of simulated Clusters and their execution namespaces.
 
-A status is written when it differs, and not more often than the period says.
+A status is written when it changes, at most once per period.
 """
 
 import time
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class ClusterStatusController:
-    """Keeps Clusters up to date."""
+    """Updates the status of Clusters."""
 
     def __init__(
         self, informers: Informers, client: Client, registry: MemberRegistry, *, period: float, late: float = 0
@@ -41,7 +41,7 @@ class ClusterStatusController:
         registry.add_event_handler(self.queue.add)
 
     def on_member_changed(self, name: str) -> None:
-        """Have the summary of a site looked at, soon or as late as summaries are."""
+        """Queue the summary of a member for an update, after the summary delay."""
         if self._late:
             self.queue.add_after(name, self._late)
         else:

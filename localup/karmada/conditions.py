@@ -1,4 +1,4 @@
-"""Conditions of a status, set as Kubernetes' own helper sets them."""
+"""Status conditions with the semantics of Kubernetes' `meta.SetStatusCondition`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from localup.karmada.objects import Object
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is to be said; when it began to hold is found out by `with_condition`."""
+    """Condition without its transition time, which `with_condition` sets."""
 
     type: str
     status: str
@@ -18,9 +18,9 @@ class Condition:
 
 
 def with_condition(conditions: Sequence[Object], new: Condition, *, now: float) -> list[Object]:
-    """Return *conditions* with the one of that type replaced, in its place; a new one comes last.
+    """Return *conditions* with the condition of the same type replaced, or appended if new.
 
-    Its time changes with its status only, so that saying the same again changes nothing.
+    The transition time changes only with the status, so setting an equal condition is a no-op.
     """
     before = condition(conditions, new.type)
     since = before["lastTransitionTime"] if before and before["status"] == new.status else timestamp(now)
@@ -37,7 +37,7 @@ def with_condition(conditions: Sequence[Object], new: Condition, *, now: float) 
 
 
 def true_conditions(types: Sequence[str], reason: str, *, now: float) -> list[Object]:
-    """Return conditions that all hold since now, for the same reason."""
+    """Return true conditions of *types* with the same reason and time."""
     conditions: list[Object] = []
     for item in types:
         conditions = with_condition(conditions, Condition(item, "True", reason), now=now)
@@ -45,21 +45,21 @@ def true_conditions(types: Sequence[str], reason: str, *, now: float) -> list[Ob
 
 
 def condition(conditions: Sequence[Object], type_: str) -> Object | None:
-    """Return the condition of a type."""
+    """Return the condition of a type, ``None`` if absent."""
     return next((item for item in conditions if item["type"] == type_), None)
 
 
 def is_true(conditions: Sequence[Object], type_: str) -> bool:
-    """Say whether the condition of a type is there and holds."""
+    """Return whether the condition of a type is present and true."""
     found = condition(conditions, type_)
     return found is not None and found["status"] == "True"
 
 
 def timestamp(seconds: float) -> str:
-    """Return a time as Kubernetes writes it, to the second."""
+    """Format a time as Kubernetes does, in seconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds_of(time: str) -> float:
-    """Return the seconds of a time as Kubernetes writes it."""
+    """Parse a Kubernetes timestamp into seconds."""
     return datetime.fromisoformat(time).timestamp()

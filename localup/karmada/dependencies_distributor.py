@@ -1,8 +1,7 @@
-"""Karmada's dependencies distributor: what a template needs goes where the template goes.
+"""Implements Karmada's dependencies distributor: propagates dependencies of templates to the same clusters.
 
-What is needed has a binding without a placement, whose `requiredBy` says who
-needs it and where; nobody schedules it. Of all that pods can need, ConfigMaps
-are known here. It stays, and goes nowhere, when nobody needs it any more.
+The binding of a dependency has no placement, so it is never scheduled; `requiredBy` lists the dependent bindings and
+their clusters. Only ConfigMaps are supported. Without dependents the binding remains, without clusters.
 """
 
 import json
@@ -33,12 +32,12 @@ from localup.karmada.workqueue import WorkQueue
 
 log = structlog.get_logger()
 
-#: The kinds whose needs Karmada knows how to read; a Volcano Job's it does not.
+#: Kinds whose dependencies Karmada can interpret; Volcano Job is not among them.
 _SUPPORTED_KINDS: Final = (DEPLOYMENT, STATEFUL_SET, BATCH_JOB)
 
 
 class DependenciesDistributor:
-    """Makes, updates and empties the bindings of what others need."""
+    """Creates and updates the bindings of dependencies."""
 
     def __init__(self, informers: Informers, client: Client) -> None:
         self.queue = WorkQueue[Key]("dependents", self._reconcile)
@@ -84,7 +83,7 @@ class DependenciesDistributor:
         existing = bindings.get(Key(key.namespace, names.binding_name(CONFIG_MAP.name, key.name)))
         if existing is None:
             await self._client.create(bindings, desired)
-            log.info("binding of what is needed created", binding=str(key_of(desired)), needed_by=str(key_of(binding)))
+            log.info("dependency binding created", binding=str(key_of(desired)), required_by=str(key_of(binding)))
         elif not is_terminating(existing):
             merged = with_metadata(existing, labels={**labels_of(existing), **labels_of(desired), **_own_id(existing)})
             required = [*_other_dependents(existing, key_of(binding)), *spec_of(desired)["requiredBy"]]
@@ -92,7 +91,7 @@ class DependenciesDistributor:
             await self._client.update(bindings, existing, with_spec(merged, **fresh))
 
     async def _detach_others(self, binding: Object, wanted: frozenset[str]) -> None:
-        """Have nothing attached to *binding* but what is wanted."""
+        """Remove *binding* from `requiredBy` of all dependencies except *wanted*."""
         key = key_of(binding)
         label = names.depended_by(key.namespace, key.name)
         for item in self._informers.bindings:
@@ -107,13 +106,13 @@ class DependenciesDistributor:
 
 
 def dependencies_of(template: Object) -> set[str]:
-    """Return the names of the ConfigMaps that the pods of a template need."""
+    """Return the names of ConfigMaps that the pods of a template reference."""
     pod = (spec_of(template).get("template") or {}).get("spec") or {}
     return {name for name in _names(pod) if name}
 
 
 def dependency_binding(binding: Object, needed: Object) -> dict[str, Any]:
-    """Return the binding of what *binding* needs, as it is created."""
+    """Return the new binding of a dependency of *binding*."""
     key, home = key_of(needed), key_of(binding)
     snapshot = {"namespace": home.namespace, "name": home.name, "clusters": spec_of(binding).get("clusters") or []}
     spec = {
@@ -138,7 +137,7 @@ def dependency_binding(binding: Object, needed: Object) -> dict[str, Any]:
 
 
 def _with_dependencies(binding: Object, wanted: list[str]) -> Object:
-    """Return *binding* with the note of what its template needs, and the finalizer that lets that go first."""
+    """Return *binding* with the annotation of its dependencies and the distributor's finalizer."""
     key = key_of(binding)
     dependencies = [
         {"apiVersion": "v1", "kind": "ConfigMap", "namespace": key.namespace, "name": name} for name in wanted
@@ -153,7 +152,7 @@ def _own_id(binding: Object) -> dict[str, str]:
 
 
 def _other_dependents(needed: Object, binding: Key) -> list[Object]:
-    """Return who else needs it."""
+    """Return `requiredBy` without *binding*."""
     required = spec_of(needed).get("requiredBy") or ()
     return [item for item in required if (item["namespace"], item["name"]) != tuple(binding)]
 

@@ -1,8 +1,7 @@
-"""Karmada's detector: templates and policies in, bindings out.
+"""Implements Karmada's detector: creates bindings from templates and policies.
 
-A binding that was deleted comes back only when its template changes (facts, §1).
-Where a create is refused, for instance while a webhook is down, it is tried
-again after a pause that doubles.
+A deleted binding is recreated only when its template changes (facts, §1). A rejected create, for example while a
+webhook is down, is retried with exponential backoff.
 """
 
 import uuid
@@ -45,7 +44,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Which template is to be looked at."""
+    """Kind and key of a template."""
 
     kind: Kind
     key: Key
@@ -55,7 +54,7 @@ class Template:
 
 
 class Detector:
-    """Makes and updates bindings."""
+    """Creates and updates bindings."""
 
     def __init__(self, informers: Informers, client: Client, *, multi_template: bool, quirks: Quirks) -> None:
         self._informers = informers
@@ -114,12 +113,12 @@ class Detector:
                 )
                 await self._client.record_event(template, event)
         elif owner_of(existing) != uid_of(template):
-            raise RetryError(f"binding {key_of(existing)} belongs to another template of that name")
+            raise RetryError(f"binding {key_of(existing)} belongs to another template of the same name")
         elif not is_terminating(existing):
             await self._client.update(bindings, existing, updated_binding(existing, desired))
 
     async def _release(self, store: Store, template: Object) -> None:
-        """Take the claim off a template that no policy selects any more, and off its binding, which stays."""
+        """Remove the claim from a template that no policy selects, and from its binding, which remains."""
         if not is_claimed(template) or not self._releases:
             return
         binding = self._binding_of(template)
@@ -130,7 +129,7 @@ class Detector:
         log.info("template released", template=str(key_of(template)))
 
     async def _with_permanent_id(self, policy: Object) -> Object:
-        """Return *policy* with the permanent id that Karmada's webhook would have given it."""
+        """Return *policy* with a permanent id, which Karmada's webhook would set."""
         label = permanent_id_label(policy)
         if labels_of(policy).get(label):
             return policy

@@ -1,7 +1,7 @@
-"""How many replicas of a divisible workload each cluster gets.
+"""Divides the replicas of a divisible workload among clusters.
 
-Pure. What is placed already stays while it adds up; otherwise everything is
-divided anew, where Karmada would move as little as it can.
+A previous division is kept if it adds up. Otherwise all replicas are divided again, whereas Karmada moves as few as
+possible.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ Shares = dict[str, int]
 
 
 class InsufficientReplicasError(Exception):
-    """The clusters together have no room for all replicas."""
+    """All clusters together have too little capacity for the replicas."""
 
 
 def divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
-    """Return the replicas by cluster, without those that get none; *clusters* are the chosen ones, the best first."""
+    """Return the nonzero replicas by cluster; *clusters* are the selected ones, best first."""
     replicas = int(spec.get("replicas", 0))
     strategy = spec["placement"].get("replicaScheduling") or {}
     chosen = [str(cluster["metadata"]["name"]) for cluster in clusters]
@@ -35,33 +35,35 @@ def divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
     }
     if placed and sum(placed.values()) == replicas:
         return placed
-    room = {
+    capacity = {
         str(cluster["metadata"]["name"]): available(cluster, spec.get("replicaRequirements")) for cluster in clusters
     }
-    room = {name: count + placed.get(name, 0) for name, count in room.items()}
-    if sum(room.values()) < replicas:
-        raise InsufficientReplicasError(f"Clusters available replicas {sum(room.values())} are not enough to schedule.")
+    capacity = {name: count + placed.get(name, 0) for name, count in capacity.items()}
+    if sum(capacity.values()) < replicas:
+        raise InsufficientReplicasError(
+            f"Clusters available replicas {sum(capacity.values())} are not enough to schedule."
+        )
     if strategy.get("replicaDivisionPreference") == "Aggregated":
-        room = _largest_clusters(replicas, room)
-    return _by_weight(replicas, room)
+        capacity = _largest_clusters(replicas, capacity)
+    return _by_weight(replicas, capacity)
 
 
 def is_static(strategy: Object) -> bool:
-    """Say whether replicas are divided by fixed weights, which makes Karmada ignore spread constraints."""
+    """Return whether replicas are divided by static weights, so that Karmada ignores spread constraints."""
     if strategy.get("replicaSchedulingType") != "Divided" or strategy.get("replicaDivisionPreference") != "Weighted":
         return False
     return not (strategy.get("weightPreference") or {}).get("dynamicWeight")
 
 
 def available(cluster: Object, requirements: Object | None) -> int:
-    """Return how many replicas the summary of a cluster has room for; none without a summary."""
+    """Return how many replicas fit by the summary of a cluster; 0 without a summary."""
     free = free_capacity(cluster)
     request = {PODS: MILLI, **amounts((requirements or {}).get("resourceRequest"))}
     return max(0, min(free.get(name, 0) // amount for name, amount in request.items() if amount > 0))
 
 
 def free_capacity(cluster: Object) -> Resources:
-    """Return what the summary of a cluster leaves free."""
+    """Return the free resources by the summary of a cluster."""
     summary = status_of(cluster).get("resourceSummary") or {}
     taken = [amounts(summary.get(part)) for part in ("allocated", "allocating")]
     return subtract(subtract(amounts(summary.get("allocatable")), taken[0]), taken[1])
@@ -78,18 +80,18 @@ def _static_weights(strategy: Object, clusters: Sequence[Object]) -> Shares:
     return weights if any(weights.values()) else dict.fromkeys(weights, 1)
 
 
-def _largest_clusters(replicas: int, room: Shares) -> Shares:
-    """Return the clusters with the most room that together hold *replicas*."""
+def _largest_clusters(replicas: int, capacity: Shares) -> Shares:
+    """Return the clusters with the most capacity that together fit *replicas*."""
     taken: Shares = {}
-    for name in sorted(room, key=lambda name: (-room[name], name)):
-        taken[name] = room[name]
+    for name in sorted(capacity, key=lambda name: (-capacity[name], name)):
+        taken[name] = capacity[name]
         if sum(taken.values()) >= replicas:
             break
     return taken
 
 
 def _by_weight(replicas: int, weights: Shares) -> Shares:
-    """Divide in proportion, and deal out what is left over one by one, the heaviest first."""
+    """Divide in proportion to the weights; the remainder goes to the heaviest clusters, one replica each."""
     whole = sum(weights.values())
     order = sorted(weights, key=lambda name: (-weights[name], name))
     shares = {name: replicas * weights[name] // whole if whole else 0 for name in order}

@@ -1,4 +1,4 @@
-"""Durations as they are written in annotations and options: `500ms`, `90s`, `10m`, `1h30m`."""
+"""Parses durations of annotations and options: `500ms`, `90s`, `10m`, `1h30m`."""
 
 import re
 from typing import Final
@@ -9,11 +9,11 @@ _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def seconds_in(text: str) -> float:
-    """Return how many seconds a duration lasts.
+    """Return a duration in seconds.
 
     Raises:
-        ValueError: The text is no duration.
+        ValueError: The text is not a duration.
     """
     if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is no duration; write it like 500ms, 90s or 1h30m")
+        raise ValueError(f"{text!r} is not a duration; write it like 500ms, 90s or 1h30m")
     return sum(float(count) * _SECONDS[unit] for count, unit in _PART.findall(text))

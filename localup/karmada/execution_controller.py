@@ -1,7 +1,7 @@
-"""Karmada's execution controller together with its member clusters, which are simulated.
+"""Implements Karmada's execution controller and the simulated member clusters.
 
-What a Work holds is in its member as soon as the Work is seen, and gone as soon
-as that is deleted. A job goes on from what its Work says when we start again.
+The manifest of a Work is in its member cluster as soon as the Work is observed, and is removed when the Work is
+deleted. After a restart, jobs continue from the status of their Work.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 class ExecutionController:
-    """Runs what works hold, and says on them what becomes of it."""
+    """Runs manifests of Works in simulated members and reports their status."""
 
     def __init__(
         self, informers: Informers, client: Client, registry: MemberRegistry, *, run_time: float, preserves: bool = True
@@ -50,11 +50,11 @@ class ExecutionController:
         registry.add_event_handler(self._site_changed)
 
     def add_event_handler(self, handler: Callable[[str], None]) -> None:
-        """Call *listener* with the name of a site in which something may have happened."""
+        """Call *handler* with the name of a member whose workloads may have changed."""
         self._event_handlers.append(handler)
 
     async def run(self) -> None:
-        """Let time pass in the members until cancelled."""
+        """Advance the simulated members until cancelled."""
         while True:
             await self._pause()
             self._wake.clear()
@@ -70,7 +70,7 @@ class ExecutionController:
             self.reports.add(key)
 
     async def _pause(self) -> None:
-        """Wait until somebody wakes us or a job ends."""
+        """Wait until a member changes or the next job ends."""
         ends = [
             end
             for registered in self._registry.members.values()
@@ -113,7 +113,7 @@ class ExecutionController:
         try:
             workload = parse_workload(manifest, run_time=self._run_time)
         except ValueError as error:
-            log.error("manifest not understood", work=str(key), error=str(error))  # noqa: TRY400 -- it says all there is
+            log.error("manifest invalid", work=str(key), error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
             return
         run = None if key in member.runs else run_from_status(manifest, reported_status(work) or {}, workload)
         if run is not None:
@@ -138,4 +138,4 @@ class ExecutionController:
         manifest = manifest_of(work)
         updated = with_applied_status(work, status_in_member(manifest, run), health(manifest, run), now=time.time())
         if await self._client.update(self._works, work, updated, part=STATUS) is not work:
-            log.info("job reported", work=str(key), phase=str(run.phase), running=run.running)
+            log.info("job status reported", work=str(key), phase=str(run.phase), running=run.running)

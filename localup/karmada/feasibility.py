@@ -1,6 +1,6 @@
-"""Which clusters Karmada's scheduler takes for candidates, and why not the others (facts, §2).
+"""Filters the clusters that are feasible for a binding, as Karmada's scheduler does (facts, §2).
 
-Pure. Capacity plays no part here; affinity between workloads is left out.
+Capacity is not considered. Affinity between workloads is not supported.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ _SPREAD: Final = {"provider": "provider", "region": "region", "zone": "zones"}
 
 
 def candidates(binding: Object, affinity: Object | None, clusters: Iterable[Object]) -> list[Object]:
-    """Return the feasible ones of *clusters*."""
+    """Return the feasible *clusters*."""
     return [
         cluster
         for cluster in clusters
@@ -25,7 +25,7 @@ def candidates(binding: Object, affinity: Object | None, clusters: Iterable[Obje
 
 
 def fit_error(binding: Object, affinity: Object | None, clusters: Sequence[Object]) -> str:
-    """Say why none of *clusters* is feasible, in the words of Karmada's scheduler."""
+    """Return the scheduler's message if none of *clusters* is feasible."""
     refusals = Counter(
         infeasibility_reason(binding, affinity, cluster) for cluster in clusters if not is_terminating(cluster)
     )
@@ -34,9 +34,9 @@ def fit_error(binding: Object, affinity: Object | None, clusters: Sequence[Objec
 
 
 def infeasibility_reason(binding: Object, affinity: Object | None, cluster: Object) -> str | None:
-    """Return why *cluster* is no candidate, or ``None``.
+    """Return why *cluster* is infeasible, or ``None``.
 
-    A cluster that is a target already passes for its API and its taints.
+    API enablement and taints are not checked for current targets.
     """
     spec = spec_of(binding)
     name = cluster["metadata"]["name"]
@@ -56,12 +56,12 @@ def infeasibility_reason(binding: Object, affinity: Object | None, cluster: Obje
 
 
 def target_names(binding: Object) -> list[str]:
-    """Return the names in `spec.clusters`."""
+    """Return the cluster names in `spec.clusters`."""
     return [str(cluster["name"]) for cluster in spec_of(binding).get("clusters") or ()]
 
 
 def serves(cluster: Object, resource: Object) -> bool:
-    """Say whether a cluster is known to have the kind of *resource*."""
+    """Return whether a cluster is known to serve the kind of *resource*."""
     return any(
         enabled.get("groupVersion") == resource["apiVersion"]
         and any(item.get("kind") == resource["kind"] for item in enabled.get("resources") or ())
@@ -70,7 +70,7 @@ def serves(cluster: Object, resource: Object) -> bool:
 
 
 def is_ready(cluster: Object) -> bool:
-    """Say whether a cluster is Ready; the scheduler itself does not ask."""
+    """Return whether a cluster is Ready; the scheduler does not check this."""
     return is_true(status_of(cluster).get("conditions") or (), "Ready")
 
 
@@ -83,7 +83,7 @@ def _untolerated(cluster: Object, placement: Object) -> Object | None:
 
 
 def tolerates(toleration: Object, taint: Object) -> bool:
-    """Say whether one toleration tolerates a taint."""
+    """Return whether a toleration tolerates a taint."""
     if toleration.get("effect") not in {None, "", taint["effect"]}:
         return False
     key = toleration.get("key")

@@ -1,7 +1,7 @@
-"""Karmada's graceful eviction: each task keeps the work of the cluster it names until it is done, and then goes.
+"""Implements Karmada's graceful eviction: each task keeps the work of its cluster until the task is finished.
 
-A task is done when its grace is over, or when everything that was placed since
-is healthy. One that purges directly keeps no work, and stays like the others.
+A task finishes when its grace period ends or all current targets are healthy. Tasks with purge mode Directly do not
+keep the work but finish in the same way.
 """
 
 import time
@@ -20,7 +20,7 @@ DIRECTLY = "Directly"
 
 
 class GracefulEvictionController:
-    """Sees eviction tasks through."""
+    """Finishes eviction tasks."""
 
     def __init__(self, bindings: Store, client: Client, *, timeout: float) -> None:
         self.queue = WorkQueue[Key]("graceful eviction", self._reconcile)
@@ -43,7 +43,7 @@ class GracefulEvictionController:
             await self._client.update(
                 self._bindings, binding, with_spec(binding, gracefulEvictionTasks=list(remaining) or None)
             )
-            log.info("eviction tasks assessed", binding=str(key), remaining=[item["fromCluster"] for item in remaining])
+            log.info("eviction tasks updated", binding=str(key), remaining=[item["fromCluster"] for item in remaining])
         ends = [_deadline(task, self._timeout) for task in remaining if task.get("suppressDeletion") is None]
         if ends:
             self.queue.add_after(key, max(0.05, min(ends) - now))
@@ -55,7 +55,7 @@ def tasks_of(binding: Object) -> list[Object]:
 
 
 def unfinished_tasks(binding: Object, *, timeout: float, now: float) -> list[Object]:
-    """Return the tasks that are not done; a new one is dated."""
+    """Return the tasks that are not finished; new ones get a creation timestamp."""
     remaining: list[Object] = []
     for task in tasks_of(binding):
         if "creationTimestamp" not in task:
@@ -77,12 +77,12 @@ def _deadline(task: Object, timeout: float) -> float:
 
 
 def _is_observed(binding: Object) -> bool:
-    """Say whether the scheduler has seen the binding as it is now."""
+    """Return whether the scheduler has observed the current generation."""
     return bool(status_of(binding).get("schedulerObservedGeneration", 0) == generation_of(binding))
 
 
 def _is_healthy(binding: Object) -> bool:
-    """Say whether all targets are healthy; without any there is nothing that is not."""
+    """Return whether all targets are healthy; true without targets."""
     items = status_of(binding).get("aggregatedStatus") or ()
     health = {item["clusterName"]: item.get("health") for item in items}
     return all(health.get(cluster["name"]) == "Healthy" for cluster in spec_of(binding).get("clusters") or ())

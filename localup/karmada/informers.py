@@ -1,4 +1,4 @@
-"""All objects that Karmada's part looks at, kept in step with the API server."""
+"""Informers and stores for all kinds of objects that the stand-in uses."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from localup.karmada.works import binding_key
 
 
 class Informers:
-    """One store for each kind."""
+    """One store per kind."""
 
     def __init__(self, templates: Sequence[Kind], *, dependents: bool = False) -> None:
         self.templates: Mapping[Kind, Store] = {kind: Store(kind) for kind in templates}
@@ -47,27 +47,27 @@ class Informers:
         return (*self.templates.values(), *self.needed.values(), *others)
 
     def bindings_for(self, namespace: str) -> Store:
-        """Return where the bindings of templates of a namespace are, or of those that belong to none."""
+        """Return the store for bindings of a namespace, or of cluster-scoped templates."""
         return self.bindings if namespace else self.cluster_bindings
 
     def all_policies(self) -> Iterator[Object]:
-        """Yield the policies of both kinds."""
+        """Yield policies of both kinds."""
         yield from self.policies
         yield from self.cluster_policies
 
     def store_of(self, template: Object) -> Store | None:
-        """Return where templates of that kind (or those that a reference names) are kept."""
+        """Return the store for the kind of a template or reference."""
         kind = kind_of(template)
         return (self.templates.get(kind) or self.needed.get(kind)) if kind else None
 
     def template_of(self, binding: Object) -> Object | None:
-        """Return the template that a binding stands for."""
+        """Return the template of a binding."""
         reference = binding["spec"]["resource"]
         store = self.store_of(reference)
         return store.get(Key(reference.get("namespace", ""), reference["name"])) if store else None
 
     def works_of(self, binding: Object) -> list[Object]:
-        """Return the works of a binding that are not being deleted, also those for clusters that are gone."""
+        """Return works of a binding that are not terminating, including those of removed clusters."""
         found = (self.works.get(key) for key in sorted(self._works_of.get(key_of(binding), ())))
         return [item for item in found if item and not is_terminating(item)]
 
@@ -79,7 +79,7 @@ class Informers:
                     del self._works_of[binding_key(work)]
 
     async def run(self, api: Api, *, synced: asyncio.Event) -> None:
-        """Keep all stores in step until cancelled; *synced* is set once all have been filled."""
+        """Update all stores until cancelled; *synced* is set once all are filled."""
         informers = [Informer(api, store.kind.path, decode=decoder(store.kind), sink=store) for store in self.stores]
         async with asyncio.TaskGroup() as tasks:
             for informer in informers:
@@ -90,7 +90,7 @@ class Informers:
 
 
 def decoder(kind: Kind) -> Callable[[bytes], Object]:
-    """Return what decodes an object; lists of the API server's own kinds do not say what their items are."""
+    """Return a decoder of objects; list items of built-in kinds lack their apiVersion and kind."""
     identity = {"apiVersion": kind.api_version, "kind": kind.name}
 
     def decode(raw: bytes) -> Object:

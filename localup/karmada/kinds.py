@@ -1,4 +1,4 @@
-"""The kinds of objects that Karmada's part deals with, and where the API server has them."""
+"""Kinds of objects used by the stand-in, and their API paths."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from localup.karmada.objects import Key, Object
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind in one version, and the name of its collection."""
+    """Kind in one API version with its plural."""
 
     api_version: str
     name: str
@@ -17,15 +17,15 @@ class Kind:
 
     @property
     def path(self) -> str:
-        """Return where all objects of the kind are listed, whatever their namespace."""
+        """Return the path of all objects in all namespaces."""
         return f"{self._root}/{self.plural}"
 
     def collection(self, namespace: str) -> str:
-        """Return where objects of one namespace are created; it is empty for kinds that have none."""
+        """Return the path for creating objects in a namespace, empty for cluster-scoped kinds."""
         return f"{self._root}/namespaces/{namespace}/{self.plural}" if namespace else self.path
 
     def path_of(self, key: Key) -> str:
-        """Return where one object is."""
+        """Return the path of an object."""
         return f"{self.collection(key.namespace)}/{key.name}"
 
     @property
@@ -40,7 +40,7 @@ STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
 PRIORITY_CLASS: Final = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 
-#: The kinds of templates that can be propagated, by the name they have on the command line.
+#: Kinds of templates that can be propagated, by command line name.
 TEMPLATES: Final[Mapping[str, Kind]] = {
     "volcano-job": VOLCANO_JOB,
     "deployment": DEPLOYMENT,
@@ -49,7 +49,7 @@ TEMPLATES: Final[Mapping[str, Kind]] = {
     "priority-class": PRIORITY_CLASS,
 }
 
-#: What runs somewhere; the others are only there.
+#: Kinds with pods.
 WORKLOADS: Final = (VOLCANO_JOB, DEPLOYMENT, STATEFUL_SET, BATCH_JOB)
 
 BINDING: Final = Kind("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings")
@@ -62,10 +62,10 @@ NAMESPACE: Final = Kind("v1", "Namespace", "namespaces")
 
 
 def is_a(item: Object, kind: Kind) -> bool:
-    """Say whether *item* (an object, or a reference or selector that names a kind) is of *kind*."""
+    """Return whether *item* (an object, reference or selector) is of *kind*."""
     return item.get("apiVersion") == kind.api_version and item.get("kind") == kind.name
 
 
 def kind_of(item: Object) -> Kind | None:
-    """Return the kind of a template or of what one needs, or of a reference to one."""
+    """Return the kind of a template, of a dependency, or of a reference to one."""
     return next((kind for kind in (*TEMPLATES.values(), CONFIG_MAP) if is_a(item, kind)), None)

@@ -1,9 +1,8 @@
-"""A member cluster: its nodes, and what runs on them.
+"""Simulates a member cluster: its nodes and the workloads on them.
 
-A state machine without I/O or clock. A job waits until each pod of its gang has
-a place on a node, first fit, then runs for its time; what of it did not fit
-follows when there is room. A job that waits has no pods yet, as with Volcano,
-so that it is invisible in the summary (facts, §2).
+A state machine without I/O and clock. A job stays pending until every pod of its gang fits on a node (first fit),
+then runs for its run time; other pods start as capacity permits. As with Volcano, a pending job has no pods, so the
+summary does not include it (facts, §2).
 """
 
 from collections.abc import Hashable, Iterator
@@ -20,7 +19,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Phase(StrEnum):
-    """Where a job stands, in the words of Volcano."""
+    """Phase of a job in Volcano's terms."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -29,33 +28,33 @@ class Phase(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Say whether nothing comes after it."""
+        """Return whether the phase is final."""
         return self in {Phase.COMPLETED, Phase.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What has become of a load so far."""
+    """Current state of a workload."""
 
     workload: Workload
     phase: Phase
     since: float
     pods: tuple[int, ...]
-    """How many pods of each task run, or have run when it is over."""
+    """Number of pods of each task that run, or ran if it is finished."""
 
     @property
     def running(self) -> int:
-        """How many pods run, or have run when it is over."""
+        """Return the number of pods that run, or ran if it is finished."""
         return sum(self.pods)
 
     @property
     def waiting(self) -> int:
-        """How many pods exist that have found no room."""
+        """Return the number of existing pods without a node."""
         return sum(task.count for task in self.workload.tasks) - self.running if self.phase is Phase.RUNNING else 0
 
     @property
     def ends(self) -> float | None:
-        """When it will be over, as far as that is known."""
+        """Return the end time if known."""
         return (
             None
             if self.phase is not Phase.RUNNING or self.workload.run_seconds is None
@@ -64,12 +63,12 @@ class Run:
 
     @property
     def used(self) -> Resources:
-        """What its pods hold."""
+        """Return the requests of its running pods."""
         return EMPTY if self.phase.is_final else total(scale(each.pod, count) for each, count in self._counted())
 
     @property
     def pending_requests(self) -> Resources:
-        """What its pods that have found no room ask for."""
+        """Return the requests of its pods without a node."""
         if self.phase is not Phase.RUNNING:
             return EMPTY
         return total(scale(each.pod, each.count - count) for each, count in self._counted())
@@ -80,24 +79,24 @@ class Run:
 
 @dataclass(slots=True)
 class Member(Generic[K]):
-    """One cluster's jobs by key, in the order in which they came; those that are over hold nothing."""
+    """Jobs of a cluster by key in order of arrival; finished ones use no resources."""
 
     allocatable: Resources = EMPTY
     external_usage: Resources = EMPTY
-    """What pods that we did not cause hold."""
+    """Usage of pods outside of the simulation."""
     pods_late: float = 0
-    """For how many seconds a job that fits has no pods yet."""
+    """Seconds until a fitting job has pods."""
     node_sizes: tuple[Resources, ...] = ()
-    """What each node has; without any there is one node with all that is allocatable."""
+    """Allocatable resources of each node; if empty, one node has all allocatable resources."""
     runs: dict[K, Run] = field(default_factory=dict)
     _active: dict[K, None] = field(default_factory=dict)
     _placements: dict[K, PodPlacement] = field(default_factory=dict)
-    """Where the pods of active jobs were when time last passed."""
+    """Pods per node of active jobs at the last advance."""
     _advanced_at: float = 0
-    """The time of the last look."""
+    """Time of the last advance."""
 
     def submit(self, key: K, workload: Workload, now: float) -> None:
-        """Take a job, or the new size of one that is here."""
+        """Add a job, or resize an existing one."""
         run = self.runs.get(key)
         if run is None:
             self.adopt(key, Run(workload, Phase.PENDING, now, (0,) * len(workload.tasks)))
@@ -107,19 +106,19 @@ class Member(Generic[K]):
             self.runs[key] = replace(run, workload=workload, pods=pods)
 
     def adopt(self, key: K, run: Run) -> None:
-        """Take a job as it was when somebody last looked, whether it fits or not."""
+        """Add a job in an earlier state, whether or not it fits."""
         self.runs[key] = run
         if not run.phase.is_final:
             self._active[key] = None
 
     def remove(self, key: K) -> None:
-        """Forget a job; its pods are gone at once."""
+        """Remove a job with its pods."""
         self.runs.pop(key, None)
         self._active.pop(key, None)
         self._placements.pop(key, None)
 
     def advance(self, now: float) -> set[K]:
-        """Let everything happen that is due; return the jobs that it happened to."""
+        """Process everything due by *now* and return the changed jobs."""
         self._advanced_at = now
         before = {key: self.runs[key] for key in self._active}
         for key in before:
@@ -132,32 +131,32 @@ class Member(Generic[K]):
         return {key for key, run in before.items() if self.runs[key] != run}
 
     def next_change(self) -> float | None:
-        """Return when the next job will be over, or may have its pods."""
+        """Return when the next job ends or its pod delay ends."""
         return min((at for key in self._active if (at := self._changes(key)) is not None), default=None)
 
     @property
     def used(self) -> Resources:
-        """What the pods of the jobs hold."""
+        """Requests of the pods of jobs."""
         return total(self.runs[key].used for key in self._active)
 
     @property
     def allocated(self) -> Resources:
-        """What all pods with a node hold."""
+        """Requests of all pods with a node, including external usage."""
         return positive(add(self.used, self.external_usage))
 
     @property
     def allocating(self) -> Resources:
-        """What the pods without a node ask for."""
+        """Requests of pods without a node."""
         return positive(total(self.runs[key].pending_requests for key in self._active))
 
     @property
     def nodes(self) -> list[Node]:
-        """Return the nodes, and what all pods hold on each."""
+        """Return all nodes with the usage of their pods."""
         free = self._packed()[0].free
         return [Node(size, positive(subtract(size, left))) for size, left in zip(self._sizes, free, strict=True)]
 
     def nodes_of(self, key: K) -> list[list[int]]:
-        """Return the number of the node of each pod that runs, by task."""
+        """Return the node number of each running pod, by task."""
         rows = self._packed()[1].get(key, ())
         return [[number for number, count in enumerate(row) for _ in range(count)] for row in rows]
 
@@ -179,12 +178,12 @@ class Member(Generic[K]):
         }
 
     def _is_early(self, key: K, now: float) -> bool:
-        """Say whether a job waits and has not waited for as long as its pods are late."""
+        """Return whether a pending job is within its pod delay."""
         run = self.runs[key]
         return run.phase is Phase.PENDING and now < run.since + self.pods_late
 
     def _changes(self, key: K) -> float | None:
-        """Return when a job may change by itself; one that has waited for its pods waits for others to go."""
+        """Return when a job may change on its own; ``None`` for pending jobs after their pod delay."""
         run = self.runs[key]
         if run.phase is not Phase.PENDING:
             return run.ends
@@ -200,7 +199,7 @@ class Member(Generic[K]):
 
 
 def _start_pods(run: Run, places: PodPlacement, packing: Packing, now: float) -> tuple[Run, PodPlacement]:
-    """Return *run* with its gang, if that waits and fits, and with as many more of its pods as fit."""
+    """Return *run* with its gang started if it is pending and fits, and with as many more pods as fit."""
     if run.phase is Phase.PENDING:
         gang = packing.place_gang(run.workload.tasks)
         if gang is None:

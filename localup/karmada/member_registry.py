@@ -1,4 +1,4 @@
-"""The simulated member clusters by name, as their Clusters describe them."""
+"""Simulated member clusters by name, as described by their Clusters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,19 +15,19 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class RegisteredMember:
-    """One member cluster and what its Cluster says about it."""
+    """Simulated member cluster and its description."""
 
     description: MemberDescription
     member: Member[Key] = field(default_factory=Member)
 
     @property
     def is_reachable(self) -> bool:
-        """Say whether Karmada gets through to it."""
+        """Return whether Karmada can reach it."""
         return self.description.ready == "True"
 
 
 class MemberRegistry:
-    """All sites; a Cluster without the annotations is somebody else's and has none."""
+    """All simulated members; Clusters without the annotations are not simulated."""
 
     def __init__(self, clusters: Store, *, pods_late: float = 0) -> None:
         self._pods_late = pods_late
@@ -36,7 +36,7 @@ class MemberRegistry:
         clusters.add_event_handler(self._cluster_changed)
 
     def add_event_handler(self, handler: Callable[[str], None]) -> None:
-        """Call *listener* with the name of a site whose description changes."""
+        """Call *handler* with the name of a member whose description changed."""
         self._event_handlers.append(handler)
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
@@ -44,7 +44,7 @@ class MemberRegistry:
         try:
             description = MemberDescription.of(new) if new else None
         except DescriptionError as error:
-            log.error("cluster not understood", cluster=name, error=str(error))  # noqa: TRY400 -- it says all there is
+            log.error("cluster description invalid", cluster=name, error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
             return
         before = self.members.get(name)
         if description is None:

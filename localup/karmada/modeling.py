@@ -1,7 +1,7 @@
-"""Karmada's resource models: the default grades, and how the nodes of a member are counted in them.
+"""Karmada's resource models: default grades, and the counts of a member's nodes per grade.
 
-Pure. As Karmada does it: ``SetDefaultClusterResourceModels`` of its API
-server, ``getAllocatableModelings`` of its status controller, ``pkg/modeling``.
+It follows ``SetDefaultClusterResourceModels`` of Karmada's API server, ``getAllocatableModelings`` of its status
+controller, and ``pkg/modeling``.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ _MEMORY: Final = ("0", "4Gi", "16Gi", "32Gi", "64Gi", "128Gi", "256Gi", "512Gi",
 
 
 def default_models() -> list[Object]:
-    """Return the grades that Karmada's API server writes into each new Cluster; the definition has them, too."""
+    """Return the grades that Karmada's API server sets in new Clusters; the CRD has the same defaults."""
     return [
         {
             "grade": grade,
@@ -34,17 +34,17 @@ def default_models() -> list[Object]:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a node has, and what its pods hold; nothing where there are no pods."""
+    """Allocatable resources of a node and the usage of its pods."""
 
     allocatable: Resources
     used: Resources = EMPTY
 
 
 def allocatable_modelings(models: Sequence[Object], nodes: Iterable[Node]) -> list[Object]:
-    """Return how many nodes are of each grade by what is free on them.
+    """Return the number of nodes per grade by their free resources.
 
-    Karmada stops at the first node that takes no more pods, and leaves out a
-    node with less than nothing free.
+    As in Karmada, counting stops at the first node without a free pod slot, and nodes with negative free resources
+    are skipped.
     """
     lows = {name: [parse_quantity(name, _range(model, name)["min"]) for model in models] for name in _graded(models)}
     counts = [0] * len(models)

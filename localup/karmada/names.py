@@ -1,4 +1,4 @@
-"""How Karmada names what it makes, and the labels and annotations it keeps on it."""
+"""Names, labels and annotations of objects that Karmada creates."""
 
 from typing import Final
 
@@ -35,39 +35,39 @@ _FNV_PRIME: Final = 0x01000193
 
 
 def binding_name(kind: str, name: str) -> str:
-    """Return the name of the binding of a template: two kinds of one name share it (facts, §1)."""
+    """Return the name of a template's binding; templates of equal kind and name share it (facts, §1)."""
     return f"{name.replace(':', '.')}-{kind}".lower()
 
 
 def work_name(kind: str, namespace: str, name: str) -> str:
-    """Return the name of the works of a template, the same in every cluster."""
+    """Return the name of a template's works, which is equal in every cluster."""
     plain = name.replace(":", ".").lower()
     whole = f"{namespace}-{plain}-{kind}" if namespace else f"{plain}-{kind}"
     return f"{plain}-{_digest(whole.lower())}"
 
 
 def depended_by(namespace: str, name: str) -> str:
-    """Return the label by which what is needed says which binding needs it."""
+    """Return the label of a dependency's binding for a dependent binding."""
     return DEPENDED_BY + _digest(f"{namespace}/{name}")
 
 
 def permanent_id_label(namespace: str) -> str:
-    """Return the label that holds the permanent id of a binding of a namespace, or of one that belongs to none."""
+    """Return the label with the permanent id of a binding in *namespace*, or of a cluster-scoped one."""
     return BINDING_ID if namespace else CLUSTER_BINDING_ID
 
 
 def execution_namespace(cluster: str) -> str:
-    """Return the namespace that holds the works of a cluster."""
+    """Return the namespace of a cluster's works."""
     return _EXECUTION + cluster
 
 
 def cluster_of(namespace: str) -> str:
-    """Return the cluster whose works a namespace holds, or nothing for any other namespace."""
+    """Return the cluster of an execution namespace, or an empty string for other namespaces."""
     return namespace.removeprefix(_EXECUTION) if namespace.startswith(_EXECUTION) else ""
 
 
 def is_reserved(namespace: str) -> bool:
-    """Say whether nothing in *namespace* is ever propagated."""
+    """Return whether objects in *namespace* are never propagated."""
     return namespace in {"karmada-system", "karmada-cluster"} or namespace.startswith((_EXECUTION, "kube-"))
 
 

@@ -1,4 +1,4 @@
-"""Karmada's namespace controller: every namespace of users is sent to every cluster, whatever goes there.
+"""Implements Karmada's namespace controller: propagates every user namespace to every cluster.
 
 Its works belong to no binding.
 """
@@ -17,7 +17,7 @@ _KIND = "Namespace"
 
 
 class NamespaceSyncController:
-    """Makes and removes the works of namespaces; a key is a cluster and a namespace."""
+    """Creates and deletes the works of namespaces; a key is a cluster and a namespace."""
 
     def __init__(self, informers: Informers, client: Client) -> None:
         self.queue = WorkQueue[Key]("namespaces", self._reconcile)
@@ -30,7 +30,7 @@ class NamespaceSyncController:
         key = key_of(new or old or {})
         if new is not None and old is not None and is_terminating(old) == is_terminating(new):
             return
-        if names.cluster_of(key.name):  # the cluster's own namespace is there now
+        if names.cluster_of(key.name):  # the cluster's execution namespace exists now
             self._cluster_changed(None, self._informers.clusters.get(Key("", names.cluster_of(key.name))))
         elif not names.is_reserved(key.name):
             for cluster in self._informers.clusters:
@@ -61,7 +61,7 @@ class NamespaceSyncController:
 
 
 def work_of(namespace: Object, namespace_name: str) -> dict[str, Any]:
-    """Return the work that carries a namespace to the cluster whose works are in *home*."""
+    """Return the work that propagates a namespace to the cluster with the execution namespace *home*."""
     name = key_of(namespace).name
     remaining = {"name": name, "labels": labels_of(namespace), "annotations": annotations_of(namespace)}
     manifest = {

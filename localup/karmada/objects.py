@@ -1,6 +1,6 @@
-"""Kubernetes objects as decoded JSON: their identity and metadata, whatever their kind.
+"""Identity and metadata of Kubernetes objects as decoded JSON.
 
-Objects are never changed in place: what makes another one of them makes a copy.
+Objects are immutable; functions that change one return a copy.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Object = Mapping[str, Any]
 
 
 class Key(NamedTuple):
-    """What an object is known by among those of its kind; the namespace is empty where there is none."""
+    """Namespace and name of an object; the namespace is empty for cluster-scoped objects."""
 
     namespace: str
     name: str
@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
 
 def decode_object(raw: bytes) -> dict[str, Any]:
-    """Decode an object, without the record of who wrote which field: it is long and tells us nothing."""
+    """Decode an object without managed fields, which are large and unused."""
     item: dict[str, Any] = msgspec.json.decode(raw)
     item["metadata"].pop("managedFields", None)
     return item
@@ -34,75 +34,75 @@ def key_of(item: Object) -> Key:
 
 
 def uid_of(item: Object) -> str:
-    """Return its uid."""
+    """Return the uid."""
     return str(item["metadata"]["uid"])
 
 
 def version_of(item: Object) -> int:
-    """Return its resourceVersion as the number that it is."""
+    """Return the resourceVersion as a number."""
     return int(item["metadata"]["resourceVersion"])
 
 
 def generation_of(item: Object) -> int:
-    """Return its generation, 0 for kinds that have none."""
+    """Return the generation, 0 for kinds without one."""
     return int(item["metadata"].get("generation", 0))
 
 
 def labels_of(item: Object) -> dict[str, str]:
-    """Return a copy of its labels."""
+    """Return a copy of the labels."""
     return dict(item["metadata"].get("labels") or {})
 
 
 def annotations_of(item: Object) -> dict[str, str]:
-    """Return a copy of its annotations."""
+    """Return a copy of the annotations."""
     return dict(item["metadata"].get("annotations") or {})
 
 
 def finalizers_of(item: Object) -> list[str]:
-    """Return a copy of its finalizers."""
+    """Return a copy of the finalizers."""
     return list(item["metadata"].get("finalizers") or ())
 
 
 def is_terminating(item: Object) -> bool:
-    """Say whether it is being deleted."""
+    """Return whether it is being deleted."""
     return "deletionTimestamp" in item["metadata"]
 
 
 def spec_of(item: Object) -> dict[str, Any]:
-    """Return a copy of its spec, one level deep."""
+    """Return a shallow copy of the spec."""
     return dict(item.get("spec") or {})
 
 
 def status_of(item: Object) -> dict[str, Any]:
-    """Return a copy of its status, one level deep."""
+    """Return a shallow copy of the status."""
     return dict(item.get("status") or {})
 
 
 def with_metadata(item: Object, **fields: Any) -> Object:
-    """Return *item* with other fields of metadata; those that are empty are left out."""
+    """Return *item* with changed metadata fields; empty ones are removed."""
     metadata = {**item["metadata"], **fields}
     return {**item, "metadata": {name: value for name, value in metadata.items() if value or name not in fields}}
 
 
 def with_spec(item: Object, **fields: Any) -> Object:
-    """Return *item* with other fields of its spec; those that are ``None`` are left out."""
+    """Return *item* with changed spec fields; ``None`` removes a field."""
     spec = {**spec_of(item), **fields}
     return {**item, "spec": {name: value for name, value in spec.items() if value is not None}}
 
 
 def with_status(item: Object, **fields: Any) -> Object:
-    """Return *item* with other fields of its status; those that are ``None`` are left out."""
+    """Return *item* with changed status fields; ``None`` removes a field."""
     status = {**status_of(item), **fields}
     return {**item, "status": {name: value for name, value in status.items() if value is not None}}
 
 
 def same_specification(left: Object, right: Object) -> bool:
-    """Say whether two versions of an object differ in nothing but status and bookkeeping."""
+    """Return whether two versions differ only in status and resource version."""
     return _specification(left) == _specification(right)
 
 
 def merge_patch(old: Object, new: Object) -> dict[str, Any]:
-    """Return the merge patch (RFC 7386) that turns *old* into *new*; lists are replaced whole."""
+    """Return the merge patch (RFC 7386) from *old* to *new*; lists are replaced entirely."""
     patch: dict[str, Any] = {name: None for name in old if name not in new}
     for name, value in new.items():
         before = old.get(name)

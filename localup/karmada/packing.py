@@ -1,7 +1,4 @@
-"""Places the pods of a member cluster on its nodes, first fit.
-
-Pure.
-"""
+"""Places pods of a member cluster on its nodes, first fit."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,19 +6,19 @@ from controller.engine.resources import Resources, scale, subtract
 from localup.karmada.workloads import Task
 
 Counts = tuple[int, ...]
-"""How many pods there are of each task."""
+"""Number of pods of each task."""
 PodPlacement = tuple[tuple[int, ...], ...]
-"""By task, how many of its pods are on each node."""
+"""By task, the number of its pods on each node."""
 
 
 class Packing:
-    """What is free on each node while pods are placed one after the other."""
+    """Free resources of each node while pods are placed."""
 
     def __init__(self, nodes: Sequence[Resources]) -> None:
         self.free = list(nodes)
 
     def place_gang(self, tasks: Sequence[Task]) -> PodPlacement | None:
-        """Place the gang of *tasks* whole, or not at all."""
+        """Place the gang minimums of all *tasks*, or nothing."""
         before = list(self.free)
         places = tuple(self._place(task.pod, task.gang_minimum) for task in tasks)
         if all(sum(row) == task.gang_minimum for row, task in zip(places, tasks, strict=True)):
@@ -30,12 +27,12 @@ class Packing:
         return None
 
     def place_remaining(self, tasks: Sequence[Task], places: PodPlacement) -> PodPlacement:
-        """Add as many of the missing pods as there is room for, in task order."""
+        """Place as many missing pods as fit, in task order."""
         added = (self._place(task.pod, task.count - sum(row)) for task, row in zip(tasks, places, strict=True))
         return tuple(tuple(map(sum, zip(row, more, strict=True))) for row, more in zip(places, added, strict=True))
 
     def place_running(self, tasks: Sequence[Task], counts: Counts, before: PodPlacement) -> PodPlacement:
-        """Leave pods that run where they were *before*, as far as their task and node are still there."""
+        """Keep running pods on their previous nodes as far as task and node still exist."""
         rows = []
         for number, count in enumerate(counts):
             row = before[number] if number < len(before) else ()
@@ -44,7 +41,7 @@ class Packing:
         return tuple(rows)
 
     def restore(self, tasks: Sequence[Task], counts: Counts, remaining: PodPlacement) -> PodPlacement:
-        """Place the rest of the pods that run: first fit, else on the last node whether they fit there or not."""
+        """Place other running pods: first fit, otherwise on the last node even if they do not fit."""
         rows = []
         for task, count, row in zip(tasks, counts, remaining, strict=True):
             added = self._place(task.pod, count - sum(row))
@@ -54,14 +51,14 @@ class Packing:
         return tuple(rows)
 
     def _occupy(self, tasks: Sequence[Task], places: PodPlacement) -> None:
-        """Take what the pods at *places* hold."""
+        """Subtract the requests of the pods in *places* from the free resources."""
         for task, row in zip(tasks, places, strict=True):
             for number, count in enumerate(row):
                 if count:
                     self.free[number] = subtract(self.free[number], scale(task.pod, count))
 
     def _place(self, pod: Resources, count: int) -> tuple[int, ...]:
-        """Place as many of *count* pods as there is room for, and return how many each node takes."""
+        """Place up to *count* pods and return the number per node."""
         row = []
         for number, free in enumerate(self.free):
             taken = min([count, *(max(free.get(name, 0), 0) // asked for name, asked in pod.items() if asked > 0)])
@@ -73,7 +70,7 @@ class Packing:
 
 
 def spread(amounts: Resources, nodes: Sequence[Resources]) -> list[Resources]:
-    """Fill *nodes* with *amounts*, one node after the other; what exceeds all of them is on the last."""
+    """Divide *amounts* over *nodes* by filling one after the other; the last node takes the excess."""
     left, parts = dict(amounts), list[Resources]()
     for node in nodes[:-1]:
         part = {name: min(amount, max(node.get(name, 0), 0)) for name, amount in left.items()}

@@ -1,9 +1,8 @@
-"""Where Karmada's scheduler puts a binding.
+"""Selects the clusters of a binding as Karmada's scheduler does.
 
-Pure. Clusters that are in `spec.clusters` already come first, so that a pick of
-somebody else is confirmed if it is feasible (facts, no. 4); then those with
-more room for a divisible workload, then by name. Spread by region and the
-estimate of components under the multi-template gate are left out.
+Clusters in `spec.clusters` are preferred, so a preset feasible cluster is confirmed (facts, no. 4). Then come
+clusters with more capacity for divisible workloads, then names. Spread by region and the component estimator are not
+supported.
 """
 
 import json
@@ -20,7 +19,7 @@ from localup.karmada.selectors import cluster_matches
 
 
 class Reason(StrEnum):
-    """How an attempt ended, in the words of the condition `Scheduled`."""
+    """Reason of the condition `Scheduled`."""
 
     SUCCESS = "Success"
     NO_CLUSTER_FIT = "NoClusterFit"
@@ -30,30 +29,30 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulingResult:
-    """What one attempt comes to."""
+    """Result of a scheduling attempt."""
 
     reason: Reason
     message: str = "Binding has been scheduled successfully."
     targets: tuple[Object, ...] | None = None
-    """The new `spec.clusters`; ``None`` leaves it as it is."""
+    """The new `spec.clusters`; ``None`` leaves it unchanged."""
     term: str = ""
-    """The name of the affinity term that was used, where there are several."""
+    """Name of the affinity term that was used, if there are several."""
 
     @property
     def condition(self) -> Condition:
-        """Return the condition that tells it."""
+        """Return the condition `Scheduled` for this result."""
         status = "True" if self.reason is Reason.SUCCESS else "False"
         return Condition("Scheduled", status, self.reason, self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """What Karmada's scheduler is in the habit of."""
+    """Options that change the scheduler's behaviour."""
 
     affinity_terms: bool = True
-    """Ordered affinities are tried one after the other; else the first is the only one."""
+    """Try ordered affinities in order; otherwise use only the first."""
     copies: bool = True
-    """What has no spread constraint goes to all candidates; else to the best."""
+    """Without a spread constraint select all feasible clusters; otherwise the best one."""
 
 
 _DEFAULT_OPTIONS: Final = SchedulerOptions()
@@ -62,7 +61,7 @@ _DEFAULT_OPTIONS: Final = SchedulerOptions()
 def place(
     binding: Object, clusters: Sequence[Object], options: SchedulerOptions = _DEFAULT_OPTIONS
 ) -> SchedulingResult:
-    """Try the affinity terms in order, from the one observed last; the complaint is that of the first."""
+    """Try affinity terms in order from the last observed one; if all fail, return the first failure."""
     first: SchedulingResult | None = None
     terms = _affinity_terms(binding)
     for name, affinity in terms if options.affinity_terms else terms[:1]:
@@ -74,12 +73,12 @@ def place(
 
 
 def affinity_allows(binding: Object, cluster: Object) -> bool:
-    """Say whether a change of *cluster* makes the scheduler look at a binding: the observed affinity allows it."""
+    """Return whether the observed affinity of a binding allows *cluster*, so that its changes trigger a retry."""
     return cluster_matches(_affinity_terms(binding)[0][1], cluster)
 
 
 def format_applied_placement(placement: Object) -> str:
-    """Return a placement as the scheduler notes it on the binding: its fields in the order of Karmada's types."""
+    """Return a placement in the format of the scheduler's annotation, with fields in the order of Karmada's types."""
     return json.dumps(_ordered(placement), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -113,7 +112,7 @@ def _place_with(
 
 
 class _SpreadError(Exception):
-    """The spread constraints cannot be kept."""
+    """The spread constraints cannot be satisfied."""
 
 
 def _ranked(binding: Object, feasible: Sequence[Object]) -> list[Object]:
@@ -128,7 +127,7 @@ def _ranked(binding: Object, feasible: Sequence[Object]) -> list[Object]:
 
 
 def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Sequence[Object]:
-    """Return those that the spread constraints leave, exchanged for roomier ones where a divisible one needs them."""
+    """Return the clusters that satisfy the spread constraints; divisible workloads swap in larger clusters."""
     placement = spec["placement"]
     constraints = placement.get("spreadConstraints") or ()
     if not constraints or is_static(placement.get("replicaScheduling") or {}):
@@ -180,12 +179,12 @@ def _goes_to_one(spec: Mapping[str, Any]) -> bool:
 
 
 def has_replicas(spec: Mapping[str, Any]) -> bool:
-    """Say whether a binding's spec tells of replicas: to Karmada it is no workload otherwise."""
+    """Return whether a binding's spec has replicas; without them Karmada does not treat it as a workload."""
     return bool(spec.get("replicas") or spec.get("replicaRequirements"))
 
 
 def is_divided(spec: Mapping[str, Any]) -> bool:
-    """Say whether the replicas of a binding's spec are to be divided among its clusters."""
+    """Return whether replicas are divided among clusters."""
     strategy = spec["placement"].get("replicaScheduling") or {}
     return has_replicas(spec) and strategy.get("replicaSchedulingType") == "Divided"
 

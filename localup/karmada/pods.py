@@ -1,8 +1,7 @@
-"""Pod templates as decoded JSON, read into amounts.
+"""Parses pod templates into requests.
 
-Karmada and the member's API server count a pod differently: Karmada takes an
-init container that stays (a sidecar) for one that ends, and overlooks
-pod-level resources.
+Karmada counts differently from the API server: it treats sidecars as init containers that end, and ignores pod-level
+resources.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from localup.karmada.objects import Object
 
 
 def pod_template(template: Object) -> PodTemplate:
-    """Read a pod template."""
+    """Parse a pod template."""
     spec = template.get("spec") or {}
     level = spec.get("resources") or {}
     return PodTemplate(
@@ -29,17 +28,17 @@ def pod_template(template: Object) -> PodTemplate:
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> Resources:
-    """Read quantities by resource."""
+    """Parse quantities by resource."""
     return {name: parse_quantity(name, value) for name, value in (quantities or {}).items()}
 
 
 def quantities(amounts: Resources) -> dict[str, str]:
-    """Write amounts by resource; those that are zero are left out, as Karmada leaves them out."""
+    """Format amounts by resource; zero amounts are omitted, as in Karmada."""
     return {name: format_quantity(name, amounts[name]) for name in sorted(amounts) if amounts[name]}
 
 
 def replica_requirements(template: Object) -> dict[str, Any] | None:
-    """Return what one replica of a pod template asks of a node, as Karmada writes it on a binding."""
+    """Return the requirements of one replica, as Karmada writes them in a binding."""
     spec = template.get("spec") or {}
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
@@ -67,7 +66,7 @@ def _as_karmada_counts(pod: PodTemplate) -> Resources:
 
 
 def _whole(resource: str, amount: int) -> int:
-    """Round up to whole units all but CPUs."""
+    """Round up to whole units, except CPU and memory."""
     return amount if resource in {CPU, MEMORY} else -(-amount // MILLI) * MILLI
 
 

@@ -1,7 +1,6 @@
-"""Which policy propagates a template, and the claim by which the template keeps to it.
+"""Selects the policy that propagates a template, and manages its claim.
 
-Pure. Once claimed, a template stays with its policy while that still selects
-it, whatever other policies come; preemption of policies is left out.
+A claimed template stays with its policy while that policy selects it. Preemption of policies is not supported.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +24,7 @@ from localup.karmada.selectors import labels_match
 
 
 class Match(IntEnum):
-    """How closely a policy selects a template: the closer, the higher."""
+    """How specifically a policy selects a template; higher is more specific."""
 
     NONE = 0
     ALL = 1
@@ -35,14 +34,14 @@ class Match(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The labels and annotations by which a template or a binding says whose it is."""
+    """Labels and annotations that name the policy of a template or binding."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 
     @classmethod
     def of(cls, policy: Object) -> Self:
-        """Return the claim of a policy, which has its permanent id already."""
+        """Return the claim of a policy with a permanent id."""
         key = key_of(policy)
         if is_a(policy, CLUSTER_POLICY):
             labels = {names.CLUSTER_POLICY_ID: labels_of(policy)[names.CLUSTER_POLICY_ID]}
@@ -56,15 +55,14 @@ _CLAIM_ANNOTATIONS = frozenset({names.POLICY_NAME, names.POLICY_NAMESPACE, names
 
 
 def permanent_id_label(policy: Object) -> str:
-    """Return the label that holds the permanent id of a policy of its kind."""
+    """Return the label with the permanent id of a policy of this kind."""
     return names.CLUSTER_POLICY_ID if is_a(policy, CLUSTER_POLICY) else names.POLICY_ID
 
 
 def policy_of(template: Object, policies: Iterable[Object]) -> Object | None:
-    """Return the policy that propagates *template*: the one that claimed it, else the best that selects it.
+    """Return the policy that propagates *template*: the claiming one, otherwise the best that selects it.
 
-    Policies of the namespace come before those of the whole control plane; then
-    the explicit priority counts, then how closely they select, then the name.
+    Policies of the namespace precede cluster policies. Then explicit priority, specificity and name decide.
     """
     found = [
         (closeness, item) for item in policies if (closeness := _closeness(item, template)) and not is_terminating(item)
@@ -76,12 +74,12 @@ def policy_of(template: Object, policies: Iterable[Object]) -> Object | None:
 
 
 def selects_or_claims(policy: Object, template: Object) -> bool:
-    """Say whether a policy selects *template*, or holds it although it does not any more."""
+    """Return whether a policy selects *template* or has claimed it."""
     return bool(_closeness(policy, template)) or claimed_by(template, policy) == key_of(policy)
 
 
 def claimed_by(item: Object, policy: Object) -> Key | None:
-    """Return the key of the policy, of the kind that *policy* is, by which *item* is claimed."""
+    """Return the key of the policy of *policy*'s kind that claims *item*."""
     annotations = annotations_of(item)
     if is_a(policy, CLUSTER_POLICY):
         named = annotations.get(names.CLUSTER_POLICY_NAME)
@@ -91,12 +89,12 @@ def claimed_by(item: Object, policy: Object) -> Key | None:
 
 
 def is_claimed(item: Object) -> bool:
-    """Say whether a policy holds *item*."""
+    """Return whether a policy claims *item*."""
     return not _CLAIM_LABELS.isdisjoint(labels_of(item))
 
 
 def with_claim(item: Object, claim: Claim) -> Object:
-    """Return *item* with the claim on it and no other."""
+    """Return *item* with exactly this claim."""
     return with_metadata(
         item,
         labels={**_without(labels_of(item), _CLAIM_LABELS), **claim.labels},
@@ -115,7 +113,7 @@ def _rank(closeness: Match, policy: Object) -> tuple[bool, int, int, str]:
 
 
 def _closeness(policy: Object, template: Object) -> Match:
-    """Return the closest match among the policy's selectors."""
+    """Return the most specific match of the policy's selectors."""
     home = key_of(policy).namespace
     if home and home != key_of(template).namespace:
         return Match.NONE
@@ -129,7 +127,7 @@ def _selects(selector: Object, template: Object) -> Match:
         return Match.NONE
     if selector.get("namespace", "") not in {"", key.namespace}:
         return Match.NONE
-    if selector.get("name"):  # the label selector beside a name is ignored
+    if selector.get("name"):  # with a name the label selector is ignored
         return Match.NAME if selector["name"] == key.name else Match.NONE
     if selector.get("labelSelector") is None:
         return Match.ALL

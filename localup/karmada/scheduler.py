@@ -1,7 +1,7 @@
-"""Karmada's scheduler: bindings that are not suspended in, `spec.clusters` out.
+"""Implements Karmada's scheduler: sets `spec.clusters` of bindings that are not suspended.
 
-Suspension is looked at when an event comes, and never again (facts, no. 1): what
-is in the queue already is still placed. Capacity that becomes free wakes nobody.
+Suspension is only checked when an event arrives (facts, no. 1): queued bindings are scheduled even if suspended
+meanwhile. Freed capacity triggers no retry.
 """
 
 import time
@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 class Scheduler:
-    """Places bindings of one kind."""
+    """Schedules bindings of one kind."""
 
     def __init__(self, bindings: Store, clusters: Store, client: Client, settings: Settings) -> None:
         self._bindings = bindings
@@ -68,10 +68,10 @@ class Scheduler:
             self.queue.add(key_of(new))
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
-        """Look again at what a change of a cluster may concern; that a binding is claimed is not asked for here."""
+        """Queue bindings whose affinity allows the changed cluster; unclaimed bindings are included, as in Karmada."""
         if old is None:
-            return  # a new one changes once it is ready, when its taint goes
-        new = new or old  # one that is gone is looked at like one that goes
+            return  # a new cluster triggers when it becomes ready and loses its taint
+        new = new or old  # a deleted cluster is handled like a terminating one
         if (
             new is not old
             and _is_irrelevant_change(old, new)
@@ -83,7 +83,7 @@ class Scheduler:
                 self.queue.add(key_of(binding))
 
     def _passes_filter(self, binding: Object) -> bool:
-        """Be the event filter: ours, not suspended, and claimed by a policy."""
+        """Return whether a binding passes the event filter: own scheduler name, not suspended, claimed."""
         return self._is_schedulable(binding) and is_claimed(binding)
 
     def _is_schedulable(self, binding: Object) -> bool:
@@ -111,7 +111,7 @@ class Scheduler:
         self._schedule_retry(key, outcome)
 
     async def _record_events(self, binding: Object, outcome: SchedulingResult) -> None:
-        """Write the events that Karmada's scheduler writes of an attempt: of the binding, and of its template."""
+        """Record the events of a scheduling attempt on the binding and its template."""
         event = EventMessage(self._name, "ScheduleBindingFailed", outcome.message, "Warning")
         if outcome.reason is Reason.SUCCESS:
             details = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
@@ -120,7 +120,7 @@ class Scheduler:
             await self._client.record_event(about, event)
 
     def _is_due(self, binding: Object) -> bool:
-        """Say whether a binding is to be placed at all: one whose replicas are divided and add up is left as it is."""
+        """Return whether a binding must be scheduled; divided replicas that add up are left unchanged."""
         spec = spec_of(binding)
         if annotations_of(binding).get(APPLIED_PLACEMENT) != format_applied_placement(spec["placement"]):
             return True
@@ -133,7 +133,7 @@ class Scheduler:
         )
 
     def _schedule_retry(self, key: Key, outcome: SchedulingResult) -> None:
-        """See to it that what failed is tried again, each failure in its own time."""
+        """Queue a retry after a failure; the delay depends on the reason."""
         quirks = self._quirks
         is_unschedulable = outcome.reason is Reason.UNSCHEDULABLE
         if outcome.reason is Reason.SCHEDULER_ERROR or (is_unschedulable and not quirks.unschedulable_retry):
@@ -152,7 +152,7 @@ def _backoff(quirks: Quirks) -> Backoff:
 
 
 def _is_reschedule_requested(binding: Object) -> bool:
-    """Say whether somebody has asked for another placement since the last one."""
+    """Return whether rescheduling was triggered after the last scheduling."""
     asked, last = spec_of(binding).get("rescheduleTriggeredAt"), status_of(binding).get("lastScheduledTime")
     return asked is not None and last is not None and seconds_of(asked) > seconds_of(last)
 
@@ -166,7 +166,7 @@ def _with_targets(binding: Object, outcome: SchedulingResult) -> Object:
 
 
 def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: float) -> Object:
-    """Return *binding* saying how it went; a success that was told already is not told again."""
+    """Return *binding* with the result of the attempt; an unchanged success changes nothing."""
     status = status_of(binding)
     conditions = with_condition(status.get("conditions") or (), outcome.condition, now=now)
     if outcome.reason is not Reason.SUCCESS:
@@ -182,7 +182,7 @@ def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: f
 
 
 def template_of(binding: Object) -> Object:
-    """Return who the template of a binding is, as far as the binding says."""
+    """Return a reference object for the template of a binding."""
     resource = spec_of(binding)["resource"]
     metadata = {"name": resource["name"], "namespace": resource.get("namespace", ""), "uid": resource.get("uid", "")}
     return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": metadata}
@@ -193,7 +193,7 @@ def _target_names(outcome: SchedulingResult) -> list[str]:
 
 
 def _is_irrelevant_change(old: Object, new: Object) -> bool:
-    """Say whether the change of a cluster is none that makes Karmada look at bindings again."""
+    """Return whether a cluster change triggers no scheduling."""
     return (
         labels_of(old) == labels_of(new)
         and generation_of(old) == generation_of(new)

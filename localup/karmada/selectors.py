@@ -1,4 +1,4 @@
-"""Selectors of labels and fields, matched as Kubernetes and Karmada match them."""
+"""Label and field selectors with the semantics of Kubernetes and Karmada."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from localup.karmada.objects import Object, labels_of, spec_of
 
 
 def labels_match(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """Say whether a label selector selects *labels*; a missing or empty one selects all."""
+    """Return whether a label selector selects *labels*; an absent or empty one selects all."""
     if not selector:
         return True
     wanted = selector.get("matchLabels") or {}
@@ -20,7 +20,7 @@ def labels_match(selector: Object | None, labels: Mapping[str, str]) -> bool:
 
 
 def cluster_matches(affinity: Object | None, cluster: Object) -> bool:
-    """Say whether a cluster affinity allows *cluster*; a missing one allows all."""
+    """Return whether a cluster affinity allows *cluster*; an absent one allows all."""
     if not affinity:
         return True
     name = cluster["metadata"]["name"]
@@ -44,7 +44,7 @@ def _fields_match(selector: Object | None, spec: Mapping[str, Any]) -> bool:
 
 
 def _requirement_holds(requirement: Object, values: Sequence[str]) -> bool:
-    """Judge one requirement against the values a thing has: none, one, or for zones several."""
+    """Return whether a requirement holds for *values*: none, one, or several for zones."""
     wanted = set(requirement.get("values") or ())
     match requirement["operator"]:
         case "In":

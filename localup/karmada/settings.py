@@ -1,4 +1,4 @@
-"""What can be set about the stand-in."""
+"""Settings of the stand-in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ _DEFAULT_QUIRKS: Final = Quirks()
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of one run; a behaviour of Karmada that can be chosen is a field here."""
+    """Options of a run."""
 
     kubeconfig: Path
     templates: Sequence[Kind] = (VOLCANO_JOB, DEPLOYMENT)
-    """The kinds of templates that are propagated."""
+    """Kinds of templates that are propagated."""
     run_time_seconds: float = 10
-    """How long a job runs that does not say so itself."""
+    """Run time of jobs without a run time annotation."""
     status_period_seconds: float = 1
-    """The least time between two writes of one Cluster's status; a real Karmada takes 10 s (facts, §2)."""
+    """Minimum time between two status writes of a Cluster; 10 s in a real Karmada (facts, §2)."""
     multi_template: bool = False
-    """The gate MultiplePodTemplatesScheduling: components on the bindings of Volcano Jobs (facts, no. 6)."""
+    """Feature gate MultiplePodTemplatesScheduling: components in bindings of Volcano Jobs (facts, no. 6)."""
     scheduler_name: str = "default-scheduler"
-    """Whose bindings are scheduled: the others are left to somebody else."""
+    """Only bindings with this scheduler name are scheduled."""
     quirks: Quirks = _DEFAULT_QUIRKS
-    """What of Karmada's surprising behaviour is reproduced, and with what times."""
+    """Reproduced quirks of Karmada and their times."""
     writes_in_flight: int = 16
-    """How many writes are under way at once."""
+    """Maximum number of concurrent writes."""

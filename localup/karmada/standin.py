@@ -1,4 +1,4 @@
-"""The stand-in: its parts, wired together, from the first list to the last write."""
+"""Wires the controllers of the stand-in together and runs them."""
 
 import asyncio
 from typing import Any
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 class StandIn:
-    """All that the stand-in does for one API server."""
+    """All controllers of the stand-in for one API server."""
 
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api = api
@@ -57,7 +57,7 @@ class StandIn:
             self._queues.append(DependenciesDistributor(informers, client).queue)
 
     async def run(self) -> None:
-        """Follow the API server, and act once everything has been listed; until cancelled."""
+        """Run informers, and after their first lists all controllers, until cancelled."""
         synced = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._informers.run(self._api, synced=synced))
@@ -69,7 +69,7 @@ class StandIn:
 
 
 def _binding_queues(informers: Informers, bindings: Store, client: Client, settings: Settings) -> list[WorkQueue[Any]]:
-    """Return the queues of all that looks at bindings of one kind."""
+    """Return the queues of the controllers for bindings of one kind."""
     quirks = settings.quirks
     queues: list[WorkQueue[Any]] = [
         Scheduler(bindings, informers.clusters, client, settings).queue,

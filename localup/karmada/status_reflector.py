@@ -1,6 +1,6 @@
-"""What a member cluster says of the things it runs, in the words of their kinds.
+"""Status of manifests in a member cluster, in the format of their kinds.
 
-Pure. Zero fields are absent.
+Zero-valued fields are omitted.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,19 +15,19 @@ from localup.karmada.workloads import Workload, min_available
 
 Status = dict[str, Any]
 
-#: What Karmada takes for healthy in a Volcano Job: everything but Failed (facts, §3).
+#: Karmada treats a Volcano Job as healthy in every phase except Failed (facts, §3).
 _UNHEALTHY: Final = frozenset({Phase.FAILED})
 
 
 def status_in_member(manifest: Object, run: Run) -> Status:
-    """Return the status that the manifest has in its cluster."""
+    """Return the status of the manifest in its cluster."""
     kind = kind_of(manifest)
     reflected = _REFLECTORS[kind](manifest, run) if kind is not None and kind in _REFLECTORS else {}
     return {name: value for name, value in reflected.items() if value}
 
 
 def health(manifest: Object, run: Run) -> str:
-    """Return how Karmada judges that status."""
+    """Return Karmada's health for that status."""
     if kind_of(manifest) not in _REFLECTORS:
         return "Unknown"
     if kind_of(manifest) in {DEPLOYMENT, STATEFUL_SET}:
@@ -36,7 +36,7 @@ def health(manifest: Object, run: Run) -> str:
 
 
 def run_from_status(manifest: Object, status: Mapping[str, Any], workload: Workload) -> Run | None:
-    """Return the run that a Volcano Job's status tells of, for a member that remembers nothing; else ``None``."""
+    """Return the run described by a Volcano Job's status, for a restarted member; ``None`` if it is pending."""
     state = status.get("state") or {}
     if kind_of(manifest) != VOLCANO_JOB or state.get("phase", Phase.PENDING) == Phase.PENDING:
         return None

@@ -1,7 +1,6 @@
-"""What is known of all objects of one kind, and who wants to hear when that changes.
+"""Cached objects of one kind with event handlers.
 
-It is fed by an informer and by the answers to our own writes, so that we never
-act on anything older than what we did ourselves.
+The store is updated by an informer and by responses to own writes, so it is never older than the last own write.
 """
 
 from collections import deque
@@ -12,14 +11,14 @@ from localup.karmada.kinds import Kind
 from localup.karmada.objects import Key, Object, key_of, uid_of, version_of
 
 EventHandler = Callable[[Object | None, Object | None], None]
-"""Is called with an object before and after a change; ``None`` where there is none."""
+"""Called with an object before and after a change; ``None`` where it does not exist."""
 
-#: How many of the last removals are remembered: an answer to a write is never older than that.
+#: Number of remembered removals; responses to writes are never older than these.
 _REMEMBERED: Final = 1024
 
 
 class Store:
-    """The objects of one kind by key."""
+    """Objects of one kind by key."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -31,15 +30,15 @@ class Store:
         return iter(list(self._objects.values()))
 
     def get(self, key: Key) -> Object | None:
-        """Return the object of a key."""
+        """Return the object with *key*, ``None`` if absent."""
         return self._objects.get(key)
 
     def add_event_handler(self, handler: EventHandler) -> None:
-        """Call *listener* at every change from now on."""
+        """Call *handler* at every later change."""
         self._event_handlers.append(handler)
 
     def replace(self, objects: Sequence[Object], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
-        """Take *objects* as all there is besides what *unreadable* names; what is not among them is gone."""
+        """Replace the content with *objects*; absent objects are removed unless listed in *unreadable*."""
         remaining = {key_of(item) for item in objects} | {Key(*name) for name in unreadable}
         for old in [each for key, each in self._objects.items() if key not in remaining]:
             self.remove(old)
@@ -47,13 +46,13 @@ class Store:
             self.upsert(item)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Forget the object of that name, whose last state cannot be read."""
+        """Remove an object whose latest state cannot be decoded."""
         old = self._objects.get(Key(namespace, name))
         if old is not None:
             self.remove(old)
 
     def upsert(self, obj: Object) -> None:
-        """Take *obj* as it is now, unless something newer is known."""
+        """Add or update *obj* unless a newer version is stored."""
         old = self._objects.get(key_of(obj))
         if old is not None and version_of(old) >= version_of(obj):
             return
@@ -64,7 +63,7 @@ class Store:
         self._notify(old, obj)
 
     def remove(self, obj: Object) -> None:
-        """Forget *obj*, unless another one has its name already."""
+        """Remove *obj* unless another object has its name."""
         old = self._objects.get(key_of(obj))
         if old is not None and uid_of(old) == uid_of(obj):
             del self._objects[key_of(obj)]
@@ -72,7 +71,7 @@ class Store:
             self._notify(old, None)
 
     def observe(self, answer: Object) -> None:
-        """Take the answer to a write of ours, which may come after the news that the object is gone."""
+        """Store the response to a write unless the object was removed meanwhile."""
         if uid_of(answer) not in self._removed_uids:
             self.upsert(answer)
 

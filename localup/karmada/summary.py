@@ -1,7 +1,6 @@
-"""What a Cluster says of its member: readiness, the APIs it has, and the summary of its resources.
+"""Status of a simulated Cluster: readiness, API enablements and resource summary.
 
-Pure. Zero amounts are absent, and so is a part of the summary without any
-(facts, §2); the summary carries no time.
+Zero amounts and empty parts of the summary are omitted (facts, §2); the summary has no timestamp.
 """
 
 import json
@@ -23,11 +22,11 @@ NODES: Final = "standin.volcano-global.io/nodes"
 EXTERNAL_USAGE: Final = "standin.volcano-global.io/external-usage"
 READY: Final = "standin.volcano-global.io/ready"
 
-#: The pods a member takes when its Cluster does not say.
+#: Pod capacity of a member whose description has none.
 _DEFAULT_MEMBER_PODS: Final = 1000 * MILLI
-#: The pods a node takes when its description does not say.
+#: Pod capacity of a node whose description has none.
 _DEFAULT_NODE_PODS: Final = 110 * MILLI
-#: So many nodes are simulated of one member.
+#: Maximum number of nodes of a member.
 _MAX_NODES: Final = 10_000
 
 _READINESS: Final[Mapping[str, Condition]] = {
@@ -43,32 +42,32 @@ _COMPLETE: Final = Condition(
 
 
 class DescriptionError(ValueError):
-    """An annotation of a Cluster cannot be read."""
+    """An annotation of a Cluster is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """What the annotations of a Cluster say of the member that is to be simulated."""
+    """Simulated member cluster as described by annotations of its Cluster."""
 
     allocatable: Resources = EMPTY
     external_usage: Resources = EMPTY
     ready: str = "True"
     nodes: tuple[Resources, ...] = ()
-    """What each node has; without any there is one node with all that is allocatable."""
+    """Allocatable resources of each node; if empty, one node has all allocatable resources."""
 
     @classmethod
     def of(cls, cluster: Object) -> Self | None:
-        """Read the annotations; without ``allocatable`` and ``nodes`` there is no member to simulate.
+        """Parse the annotations; ``None`` without ``allocatable`` and ``nodes``.
 
         Raises:
-            DescriptionError: One of them is neither JSON nor quantities.
+            DescriptionError: An annotation is invalid.
         """
         parsed = annotations_of(cluster)
         if ALLOCATABLE not in parsed and NODES not in parsed:
             return None
         ready = parsed.get(READY, "True")
         if ready not in _READINESS:
-            raise DescriptionError(f"{READY}: {ready!r} is none of {', '.join(_READINESS)}")
+            raise DescriptionError(f"{READY}: {ready!r} is not one of {', '.join(_READINESS)}")
         nodes = _nodes(parsed[NODES]) if NODES in parsed else ()
         allocatable = (
             total(nodes) if nodes else {PODS: _DEFAULT_MEMBER_PODS, **_amounts(ALLOCATABLE, parsed[ALLOCATABLE])}
@@ -77,7 +76,7 @@ class MemberDescription:
 
 
 def with_summary(cluster: Object, description: MemberDescription, member: Member[Key], *, now: float) -> Object:
-    """Return *cluster* with the status that its member has now; one that is not Ready keeps its last summary."""
+    """Return *cluster* with the current status of its member; if not Ready, the last summary remains."""
     conditions = status_of(cluster).get("conditions") or ()
     for said in (_READINESS[description.ready], _COMPLETE):
         conditions = with_condition(conditions, said, now=now)
@@ -125,10 +124,10 @@ def _amounts(annotation: str, text: str) -> Resources:
 
 
 def _nodes(text: str) -> tuple[Resources, ...]:
-    """Read what each node has.
+    """Parse the allocatable resources of each node.
 
     Raises:
-        DescriptionError: It is no list of counts and amounts, or tells of no node or of too many.
+        DescriptionError: It is not a list of counts and amounts, or the number of nodes is 0 or too large.
     """
     example = '[{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]'
     try:

@@ -1,8 +1,7 @@
-"""Karmada's cluster controller: taints by readiness, and what an effect of NoExecute does to what runs.
+"""Implements Karmada's cluster controller for taints: by readiness, and eviction by NoExecute taints.
 
-A cluster that is not ready takes nothing new: what runs there stays. Only a
-taint with the effect NoExecute, which operators set, takes bindings out of a
-cluster, with an eviction task, and whether somebody has paused them or not.
+A cluster that is not ready accepts no new workloads; running ones stay. Only NoExecute taints, which operators set,
+evict bindings, also suspended ones, with an eviction task.
 """
 
 from typing import Final
@@ -26,7 +25,7 @@ _KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
 
 
 class TaintController:
-    """Taints clusters by their readiness."""
+    """Taints clusters by readiness."""
 
     def __init__(self, clusters: Store, client: Client) -> None:
         self.queue = WorkQueue[Key]("taints", self._reconcile)
@@ -48,7 +47,7 @@ class TaintController:
 
 
 class NoExecuteTaintManager:
-    """Takes bindings out of clusters that have a taint which they do not tolerate."""
+    """Evicts bindings from clusters with a NoExecute taint that they do not tolerate."""
 
     def __init__(self, clusters: Store, bindings: Store, client: Client) -> None:
         self.queue = WorkQueue[Key]("taint manager", self._reconcile)
@@ -77,7 +76,7 @@ class NoExecuteTaintManager:
             cluster = self._clusters.get(Key("", name))
             if cluster is not None and _has_untolerated_taint(cluster, binding):
                 binding = await self._client.update(self._bindings, binding, evicted(binding, name))
-                log.info("taken out by a taint", binding=str(key), cluster=name)
+                log.info("binding evicted by taint", binding=str(key), cluster=name)
 
 
 def taints_of(cluster: Object) -> list[Object]:
@@ -86,7 +85,7 @@ def taints_of(cluster: Object) -> list[Object]:
 
 
 def tainted(cluster: Object) -> Object:
-    """Return *cluster* with the taint that its readiness asks for, and no other of those two."""
+    """Return *cluster* with exactly the taint that matches its readiness."""
     said = condition(status_of(cluster).get("conditions") or (), "Ready")
     wanted = _BY_READINESS[said["status"]] if said else NOT_READY
     others = [taint for taint in taints_of(cluster) if taint["key"] not in _KEYS]
@@ -99,7 +98,7 @@ def tainted(cluster: Object) -> Object:
 def evicted(
     binding: Object, cluster: str, *, producer: str = "TaintManager", reason: str = "TaintUntolerated"
 ) -> Object:
-    """Return *binding* without a target, and with the task that sees it out."""
+    """Return *binding* without the target and with an eviction task."""
     remaining = [item for item in spec_of(binding)["clusters"] if item["name"] != cluster]
     left = next(item for item in spec_of(binding)["clusters"] if item["name"] == cluster)
     task = {"fromCluster": cluster, "producer": producer, "purgeMode": "Gracefully", "reason": reason}
@@ -111,7 +110,7 @@ def evicted(
 
 
 def _has_untolerated_taint(cluster: Object, binding: Object) -> bool:
-    """Say whether a cluster has a taint that a binding does not tolerate; for how long it would is left out."""
+    """Return whether a cluster has a NoExecute taint that a binding does not tolerate."""
     placement = spec_of(binding).get("placement") or {}
     tolerations = placement.get("clusterTolerations") or ()
     repelling = [item for item in taints_of(cluster) if item.get("effect") == "NoExecute"]

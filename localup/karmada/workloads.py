@@ -1,7 +1,6 @@
-"""What a manifest asks of the member cluster that is to run it: pods, how many of them together, and for how long.
+"""Parses manifests into pods, gang minimum and run time for member clusters.
 
-Pure. Which pods start together is counted here once more, on purpose: the
-engine's count is what the stand-in is there to test.
+The gang minimum is computed independently of the engine, which the stand-in is used to test.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ FAILED: Final = "Failed"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Equal pods: how many there are, and how many of them must start with the others of the job."""
+    """Identical pods: their number, and how many must start together with the rest of the gang."""
 
     pod: Resources
     count: int
@@ -31,19 +30,19 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """All that a member cluster needs to know of a manifest."""
+    """Part of a manifest that a member cluster needs."""
 
     tasks: tuple[Task, ...]
     run_seconds: float | None = None
-    """Seconds from the start to the end; ``None`` for what runs until it is removed."""
+    """Run time in seconds; ``None`` if it runs until it is removed."""
     fails: bool = False
 
 
 def parse_workload(manifest: Object, *, run_time: float) -> Workload:
-    """Read a manifest; *run_time* is how long a job lasts that does not say so itself.
+    """Parse a manifest; *run_time* applies to jobs without a run time annotation.
 
     Raises:
-        ValueError: An amount in it cannot be read.
+        ValueError: A quantity is invalid.
     """
     if not any(is_a(manifest, kind) for kind in WORKLOADS):
         return Workload(())
@@ -59,7 +58,7 @@ def parse_workload(manifest: Object, *, run_time: float) -> Workload:
 
 
 def _run_time(manifest: Object, default: float) -> float:
-    """Return the seconds of its annotation; a text that is no duration is ignored, as a real cluster does."""
+    """Return the seconds of the annotation; an invalid duration is ignored."""
     try:
         return seconds_in(annotations_of(manifest)[RUN_TIME])
     except (KeyError, ValueError):
@@ -67,13 +66,13 @@ def _run_time(manifest: Object, default: float) -> float:
 
 
 def min_available(manifest: Object) -> int:
-    """Return how many pods of a Volcano Job must run for it to run, with the defaults of Volcano's webhook."""
+    """Return `minAvailable` of a Volcano Job with the defaults of Volcano's webhook."""
     spec = spec_of(manifest)
     return int(spec.get("minAvailable", 0)) or sum(_task_minimum(task) for task in spec.get("tasks") or ())
 
 
 def _volcano_tasks(tasks: Sequence[Object], wanted: int) -> tuple[Task, ...]:
-    """Count the gang: every task's minimum where all of them fit into *wanted*, then pod by pod in task order."""
+    """Divide the gang minimum: task minimums if all of them fit, then the remaining pods in task order."""
     least = [_task_minimum(item) for item in tasks]
     wanted = wanted or sum(least)
     together = least if wanted >= sum(least) else [0] * len(tasks)

@@ -1,7 +1,6 @@
-"""Keys of things to look at, each at most once in the queue and never in two hands.
+"""Work queue of keys with deduplication and exponential backoff.
 
-A key says "look", never what has changed. Looking that fails is repeated after
-a pause that doubles.
+A key is processed by one worker at a time. It does not say what changed.
 """
 
 import asyncio
@@ -19,11 +18,11 @@ log = structlog.get_logger()
 
 
 class RetryError(Exception):
-    """Something stands in the way for now."""
+    """The key must be retried later."""
 
 
 class WorkQueue(Generic[K]):
-    """The keys that one part of the stand-in has to look at."""
+    """Work queue of one controller."""
 
     def __init__(self, name: str, reconcile: Callable[[K], Awaitable[None]]) -> None:
         self.name = name
@@ -35,14 +34,14 @@ class WorkQueue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
-        """Have *key* looked at, soon."""
+        """Queue *key*."""
         if key not in self._queued:
             self._queued.add(key)
             if key not in self._processing:
                 self._waiting.put_nowait(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Have *key* looked at after some time; an earlier appointment is kept."""
+        """Queue *key* after a delay; an earlier pending timer wins."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is not None and timer.when() <= loop.time() + seconds:
@@ -52,7 +51,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_later(seconds, self._fire, key)
 
     async def serve(self, workers: int) -> None:
-        """Look at keys as they come, *workers* at a time, until cancelled."""
+        """Process keys with *workers* concurrent workers until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(workers):
@@ -82,12 +81,13 @@ class WorkQueue(Generic[K]):
             self._retry(key, error, log.debug)
         except ApiError as error:
             self._retry(key, error, log.warning)
-        except Exception as error:  # noqa: BLE001 -- the outer guard: one odd object must not stop all others
+        except Exception as error:  # noqa: BLE001 -- outer guard: one invalid object must not block others
             self._retry(key, error, log.exception)
         else:
             self._backoffs.pop(key, None)
 
-    def _retry(self, key: K, error: Exception, tell: Callable[..., object]) -> None:
+    def _retry(self, key: K, error: Exception, log_method: Callable[..., object]) -> None:
         delay = self._backoffs.setdefault(key, Backoff(initial=0.05, maximum=10)).next_delay()
-        tell("to be tried again", part=self.name, key=str(key), error=str(error), after=round(delay, 2))
+
+        log_method("retry scheduled", part=self.name, key=str(key), error=str(error), after=round(delay, 2))
         self.add_after(key, delay)

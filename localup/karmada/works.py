@@ -1,6 +1,6 @@
-"""The Work that carries a template to one cluster, and what a Work says of it.
+"""Builds Works from bindings and templates, and reads their status.
 
-Pure; as Karmada's binding controller makes it. Overrides are left out.
+The result equals that of Karmada's binding controller. Overrides are not supported.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from localup.karmada.objects import (
     with_status,
 )
 
-#: What the API server fills in and a member cluster is not told.
+#: Fields set by the API server, which are not propagated.
 _SERVER_FIELDS: Final = (
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -41,13 +41,13 @@ _REVISION: Final = "deployment.kubernetes.io/revision"
 
 
 def work_key(template: Object, cluster: str) -> Key:
-    """Return where the Work of a template (or of a reference to it) for a cluster is."""
+    """Return the key of the Work of a template or reference for a cluster."""
     key = key_of(template) if "metadata" in template else Key(template.get("namespace", ""), template["name"])
     return Key(names.execution_namespace(cluster), names.work_name(template["kind"], key.namespace, key.name))
 
 
 def work_for(binding: Object, template: Object, target: Object, *, permanent_id: str) -> Object:
-    """Return the Work that a target in `spec.clusters` gets."""
+    """Return the Work for one target of a binding."""
     key = work_key(template, target["name"])
     wanted = spec_of(binding)
     home = key_of(binding)
@@ -76,7 +76,7 @@ def work_for(binding: Object, template: Object, target: Object, *, permanent_id:
 
 
 def updated_work(existing: Object, desired: Object) -> Object:
-    """Return *existing* with what is *desired* now; it keeps its permanent id, which `desired` must bear already."""
+    """Return *existing* with the *desired* state; *desired* must have the permanent id of *existing*."""
     merged = with_metadata(
         existing,
         annotations={**annotations_of(existing), **annotations_of(desired)},
@@ -86,13 +86,13 @@ def updated_work(existing: Object, desired: Object) -> Object:
 
 
 def manifest_of(work: Object) -> Object:
-    """Return the one manifest of a Work."""
+    """Return the only manifest of a Work."""
     manifest: Object = work["spec"]["workload"]["manifests"][0]
     return manifest
 
 
 def binding_key(work: Object) -> Key:
-    """Return the key of the binding that a Work belongs to."""
+    """Return the key of the binding of a Work."""
     annotations = annotations_of(work)
     if names.CLUSTER_BINDING_NAME in annotations:
         return Key("", annotations[names.CLUSTER_BINDING_NAME])
@@ -100,18 +100,18 @@ def binding_key(work: Object) -> Key:
 
 
 def is_suspended(work: Object) -> bool:
-    """Say whether a Work must not reach its cluster yet."""
+    """Return whether dispatching of a Work is suspended."""
     return bool(work["spec"].get("suspendDispatching"))
 
 
 def with_suspended_condition(work: Object, *, now: float) -> Object:
-    """Return *work* saying that it waits."""
+    """Return *work* with the condition that its dispatching is suspended."""
     said = Condition("Dispatching", "False", "SuspendDispatching", "Work dispatching is in a suspended state.")
     return with_status(work, conditions=with_condition(status_of(work).get("conditions") or (), said, now=now))
 
 
 def with_applied_status(work: Object, status: Mapping[str, Any], health: str, *, now: float) -> Object:
-    """Return *work* saying that its manifest is applied and what has become of it."""
+    """Return *work* with its manifest reported as applied, with *status* and *health*."""
     conditions = status_of(work).get("conditions") or ()
     dispatching = Condition("Dispatching", "True", "Dispatching", "Work is being dispatched to member clusters.")
     applied = Condition("Applied", "True", "AppliedSuccessful", "Manifest has been successfully applied")
@@ -122,13 +122,13 @@ def with_applied_status(work: Object, status: Mapping[str, Any], health: str, *,
 
 
 def reported_status(work: Object) -> Object | None:
-    """Return the status of the manifest as the Work tells it."""
+    """Return the manifest status reported by a Work."""
     reports = status_of(work).get("manifestStatuses") or ()
     return reports[0].get("status") if reports else None
 
 
 def reported_health(work: Object) -> str:
-    """Return the health of the manifest as the Work tells it."""
+    """Return the manifest health reported by a Work."""
     reports = status_of(work).get("manifestStatuses") or ()
     return str(reports[0].get("health", "Unknown")) if reports else "Unknown"
 
@@ -178,7 +178,7 @@ def _manifest(
 
 
 def _with_target_replicas(manifest: Object, target: Object) -> Object:
-    """Return the manifest with the replicas of its target; jobs of both groups lose their time to live."""
+    """Return the manifest with the replicas of its target; Jobs lose `ttlSecondsAfterFinished`."""
     if manifest["kind"] == BATCH_JOB.name:
         manifest = with_spec(manifest, ttlSecondsAfterFinished=None)
     if "replicas" not in target:

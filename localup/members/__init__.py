@@ -1,12 +1,9 @@
-"""Member clusters for a real Karmada: an API server each, in which somebody plays Volcano, the kubelets and the nodes.
+"""Member clusters for a real Karmada: one API server each, with a fake kubelet and a fake Volcano.
 
-A Cluster whose annotation `standin.volcano-global.io/allocatable` says what it
-has gets one, is given its address and credentials, and from then on is a
-cluster like any other to Karmada, which reads its nodes and pods and writes
-jobs into it. The annotations are those of the stand-in, so that whoever makes
-clusters does not have to know which of the two is at work.
+A Cluster with the annotation `standin.volcano-global.io/allocatable` gets a member, whose address and credentials are
+set in the Cluster. For Karmada it is an ordinary cluster: Karmada reads its nodes and pods, and writes jobs into it.
+The annotations equal those of the stand-in, so Clusters need not distinguish the two.
 
-What is played: one node as large as the annotation says; a pod for what others
-use; gangs that start when all of them fit and end after their time; their pods
-while they run, and their status. Nothing runs in the pods.
+Simulated are: nodes with the annotated capacity, a pod for external usage, gangs that start when they fit and end
+after their run time, their pods, and their status. Containers do not run.
 """

@@ -1,4 +1,4 @@
-"""Run member clusters for a real Karmada: `python -m localup.members --help`."""
+"""Command line of the member clusters for a real Karmada: `python -m localup.members --help`."""
 
 import asyncio
 import signal
@@ -18,16 +18,16 @@ from localup.members.members import serve
 app = typer.Typer(add_completion=False)
 
 
-@app.command(help="Run an API server for every Cluster that says what it has, and play what runs there, until SIGTERM.")
+@app.command(help="Run an API server with a fake kubelet for every annotated Cluster until SIGTERM.")
 def members(
     *,
-    kubeconfig: Annotated[Path, typer.Option(help="How to reach the control plane.", exists=True, dir_okay=False)],
-    store: Annotated[str, typer.Option(help="Where the members' objects are to lie: an etcd's URL, and a prefix.")],
-    programs: Annotated[Path, typer.Option(help="The folder of kube-apiserver.", exists=True, file_okay=False)],
-    run_time: Annotated[str, typer.Option(help="How long a job runs that does not say so itself.")] = "10s",
-    pods_late: Annotated[str, typer.Option(help="How long a job has no pods although it fits.")] = "0s",
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the control plane.", exists=True, dir_okay=False)],
+    store: Annotated[str, typer.Option(help="Storage of the members: the URL of an etcd and a prefix.")],
+    programs: Annotated[Path, typer.Option(help="Folder of kube-apiserver.", exists=True, file_okay=False)],
+    run_time: Annotated[str, typer.Option(help="Run time of jobs without a run time annotation.")] = "10s",
+    pods_late: Annotated[str, typer.Option(help="Delay until a fitting job has pods.")] = "0s",
 ) -> None:
-    """Check the options and run."""
+    """Validate the options and run."""
     try:
         seconds, late = seconds_in(run_time), seconds_in(pods_late)
     except ValueError as error:

@@ -1,7 +1,6 @@
-"""Volcano, the kubelets and the node of one member cluster, played on its API server.
+"""Fakes Volcano, the kubelets and the nodes of one member cluster.
 
-What Karmada writes there runs as the member's state machine says; what comes
-of it is the objects' status and their pods.
+Jobs that Karmada writes run in the simulated member; the results are written as pods and status.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ _KINDS: Final = tuple(TEMPLATES.values())
 
 
 class ObjectRef(NamedTuple):
-    """One object that runs, whatever its kind."""
+    """Reference to an object with pods."""
 
     kind: Kind
     key: Key
@@ -54,7 +53,7 @@ class ObjectRef(NamedTuple):
 
 
 class FakeKubelet:
-    """Plays in one member cluster."""
+    """Fake Volcano and kubelets of a member cluster."""
 
     def __init__(self, api: Api, *, run_time: float, pods_late: float) -> None:
         self._api = api
@@ -63,7 +62,7 @@ class FakeKubelet:
         self._member = Member[ObjectRef](pods_late=pods_late)
         self._stores = {kind: Store(kind) for kind in _KINDS}
         self._pods = Store(POD)
-        self._queue = WorkQueue[ObjectRef]("player", self._reconcile)
+        self._queue = WorkQueue[ObjectRef]("fake kubelet", self._reconcile)
         self._changed: set[ObjectRef] = set()
         self._wake = asyncio.Event()
         self._nodes = 0
@@ -71,7 +70,7 @@ class FakeKubelet:
             store.add_event_handler(partial(self._object_changed, kind))
 
     async def run(self) -> None:
-        """Play until cancelled."""
+        """Run until cancelled."""
         stores = (*self._stores.values(), self._pods)
         informers = [Informer(self._api, store.kind.path, decode=decoder(store.kind), sink=store) for store in stores]
         async with asyncio.TaskGroup() as tasks:
@@ -83,7 +82,7 @@ class FakeKubelet:
             tasks.create_task(self._advance_loop())
 
     async def apply_description(self, description: MemberDescription) -> None:
-        """Put nodes there as large as told, and what others use on them."""
+        """Create nodes with the described capacity and pods for external usage."""
         sizes = description.nodes or (description.allocatable,)
         for number, (size, used) in enumerate(zip(sizes, spread(description.external_usage, sizes), strict=True)):
             with suppress(Conflict):
@@ -113,7 +112,7 @@ class FakeKubelet:
             try:
                 self._member.submit(ref, parse_workload(new, run_time=self._run_time), time.time())
             except ValueError as error:
-                log.error("object not understood", object=str(ref), error=str(error))  # noqa: TRY400 -- it says all there is
+                log.error("object invalid", object=str(ref), error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
                 return
         else:
             return
@@ -129,7 +128,7 @@ class FakeKubelet:
                 self._queue.add(ref)
 
     async def _pause(self) -> None:
-        """Wait until somebody wakes us or something is due."""
+        """Wait until a change or the next due time."""
         due = self._member.next_change()
         try:
             async with asyncio.timeout(max(0, due - time.time()) if due is not None else None):

@@ -1,6 +1,6 @@
-"""The API servers of the members, by cluster name; each keeps its objects while its Cluster is away.
+"""API servers of the members by cluster name; each keeps its objects while its Cluster is deleted.
 
-Synchronous, like the control planes they are: call it from a thread.
+All methods block; call them from a thread.
 """
 
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 from localup.binaries import Binaries
 from localup.controlplane import CRDS, ControlPlane
 
-#: All that a member knows beside Kubernetes' own kinds.
+#: The only CRD of a member.
 _DEFINITIONS: Final = CRDS / "batch.volcano.sh_jobs.yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalEtcd:
-    """A store that somebody else has started."""
+    """etcd that another process has started."""
 
     url: str
     binaries: Binaries
@@ -24,13 +24,13 @@ class ExternalEtcd:
 
 @dataclass(slots=True)
 class MemberApiServer:
-    """One member's API server."""
+    """API server of a member."""
 
     plane: ControlPlane
     is_up: bool = True
 
     def set_running(self, *, up: bool) -> None:
-        """Start it again or shoot it, if it is not so already."""
+        """Restart or kill it unless it is already in the desired state."""
         if up != self.is_up:
             if up:
                 self.plane.restart()
@@ -41,15 +41,15 @@ class MemberApiServer:
 
 @dataclass(slots=True)
 class MemberApiServers:
-    """All of them, on one store."""
+    """All API servers, in one etcd."""
 
     store: str
-    """The URL of an etcd, and a prefix."""
+    """URL of an etcd and a prefix."""
     binaries: Binaries
     _apiservers: dict[str, MemberApiServer] = field(default_factory=dict)
 
     def ensure(self, name: str) -> MemberApiServer:
-        """Return the ground of a cluster, started first where there is none; that takes some seconds."""
+        """Return the API server of a cluster; a new one is started first, which takes some seconds."""
         if name not in self._apiservers:
             place = urlsplit(self.store)
             etcd = ExternalEtcd(f"{place.scheme}://{place.netloc}", self.binaries)
@@ -59,6 +59,6 @@ class MemberApiServers:
         return self._apiservers[name]
 
     def stop(self) -> None:
-        """End all of them."""
+        """Stop all API servers."""
         while self._apiservers:
             self._apiservers.popitem()[1].plane.stop()

@@ -1,4 +1,4 @@
-"""Clusters in, member clusters out: each gets its ground, somebody who plays on it, and is joined to Karmada."""
+"""Runs member clusters for annotated Clusters: API server, fake kubelet, and registration in Karmada."""
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
@@ -26,14 +26,14 @@ _SECRETS = "/api/v1/namespaces/karmada-cluster/secrets"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member cluster and who plays in it."""
+    """Member cluster with its API server and fake kubelet."""
 
     apiserver: MemberApiServer
     kubelet: FakeKubelet
 
 
 class Members:
-    """All member clusters of one control plane."""
+    """All member clusters of a control plane."""
 
     def __init__(self, api: Api, apiservers: MemberApiServers, *, run_time: float, pods_late: float) -> None:
         self._api = api
@@ -50,13 +50,13 @@ class Members:
         self._connections = AsyncExitStack()
 
     async def run(self) -> None:
-        """Follow the Clusters until cancelled."""
+        """Follow Clusters until cancelled."""
         informer = Informer(self._api, CLUSTER.path, decode=decoder(CLUSTER), sink=self._clusters)
         async with self._connections, self._tasks:
             self._tasks.create_task(informer.run())
             await informer.synced.wait()
             log.info("all lists applied, acting")
-            # Two API servers at a time start faster than all at once.
+            # Starting two API servers at a time is faster than starting all at once.
             self._tasks.create_task(self._queue.serve(2))
 
     def _cluster_changed(self, _: Object | None, new: Object | None) -> None:
@@ -67,7 +67,7 @@ class Members:
     async def _reconcile(self, name: str) -> None:
         registered = self._registry.members.get(name)
         cluster = self._clusters.get(Key("", name))
-        if cluster is None and name in self._members:  # nobody needs it until it comes back
+        if cluster is None and name in self._members:  # stopped until the Cluster is recreated
             await asyncio.to_thread(self._members[name].apiserver.set_running, up=False)
         if registered is None or cluster is None or is_terminating(cluster):
             return
@@ -88,7 +88,7 @@ class Members:
         return member
 
     async def _join(self, name: str, apiserver: MemberApiServer) -> None:
-        """Tell Karmada where the member is, and with what token it may come."""
+        """Set address and credentials of the member in its Cluster."""
         credentials = {"token": apiserver.plane.token("admin"), "caBundle": apiserver.plane.ca}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": credentials}
         with suppress(Conflict):

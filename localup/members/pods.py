@@ -1,6 +1,6 @@
-"""The pods of something that runs in a member cluster, as they are created.
+"""Pods of workloads in a member cluster.
 
-Pure. Pods that have found room have the node; those that wait have none.
+Pods with capacity have a node; the others have none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,18 @@ from localup.members.fake_node import node_name
 
 OWNER: Final = "members.volcano-global.io/owner"
 
-#: What of a pod template needs something that is not there: classes, accounts, and a kubelet that pulls images.
+#: Fields that refer to absent priority classes and service accounts.
 _LEFT_OUT: Final = frozenset({"priorityClassName", "priority", "serviceAccountName", "serviceAccount"})
 _NAME: Final = 40
 
 
 def pods_of(found: Object, run: Run, nodes: Sequence[Sequence[int]], *, owner: str) -> list[Object]:
-    """Return the pods that are there while it runs, on *nodes* by task, and none before and after."""
+    """Return the pods of a running workload on *nodes* by task; none if it does not run."""
     return list(_pods(found, run, nodes, owner)) if run.phase is Phase.RUNNING else []
 
 
 def belongs_to(pod: Object, owner: str) -> bool:
-    """Say whether a pod is one of those made for *owner*."""
+    """Return whether a pod was created for *owner*."""
     return annotations_of(pod).get(OWNER) == owner
 
 

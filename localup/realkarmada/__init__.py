@@ -1,6 +1,5 @@
-"""The real Karmada on the ground of localup: programs that the user has, three of them, and what they need around them.
+"""Real Karmada on a localup control plane: three user-provided programs and their prerequisites.
 
-Nothing of Karmada is fetched or built here. Whoever has `karmada-controller-manager`,
-`karmada-scheduler` and `karmada-webhook` names their folder, and they take the
-place of the stand-in; their member clusters are real API servers (`localup.members`).
+Karmada is neither downloaded nor built. Given a folder with `karmada-controller-manager`, `karmada-scheduler` and
+`karmada-webhook`, these replace the stand-in, and member clusters are real API servers (`localup.members`).
 """

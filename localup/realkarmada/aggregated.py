@@ -1,7 +1,6 @@
-"""Karmada's aggregated API server, which serves Clusters in the place of their definition.
+"""Karmada's aggregated API server, which serves Clusters instead of their CRD.
 
-It writes the default resource models into every Cluster that is created, as a
-stock installation does; a definition cannot.
+Unlike a CRD it sets default resource models in new Clusters, as in a standard installation.
 """
 
 import base64
@@ -22,11 +21,11 @@ _NAME, _NAMESPACE = AGGREGATED.split(".")[:2]
 
 
 class AggregatedServer:
-    """The API server of Clusters, registered in a control plane.
+    """API server of Clusters, registered in a control plane.
 
     Args:
-        program: `karmada-aggregated-apiserver`.
-        plane: The control plane, already started when this starts.
+        program: The path of `karmada-aggregated-apiserver`.
+        plane: The control plane, which must be started before this.
     """
 
     def __init__(self, program: Path, plane: ControlPlane) -> None:
@@ -35,20 +34,20 @@ class AggregatedServer:
         self._server: Server | None = None
 
     def start(self, credentials: Credentials) -> None:
-        """Replace the definition of Clusters by the server, and return when it serves them.
+        """Replace the CRD of Clusters by this server, and return when it serves them.
 
         Args:
-            credentials: Their certificate is the server's.
+            credentials: Contain the server's certificate.
         """
         self.stop()
         self._server = Server("karmada-aggregated-apiserver", self._plane.folder / "karmada-aggregated-apiserver.log")
-        wait_until(self._has_no_definition, "no definition of Clusters")
+        wait_until(self._has_no_definition, "CRD of Clusters deleted")
         self._server.start(lambda ports: self._command(ports, credentials), lambda: True)
         apply(self._plane.admin, self._registration(credentials))
         wait_until(self._serves, "karmada-aggregated-apiserver serves Clusters")
 
     def restart(self, credentials: Credentials) -> None:
-        """Start the server again over the same data and on the same port."""
+        """Restart the server with the same data and port."""
         if self._server is None:
             raise RuntimeError("the aggregated API server is not started; call start() first")
         self._server.halt()
@@ -56,7 +55,7 @@ class AggregatedServer:
         wait_until(self._serves, "karmada-aggregated-apiserver serves Clusters again")
 
     def stop(self) -> None:
-        """End it; nothing happens when it does not run."""
+        """Stop it; does nothing if it is not running."""
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -76,7 +75,7 @@ class AggregatedServer:
         ]
 
     def _registration(self, credentials: Credentials) -> Iterator[dict[str, Any]]:
-        """Yield what makes the API server below Karmada hand requests for Clusters on."""
+        """Yield the APIService and its Service for the API server."""
         port = self._server.ports[0] if self._server else 0
         yield {
             "apiVersion": "v1",
@@ -99,7 +98,7 @@ class AggregatedServer:
         }
 
     def _has_no_definition(self) -> bool:
-        """Delete the definition of Clusters, and say whether it is gone."""
+        """Delete the CRD of Clusters, and return whether it is deleted."""
         try:
             self._plane.admin.delete(_DEFINITION)
         except ApiError as error:

@@ -1,7 +1,6 @@
-"""Karmada's own programs at work on a control plane, in the place of the stand-in, and member clusters for them.
+"""Runs Karmada's programs and member clusters for them on a control plane, instead of the stand-in.
 
-They run with the flags they have by themselves, but for addresses, leader
-election, and how often and how patiently they look at their members.
+Flags are Karmada's defaults, except addresses, leader election, and intervals and thresholds for members.
 """
 
 import base64
@@ -20,7 +19,7 @@ from localup.realkarmada.programs import Programs
 
 _HERE: Final = Path(__file__).parent
 _DEFINITIONS: Final = _HERE / "definitions.yaml"
-_RBAC: Final = _HERE / "rights.yaml"
+_RBAC: Final = _HERE / "rbac.yaml"
 _WEBHOOK_CONFIGURATIONS: Final = _HERE / "webhooks.yaml"
 _PLACEHOLDER_URL: Final = "https://karmada.invalid"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -32,10 +31,10 @@ _PROBE: Final = {
     "spec": {"resourceSelectors": [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}]},
 }
 _NAMES: Final = ("webhook", "controller-manager", "scheduler", "members")
-#: The parts that have options of their own.
+#: Processes with options.
 PROGRAMS: Final = ("karmada-webhook", "karmada-controller-manager", "karmada-scheduler", "members")
 
-#: What has to do with templates, bindings, works and clusters; the rest needs APIs that are not here.
+#: Controllers of templates, bindings, works and clusters; others need APIs that are absent here.
 _CONTROLLERS: Final = (
     *("applicationFailover", "binding", "bindingStatus", "cluster", "clusterStatus", "execution"),
     *("federatedResourceQuotaEnforcement", "gracefulEviction", "namespace", "workStatus", "workloadRebalancer"),
@@ -50,12 +49,12 @@ _SHORT_INTERVALS: Final = (
 
 
 class KarmadaProcesses:
-    """Webhook, controller manager, scheduler and members, started, shot and stopped as one part.
+    """Webhook, controller manager, scheduler and members, managed as one process.
 
     Args:
         programs: Karmada's programs.
-        plane: The control plane, already started when this starts.
-        options: Further flags of ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and
+        plane: The control plane, which must be started before this.
+        options: Additional flags of ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and
             ``members``.
     """
 
@@ -82,31 +81,31 @@ class KarmadaProcesses:
 
     @property
     def log(self) -> Path:
-        """The log of the controller manager, which says the most."""
+        """Log of the controller manager, which is the most informative."""
         return self.controller_manager.log
 
     @property
     def pid(self) -> int | None:
-        """The process id of the scheduler, or ``None`` while nothing is started."""
+        """Process id of the scheduler, or ``None`` while it is not started."""
         return self.scheduler.pid
 
     @property
     def output(self) -> str:
-        """What all of them have printed since their last start."""
+        """Output of all processes since their last start."""
         return "\n".join(part.output for part in self._parts)
 
     @property
     def _parts(self) -> tuple[ManagedProcess, ...]:
-        """All processes, in the order in which they start."""
+        """All processes in the order in which they start."""
         return self.webhook, self.controller_manager, self.scheduler, self.members
 
     def start(self) -> None:
-        """Start them, anew if they run, and return when they are at work."""
+        """Start or restart all processes and return when they are ready."""
         self.begin()
         self.wait()
 
     def begin(self) -> None:
-        """Start them, anew if they run, without waiting for more than what they find on the API server."""
+        """Apply prerequisites and start or restart all processes without waiting."""
         admin = self._plane.admin
         known = {item["metadata"]["name"] for item in admin.get(_CRDS)["items"]}
         definitions = [
@@ -121,41 +120,41 @@ class KarmadaProcesses:
             part.begin()
 
     def wait(self) -> None:
-        """Return when all of them are at work and the webhook, which has no health to ask for, is in force."""
+        """Return when all are ready and the webhook, which has no health endpoint, is in effect."""
         for part in self._parts:
             part.wait()
         apply(self._plane.admin, self._registration())
-        wait_until(self._defaults_policies, "karmada-webhook in force")
+        wait_until(self._defaults_policies, "karmada-webhook in effect")
 
     def check(self) -> None:
-        """Raise when one of them has ended by itself."""
+        """Raise if one of them has ended on its own."""
         for part in self._parts:
             part.check()
 
     def stop(self) -> None:
-        """End them in order; nothing happens when they do not run."""
+        """Stop them in reverse order; does nothing if they are not running."""
         for part in reversed(self._parts):
             part.stop()
         if self.aggregated:
             self.aggregated.stop()
 
     def kill(self) -> None:
-        """End Karmada's programs without any grace, as a power cut would; the members run on."""
+        """Kill Karmada's programs; the members keep running."""
         for part in (self.scheduler, self.controller_manager, self.webhook):
             part.kill()
 
     def freeze(self) -> None:
-        """Let Karmada's programs hang."""
+        """Suspend Karmada's programs with SIGSTOP."""
         for part in (self.webhook, self.controller_manager, self.scheduler):
             part.freeze()
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Resume Karmada's programs with SIGCONT."""
         for part in (self.webhook, self.controller_manager, self.scheduler):
             part.resume()
 
     def release(self) -> None:
-        """Give the ports back."""
+        """Release the ports."""
         for port in self._ports.values():
             ports.release(port)
 
@@ -199,7 +198,7 @@ class KarmadaProcesses:
         return folder
 
     def _registration(self) -> Iterator[dict[str, Any]]:
-        """Yield the registrations of Karmada's webhook, with its address and certificate."""
+        """Yield the webhook configurations with URL and CA bundle."""
         url = f"https://127.0.0.1:{self._ports['hook']}"
         bundle = base64.b64encode(self._credentials.ca.encode()).decode() if self._credentials else ""
         for manifest in read_manifests(_WEBHOOK_CONFIGURATIONS):
@@ -209,7 +208,7 @@ class KarmadaProcesses:
             yield manifest
 
     def _defaults_policies(self) -> bool:
-        """Say whether a new policy would get its permanent id."""
+        """Return whether a new policy would get a permanent id."""
         try:
             stored = self._plane.admin.create(_POLICIES, _PROBE)
         except ApiError:

@@ -1,4 +1,4 @@
-"""Karmada's programs in a folder that the user names."""
+"""Karmada's programs in a user-provided folder."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from localup.progress import StepError
 
-#: The environment variable that names the folder where no option does.
+#: Environment variable with the folder, used without the option.
 KARMADA_BIN: Final = "KARMADA_BIN"
 
 _NAMES: Final = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
@@ -20,7 +20,7 @@ _ANSWER_SECONDS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The three programs, all present."""
+    """Folder with the three required programs."""
 
     folder: Path
 
@@ -29,28 +29,28 @@ class Programs:
         """Return the programs of a folder.
 
         Raises:
-            StepError: One of them is missing or cannot be executed.
+            StepError: A program is missing or not executable.
         """
         if missing := [name for name in _NAMES if _program(folder, name) is None]:
             raise StepError(
-                f"{folder} has no {', '.join(missing)}; name a folder that has {', '.join(_NAMES)}, "
+                f"{folder} has no {', '.join(missing)}; name a folder with {', '.join(_NAMES)}, "
                 f"with or without '{_PREFIX}'"
             )
         return cls(folder.resolve())
 
     @property
     def controller_manager(self) -> Path:
-        """What makes bindings and works, and carries status upwards."""
+        """Path of karmada-controller-manager."""
         return self._path(_NAMES[0])
 
     @property
     def scheduler(self) -> Path:
-        """What places bindings."""
+        """Path of karmada-scheduler."""
         return self._path(_NAMES[1])
 
     @property
     def webhook(self) -> Path:
-        """What defaults policies, and gives everything its permanent id."""
+        """Path of karmada-webhook."""
         return self._path(_NAMES[2])
 
     def _path(self, name: str) -> Path:
@@ -58,12 +58,12 @@ class Programs:
 
     @property
     def aggregated_apiserver(self) -> Path | None:
-        """What serves Clusters, ``None`` where the folder lacks it: a definition stands in for it."""
+        """Path of karmada-aggregated-apiserver, ``None`` if absent; a CRD replaces it then."""
         return _program(self.folder, _AGGREGATED)
 
     @property
     def version(self) -> str:
-        """The version that they call themselves, such as ``v1.18.2``."""
+        """Version reported by the programs, such as ``v1.18.2``."""
         answer = subprocess.run(
             [str(self.controller_manager), "version"],
             capture_output=True,
@@ -76,16 +76,16 @@ class Programs:
 
 
 def _program(folder: Path, name: str) -> Path | None:
-    """Return the program *name* of a folder; ``go build ./cmd/scheduler`` leaves the prefix out."""
+    """Return the program *name* of a folder; ``go build ./cmd/scheduler`` omits the prefix."""
     known = (folder / item for item in (name, name.removeprefix(_PREFIX)))
     return next((path for path in known if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def programs_from_environment() -> Programs | None:
-    """Return the programs of the folder in `KARMADA_BIN`, if that is set.
+    """Return the programs of the folder in `KARMADA_BIN`, ``None`` if it is not set.
 
     Raises:
-        StepError: The folder lacks one of them.
+        StepError: A program is missing or not executable.
     """
     folder = os.environ.get(KARMADA_BIN)
     return Programs.from_folder(Path(folder)) if folder else None

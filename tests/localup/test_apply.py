@@ -50,5 +50,5 @@ def test_applying_twice_changes_nothing(control_plane, namespace):
 
 def test_a_kind_that_the_server_does_not_know_is_named(control_plane):
     unknown = {"apiVersion": "v1", "kind": "Unknown", "metadata": {"name": "x"}}
-    with pytest.raises(LookupError, match="knows no Unknown in v1; apply its definition first"):
+    with pytest.raises(LookupError, match="does not serve kind Unknown in v1; apply its CRD first"):
         apply(control_plane.admin, [unknown])

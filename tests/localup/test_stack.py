@@ -114,7 +114,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(empty):
 
 
 def test_options_of_an_unknown_part_are_refused(plane):
-    with pytest.raises(KeyError, match="no part scheduler; there are controller, karmada, webhook"):
+    with pytest.raises(KeyError, match="unknown process scheduler; known: controller, karmada, webhook"):
         Stack(plane, options={"scheduler": ProcessOptions()})
 
 

@@ -44,9 +44,9 @@ def test_switches_are_told_by_name_and_times_as_durations():
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        pytest.param("luck=off", "no behaviour 'luck'; there are leak,", id="unknown"),
+        pytest.param("luck=off", "unknown quirk 'luck'; known: leak,", id="unknown"),
         pytest.param("leak=maybe", "leak: 'maybe' is neither on nor off", id="no-truth"),
-        pytest.param("pods-late=soon", "'soon' is no duration", id="no-duration"),
+        pytest.param("pods-late=soon", "'soon' is not a duration", id="no-duration"),
     ],
 )
 def test_a_switch_that_cannot_be_read_is_refused(word, says):
