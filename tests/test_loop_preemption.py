@@ -65,7 +65,7 @@ async def test_nomination_is_recorded_before_evictions():
         submit(stage, "entitled", "lender")
         first, second = await stage.hand.next(), await stage.hand.next()
         assert (first.effect, first.workload, first.held) == ("hold", "Job ns/entitled", CLUSTER)
-        assert (second.effect, second.reason, second.for_whom) == ("evict", "Reclaimed", "Job ns/entitled")
+        assert (second.effect, second.reason, second.preemptor) == ("evict", "Reclaimed", "Job ns/entitled")
         assert stage.hand.writes.empty()
 
 
