@@ -1,4 +1,4 @@
-"""A control plane with an audit log, for the tests of faults."""
+"""Fixture: a control plane with an audit log for fault tests."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from localup.etcd import Etcd
 
 @pytest.fixture(scope="session")
 def plane(etcd: Etcd) -> Iterator[ControlPlane]:
-    """Yield a control plane that records who writes; nobody but one test at a time and its controllers does."""
+    """Yield a control plane with an audit log; one test at a time uses it."""
     with ControlPlane(etcd, prefix="/faults", controllers=False, audit=True) as running:
         yield running

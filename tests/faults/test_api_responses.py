@@ -1,4 +1,4 @@
-"""F1 and F9: whatever the API server answers to a write, or fails to answer: nothing is lost, nothing too much."""
+"""F1 and F9: error responses and lost responses to writes lose no admission and duplicate none."""
 
 import asyncio
 import itertools
@@ -26,7 +26,7 @@ ANSWERS = {
 
 
 def of(name: str):
-    """Choose the writes of one job's binding."""
+    """Match the writes of one job's binding."""
     return lambda call: call.is_write and f"/{name}-job" in call.path
 
 
@@ -40,12 +40,12 @@ async def room_for_four(harness: Harness, count: int) -> list[str]:
 
 
 def pauses(calls: list[Call]) -> int:
-    """Return how often one binding was written to at most."""
+    """Return the seconds between successive writes of the most written binding."""
     counted = itertools.groupby(sorted(call.path for call in calls if call.is_write))
     return max(len(list(group)) for _, group in counted)
 
 
-async def test_every_job_gets_over_an_answer_of_its_own(plane, tmp_path):
+async def test_each_error_response_to_one_job_is_recovered(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         names = await room_for_four(harness, len(ANSWERS))
         for name, fault in zip(names, ANSWERS.values(), strict=True):
@@ -58,7 +58,7 @@ async def test_every_job_gets_over_an_answer_of_its_own(plane, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_the_same_answer_to_everything_for_a_while_is_got_over(plane, tmp_path, answer):
+async def test_each_error_response_to_all_writes_is_recovered(plane, tmp_path, answer):
     async with open_harness(plane, tmp_path) as harness:
         names = await room_for_four(harness, JOBS)
         fault: Fault = ANSWERS[answer](writes)
@@ -69,7 +69,7 @@ async def test_the_same_answer_to_everything_for_a_while_is_got_over(plane, tmp_
         await harness.expect_no_writes()
 
 
-async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_path):
+async def test_permanent_rejection_backs_off_and_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await room_for_four(harness, 1)
         harness.proxy.add(ErrorReply(writes, status=403, message="never on a Sunday"))
@@ -82,7 +82,7 @@ async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_p
         await harness.done("j00")
 
 
-async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane, tmp_path):
+async def test_rejected_eviction_is_retried_with_backoff(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="2")
@@ -101,7 +101,7 @@ async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane,
 
 
 @pytest.mark.long
-async def test_asked_to_come_back_later_it_does_so_and_lets_nobody_pass(plane, tmp_path):
+async def test_retry_after_is_honoured_and_keeps_the_order(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="2")
@@ -121,8 +121,8 @@ def _resumed(change) -> bool:
 
 
 @pytest.mark.long
-async def test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room(plane, tmp_path):
-    """Somebody of more importance comes meanwhile, and would take it."""
+async def test_event_during_admission_write_frees_no_capacity(plane, tmp_path):
+    """A job with higher priority arrives meanwhile and would use the capacity."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.priority_class("rig-high", 1000)
         await harness.karmada.queue("q")
@@ -143,8 +143,8 @@ async def test_news_of_a_binding_while_its_admission_is_written_does_not_free_it
 
 
 @pytest.mark.long
-async def test_an_admission_whose_fate_is_unknown_keeps_its_room(plane, tmp_path):
-    """The reply is lost, and so is every look at it for a while: the room of one is not given to two."""
+async def test_admission_with_lost_reply_keeps_its_capacity(plane, tmp_path):
+    """The reply and later reads are lost; the capacity is not assigned twice."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="2")

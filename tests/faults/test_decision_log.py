@@ -1,4 +1,4 @@
-"""TC7: the journal of a controller on a real API server, judged again and held against what was written."""
+"""TC7: replays the decision log of a controller on a real API server and compares it with the written records."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ NAMES = ("decisions.jsonl.2", "decisions.jsonl.1", "decisions.jsonl")
 
 
 def judged_again(folder: Path) -> tuple[list[ReplayResult], list[RecordedDecision]]:
-    """Return what comes of all the journals, the oldest first."""
+    """Return the replay results of all decision logs, oldest first."""
     found, passages = [], []
     for path in (folder / name for name in NAMES if (folder / name).exists()):
         with path.open("rb") as lines:
@@ -37,7 +37,7 @@ def of(passages: list[RecordedDecision], action: str) -> list[dict[str, Any]]:
 
 
 def written(harness: Harness) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Yield the uid, the time and the record of every admission that ever stood on a binding."""
+    """Yield uid, time and record of every admission that was stored on a binding."""
     for change in harness.history.of("resourcebindings"):
         if change.after is None or change.key[0] != harness.karmada.namespace:
             continue
@@ -48,7 +48,7 @@ def written(harness: Harness) -> Iterator[tuple[str, int, dict[str, Any]]]:
 
 
 def agree(harness: Harness, passages: list[RecordedDecision]) -> int:
-    """Hold every record on a binding against the journal's; return how many there were."""
+    """Compare every record on a binding with the decision log; return their number."""
     told = {(item["uid"], item["admittedAt"]): item for item in of(passages, "Admit")}
     found = {(uid, at): record for uid, at, record in written(harness)}
     for key, record in found.items():
@@ -64,7 +64,7 @@ def text(path: Path) -> str:
 
 
 async def taken_down(harness: Harness, path: Path) -> None:
-    """Wait until the journal has all that stands on bindings: a kill loses what is not on the disk yet."""
+    """Wait until the decision log has all stored admissions, because a kill loses unflushed entries."""
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             told = text(path)
@@ -77,7 +77,7 @@ def journal(folder: Path) -> tuple[str | Path, ...]:
     return "--decision-journal", folder / NAMES[-1]
 
 
-async def test_what_was_decided_before_and_after_a_kill_is_decided_again_and_is_what_was_written(plane, tmp_path):
+async def test_replay_across_a_kill_equals_the_written_records(plane, tmp_path):
     path = tmp_path / NAMES[-1]
     async with open_harness(plane, tmp_path, *journal(tmp_path)) as harness:
         await harness.karmada.queue("q", capability={"cpu": "2"})
@@ -107,7 +107,7 @@ async def test_what_was_decided_before_and_after_a_kill_is_decided_again_and_is_
     assert (refused["request"]["cpu"], refused["used"]["cpu"], refused["limit"]["cpu"]) == ("1", "2", "2")
 
 
-async def test_the_log_tells_the_same_of_each_decision_as_the_journal(plane, tmp_path):
+async def test_log_and_decision_log_agree(plane, tmp_path):
     async with open_harness(plane, tmp_path, *journal(tmp_path)) as harness:
         await harness.karmada.queue("q", capability={"cpu": "2"})
         await harness.karmada.cluster("m1", cpu="9")
@@ -125,7 +125,7 @@ async def test_the_log_tells_the_same_of_each_decision_as_the_journal(plane, tmp
         assert passage.fields.items() <= line.items()
 
 
-async def test_an_exchange_and_its_end_are_decided_again(plane, tmp_path):
+async def test_preemption_is_replayed(plane, tmp_path):
     async with borrowed(plane, tmp_path, *journal(tmp_path)) as harness:
         await harness.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(harness)
@@ -172,11 +172,11 @@ async def killed_and_judged(plane, tmp_path, scenario: Scenario, n: int) -> None
         for item in SCENARIOS
     ],
 )
-async def test_the_journals_of_a_story_with_a_kill_are_decided_again(plane, tmp_path, scenario, n):
+async def test_decision_logs_of_a_killed_controller_are_replayed(plane, tmp_path, scenario, n):
     await killed_and_judged(plane, tmp_path, scenario, n)
 
 
-async def test_a_journal_that_cannot_be_written_holds_up_nothing(plane, tmp_path):
+async def test_unwritable_decision_log_blocks_nothing(plane, tmp_path):
     async with open_harness(plane, tmp_path, "--decision-journal", tmp_path / "missing" / "decisions.jsonl") as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="9")

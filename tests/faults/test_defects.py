@@ -1,7 +1,6 @@
-"""What an earlier implementation, in Go, was seen to do wrong, and the test that proves that this one does not.
+"""Tests that defects of an earlier Go implementation are absent.
 
-Those that other folders prove are named in a table, so that none is lost when
-a test gets another name.
+Defects covered by tests in other folders are listed in a table, which is verified when tests are renamed.
 """
 
 import ast
@@ -20,11 +19,11 @@ HYPERJOBS = "tests/hyperjob/test_reconciler.py"
 PROVED = {
     "finished jobs hold quota until their binding is deleted": (
         OBJECTS,
-        "test_the_room_of_what_has_finished_is_free_once_and_taken_again_by_what_runs_on",
+        "test_finished_jobs_free_their_quota_exactly_once",
     ),
     "closed queues admit": (
         OBJECTS,
-        "test_queues_that_go_close_break_or_shrink_keep_what_they_admitted_and_admit_no_more",
+        "test_unusable_queues_keep_admitted_jobs_and_admit_none",
     ),
     "an empty queue is never admitted": (
         "tests/webhook/test_volcano.py",
@@ -32,7 +31,7 @@ PROVED = {
     ),
     "a late event undid the resuming and freed the quota": (
         ANSWERS,
-        "test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room",
+        "test_event_during_admission_write_frees_no_capacity",
     ),
     "a decision for one uid was patched onto a re-created binding": (
         "tests/test_patches.py",
@@ -40,7 +39,7 @@ PROVED = {
     ),
     "a binding deleted while queued poisoned its name": (
         OBJECTS,
-        "test_a_binding_that_comes_again_under_its_name_is_judged_anew",
+        "test_recreated_binding_is_admitted_independently",
     ),
     "the webhook overwrites all of the suspension": (
         "tests/webhook/test_resourcebindings.py",
@@ -57,7 +56,7 @@ PROVED = {
     ),
     "deleting a priority class hides admitted jobs": (
         OBJECTS,
-        "test_a_priority_class_that_is_deleted_hides_nobody_who_was_admitted",
+        "test_deleted_priority_class_keeps_admitted_jobs_charged",
     ),
     "completed HyperJobs make their children again after the TTL": (
         HYPERJOBS,
@@ -75,7 +74,7 @@ PROVED = {
     ),
     "two leaders at each rollout": (
         LEADERS,
-        "test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
+        "test_standby_takes_over_at_once_after_a_release",
     ),
     "no certificate rotation": ("tests/webhook/test_load.py", "test_f20_rotations_under_load_fail_no_call"),
     "no caller authentication": ("tests/webhook/test_callers.py", "test_other_callers_reach_no_handler"),
@@ -96,18 +95,18 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize(("file", "name"), PROVED.values(), ids=PROVED)
-def test_the_defect_is_proved_absent(file, name):
+def test_defect_is_covered_by_an_existing_test(file, name):
     found = ast.walk(ast.parse((ROOT / file).read_text()))
     assert name in {item.name for item in found if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 @pytest.mark.parametrize("title", SCENARIOS.values(), ids=SCENARIOS)
-def test_the_defect_is_a_scenario(title):
+def test_defect_is_covered_by_a_scenario(title):
     files = (ROOT / "tests/scenarios").glob("*.yaml")
     assert any(title in item["title"] for file in files for item in yaml.safe_load_all(file.read_text()))
 
 
-async def test_a_cluster_without_a_summary_breaks_nothing_and_takes_nothing(plane, tmp_path):
+async def test_cluster_without_summary_is_skipped(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("never-ready")
@@ -132,7 +131,7 @@ async def test_all_tasks_of_a_job_are_charged(plane, tmp_path):
         await harness.done("first", "second")
 
 
-async def test_what_grows_after_its_admission_is_counted_at_its_size(plane, tmp_path):
+async def test_resized_job_is_charged_at_its_new_size(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "4"})
         await harness.karmada.cluster("m1", cpu="9")
@@ -147,7 +146,7 @@ async def test_what_grows_after_its_admission_is_counted_at_its_size(plane, tmp_
         assert harness.bindings()["next"].suspended
 
 
-async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane, tmp_path):
+async def test_unknown_priority_class_or_failed_reads_lose_nothing(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="1")
@@ -158,8 +157,8 @@ async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane
 
 
 @pytest.mark.smoke
-async def test_the_first_cycle_after_a_restart_sees_all_that_is_admitted(plane, tmp_path):
-    """Fifty run; their pages come slowly, and those of all else at once."""
+async def test_first_cycle_after_restart_counts_all_admitted(plane, tmp_path):
+    """50 jobs run; pages of bindings arrive slowly, all other lists immediately."""
     async with open_harness(plane, tmp_path, "--page-size", "10", plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "50"})
         await harness.karmada.cluster("m1", cpu="90")

@@ -1,8 +1,7 @@
 """F28 and F6 for HyperJobs: the controller is killed at each of its writes, from the split to the end.
 
-The observer reads the store's history: no part has two Jobs, none is made after
-the end, and the parts are admitted in one plan (I1 to I5). Karmada's detector is
-played here: a binding for each Job, placed as its policy says.
+The store's history shows that no part has two Jobs, none is created after the end, and all parts are admitted in one
+plan (I1 to I5). A fake detector creates a binding for each Job, placed by its policy.
 """
 
 import asyncio
@@ -23,12 +22,12 @@ from tests.rig.hyperjob_invariant import HyperJobChecker
 
 SEED = 20_261_121
 WRITES = 12
-"""Split, two policies, two Jobs, two admissions, and the status at each step; some come together."""
+"""Split, two policies, two Jobs, two admissions, and status updates, some of which are combined."""
 POINTS = [(number, when) for number in range(1, WRITES + 1) for when in get_args(When)]
 
 
 async def detect(harness: Harness) -> None:
-    """Bind each Job that has no binding yet, and carry what its member tells back to it, until cancelled."""
+    """Create missing bindings of Jobs and copy the member's status to them, until cancelled."""
     bound: set[str] = set()
     told: dict[str, str] = {}
     while True:
@@ -41,7 +40,7 @@ async def detect(harness: Harness) -> None:
                 continue
             uid = job["metadata"]["uid"]
             if binding is None:
-                # What we have made may not be read yet when another change wakes us.
+                # A created binding may not be observed yet.
                 if uid not in bound:
                     bound.add(uid)
                     await harness.karmada.bind(name, uid, placement=policy["spec"]["placement"])
@@ -58,8 +57,8 @@ def _phase(binding) -> str:
 
 
 @asynccontextmanager
-async def family(plane, folder) -> AsyncIterator[Harness]:
-    """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged."""
+async def hyperjob_harness(plane, folder) -> AsyncIterator[Harness]:
+    """Yield a harness with capacity for a HyperJob of two parts, and check the HyperJob's history at the end."""
     async with open_harness(plane, folder) as harness:
         await harness.karmada.queue("ml")
         for name in ("m1", "m2"):
@@ -82,13 +81,13 @@ def phase(harness: Harness) -> str:
 
 
 async def over(harness: Harness) -> None:
-    """Wait until the HyperJob is over and nothing more is written."""
+    """Wait until the HyperJob has finished and nothing more is written."""
     await harness.history.until(lambda _: phase(harness) == "Completed", "the HyperJob over")
     await harness.expect_no_writes(seconds=0.3)
 
 
 async def judged(harness: Harness) -> None:
-    """See that there was one Job for each part, and one plan for both."""
+    """Check that each part has one Job and that both parts have one plan."""
     families = HyperJobChecker()
     changes = list(harness.history.changes)
     assert [item for change in changes for item in families.apply(change)] == []
@@ -97,12 +96,12 @@ async def judged(harness: Harness) -> None:
         1,
         1,
     ]
-    # One who was killed between the two patches leaves one part over, which the next one admits by itself.
+    # After a kill between the two patches the next controller admits the second part on its own.
     assert len(plans(harness) - {""}) == 1
 
 
 def plans(harness: Harness) -> set[str]:
-    """Return the plans by which parts were admitted together."""
+    """Return the plans that admitted several parts."""
     admitted = [parse_binding(item.after) for item in harness.history.of("resourcebindings") if item.after is not None]
     return {item.record["plan"] for item in admitted if item.admitted}
 
@@ -111,8 +110,8 @@ def _is_new(harness: Harness, change, name) -> bool:
     return change.kind == "jobs" and change.key == (harness.karmada.namespace, name) and change.before is None
 
 
-async def test_without_faults_it_takes_as_many_writes_as_are_enumerated(plane, tmp_path):
-    async with family(plane, tmp_path) as harness:
+async def test_run_without_faults_has_the_enumerated_writes(plane, tmp_path):
+    async with hyperjob_harness(plane, tmp_path) as harness:
         await harness.controller.start()
         await over(harness)
         assert "" not in plans(harness)
@@ -122,7 +121,7 @@ async def test_without_faults_it_takes_as_many_writes_as_are_enumerated(plane, t
 
 
 async def shot(plane, folder, number: int, when: When) -> None:
-    async with family(plane, folder) as harness:
+    async with hyperjob_harness(plane, folder) as harness:
         kill = Kill(number, when, harness.controller.kill)
         harness.proxy.add(kill)
         await asyncio.to_thread(harness.controller.part.begin)
@@ -137,11 +136,11 @@ async def shot(plane, folder, number: int, when: When) -> None:
 
 
 @pytest.mark.parametrize(("number", "when"), random.Random(SEED).sample(POINTS, 3))
-async def test_killed_at_a_write_of_the_sample_it_makes_each_part_once(plane, tmp_path, number, when):
+async def test_kill_at_sampled_writes_creates_each_part_once(plane, tmp_path, number, when):
     await shot(plane, tmp_path, number, when)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "when"), POINTS)
-async def test_killed_at_any_write_it_makes_each_part_once(plane, tmp_path, number, when):
+async def test_kill_at_any_write_creates_each_part_once(plane, tmp_path, number, when):
     await shot(plane, tmp_path, number, when)

@@ -1,7 +1,6 @@
-"""The judge knows each invariant: it says which one a history violates, and nothing of a history that is well.
+"""The invariant checks report every violation and accept correct histories.
 
-Stories of a few changes, told by hand; what the controller's mistakes look
-like in real histories, the mutants show.
+Histories are short and written by hand; mutation tests cover real histories.
 """
 
 import json
@@ -25,7 +24,7 @@ CAPACITY = {"cpu": "2", "memory": "1Ti", "pods": "100"}
 
 @dataclass
 class Story:
-    """What happens, one change after the other, ten seconds apart unless said."""
+    """Builds a history, with ten seconds between changes by default."""
 
     changes: list[Change] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
@@ -78,7 +77,7 @@ class Story:
         self.tell("resourcebindings", f"{name}-job", {**binding, "status": {"aggregatedStatus": told}})
 
     def ours(self, *, status: int = 200, seconds: float = 10) -> None:
-        """Say that the last change was a write of the controller's."""
+        """Mark the last change as a write of the controller."""
         change = self.changes[-1]
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=change.at + seconds * len(self.requests))
         revision = change.revision if status == 200 else 0
@@ -202,7 +201,7 @@ VIOLATIONS: list[tuple[str, Callable[[Story], None]]] = [
     ("invariant", "happens"),
     [pytest.param(*violation, id=f"{violation[0]}-{violation[1].__name__}") for violation in VIOLATIONS],
 )
-def test_a_violation_is_called_by_its_name(invariant, happens):
+def test_violation_is_reported_by_its_invariant(invariant, happens):
     told = story()
     happens(told)
     found = told.violations()
@@ -268,13 +267,13 @@ def an_order_that_needs_shares(told: Story) -> None:
         an_order_that_needs_shares,
     ],
 )
-def test_what_is_well_is_left_alone(happens):
+def test_correct_history_has_no_violations(happens):
     told = story()
     happens(told)
     assert told.violations() == []
 
 
-def test_a_write_that_was_lost_excuses_its_job_from_its_place():
+def test_lost_write_excuses_its_job_from_the_order():
     told = story()
     the_younger_first(told)
     assert told.violations(troubled=frozenset({"old"})) == []

@@ -1,4 +1,4 @@
-"""F6: the controller is killed at every one of its writes; what it has begun is finished, and only once."""
+"""F6: the controller is killed at each of its writes; started work is finished exactly once."""
 
 import asyncio
 import random
@@ -28,12 +28,12 @@ def named(points: list[tuple[Scenario, int, When]]) -> list:
         for item in SCENARIOS
     ],
 )
-async def test_without_faults_the_story_takes_as_many_writes_as_it_says(plane, tmp_path, scenario):
+async def test_scenario_without_faults_has_its_number_of_writes(plane, tmp_path, scenario):
     async with open_harness(plane, tmp_path) as harness:
         await scenario.before(harness)
         await harness.controller.start()
         await scenario.play(harness)
-        # One that is deleted before it was admitted saves a write.
+        # A job that is deleted before its admission needs one write less.
         assert scenario.writes - 1 <= len(harness.requests()) <= scenario.writes
 
 
@@ -53,11 +53,11 @@ async def shot(plane, tmp_path, scenario: Scenario, n: int, when: When) -> None:
 
 
 @pytest.mark.parametrize(("scenario", "n", "when"), named(random.Random(SEED).sample(POINTS, 3)))
-async def test_killed_at_a_write_of_the_sample_it_finishes_what_it_began(plane, tmp_path, scenario, n, when):
+async def test_kill_at_sampled_writes_reaches_the_same_end(plane, tmp_path, scenario, n, when):
     await shot(plane, tmp_path, scenario, n, when)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("scenario", "n", "when"), named(POINTS))
-async def test_killed_at_any_write_it_finishes_what_it_began(plane, tmp_path, scenario, n, when):
+async def test_kill_at_any_write_reaches_the_same_end(plane, tmp_path, scenario, n, when):
     await shot(plane, tmp_path, scenario, n, when)

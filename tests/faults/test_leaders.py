@@ -1,4 +1,4 @@
-"""F7 and F8: several controllers at once, and a lease that cannot be had."""
+"""F7 and F8: several controllers at once, and unavailable leases."""
 
 import asyncio
 import json
@@ -14,25 +14,25 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/karmada-system/leases/volcano-g
 
 
 def lease_writes(call: Call) -> bool:
-    """Choose what would change the lease."""
+    """Match writes of the lease."""
     return call.is_lease and call.method != "GET"
 
 
 def good_byes(call: Call) -> bool:
-    """Choose what would leave the lease to others."""
+    """Match releases of the lease."""
     changes = json.loads(call.body or b"null")
     sets = {change.get("path"): change.get("value") for change in changes} if isinstance(changes, list) else {}
     return lease_writes(call) and sets.get("/spec/holderIdentity") == ""
 
 
 def renewals(call: Call) -> bool:
-    """Choose what keeps the lease."""
+    """Match renewals of the lease."""
     return lease_writes(call) and not good_byes(call)
 
 
 @dataclass
 class Overtake(Fault):
-    """A renewal is under way for so long that the good-bye has read the lease before it arrives."""
+    """Delays a renewal until the release has read the lease."""
 
     under_way: asyncio.Event = field(default_factory=asyncio.Event)
     follows: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,12 +64,12 @@ async def leading(player: ControllerInstance) -> None:
 
 
 async def holder(harness: Harness) -> str:
-    """Return who holds the lease; nobody when it was released."""
+    """Return the holder of the lease; empty if it was released."""
     return json.loads(await harness.karmada.api.get(LEASE))["spec"]["holderIdentity"]
 
 
 @pytest.mark.smoke
-async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye(plane, tmp_path):
+async def test_standby_takes_over_at_once_after_a_release(plane, tmp_path):
     async with open_harness(plane, tmp_path, controllers=2) as harness:
         first, second = harness.controllers
         await prepared(harness)
@@ -90,7 +90,7 @@ async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_s
         await harness.expect_no_writes(seconds=0.3)
 
 
-async def test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between(plane, tmp_path):
+async def test_release_is_retried_after_a_late_renewal(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness)
         await harness.controller.start()
@@ -111,7 +111,7 @@ async def test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between(p
         pytest.param(DropReply(good_byes, 1), id="unanswered"),
     ],
 )
-async def test_a_good_bye_that_fails_is_said_again(plane, tmp_path, fault):
+async def test_failed_release_is_retried(plane, tmp_path, fault):
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness)
         await harness.controller.start()
@@ -122,7 +122,7 @@ async def test_a_good_bye_that_fails_is_said_again(plane, tmp_path, fault):
         assert await holder(harness) == ""
 
 
-async def test_who_does_not_know_what_became_of_a_write_waits_with_its_good_bye_until_it_is_over(plane, tmp_path):
+async def test_release_waits_for_writes_with_unknown_outcome(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness)
         await harness.controller.start()
@@ -134,8 +134,8 @@ async def test_who_does_not_know_what_became_of_a_write_waits_with_its_good_bye_
         assert await holder(harness) == ""
 
 
-async def test_a_lease_is_used_also_if_its_taking_was_not_answered(plane, tmp_path):
-    """It is ours, as the next look tells, and nobody else will ever decide."""
+async def test_lease_acquired_without_a_reply_is_used(plane, tmp_path):
+    """The next read shows that this controller holds the lease."""
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness, "j0")
         lost = DropReply(lease_writes, 1)
@@ -146,7 +146,7 @@ async def test_a_lease_is_used_also_if_its_taking_was_not_answered(plane, tmp_pa
 
 
 @pytest.mark.long
-async def test_a_leader_that_dies_is_followed_when_its_lease_has_run_out(plane, tmp_path):
+async def test_dead_leader_is_followed_after_lease_expiry(plane, tmp_path):
     async with open_harness(plane, tmp_path, controllers=2) as harness:
         first, second = harness.controllers
         await prepared(harness, "j0")
@@ -160,8 +160,8 @@ async def test_a_leader_that_dies_is_followed_when_its_lease_has_run_out(plane, 
         await harness.done("j1")
 
 
-async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_path):
-    """It is frozen with decisions before it that nobody else made, while the world goes on."""
+async def test_frozen_leader_writes_nothing_after_it_resumes(plane, tmp_path):
+    """It is frozen with pending decisions of its own, while other objects change."""
     async with open_harness(plane, tmp_path, controllers=2) as harness:
         first, second = harness.controllers
         await prepared(harness, "j0")
@@ -184,7 +184,7 @@ async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_
 
 
 @pytest.mark.long
-async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works(plane, tmp_path):
+async def test_leader_that_cannot_renew_steps_down_in_time(plane, tmp_path):
     async with open_harness(plane, tmp_path, controllers=2) as harness:
         first, second = harness.controllers
         await prepared(harness, "j0")
@@ -206,8 +206,8 @@ async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_wor
 
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", [-600, 600])
-async def test_times_of_day_in_a_lease_mean_nothing(plane, tmp_path, seconds):
-    """Whoever holds it has a clock that is minutes away from ours."""
+async def test_timestamps_in_the_lease_are_ignored(plane, tmp_path, seconds):
+    """The holder's clock differs by minutes."""
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness, "j0")
         minute = 30 + seconds // 60
@@ -225,7 +225,7 @@ async def test_times_of_day_in_a_lease_mean_nothing(plane, tmp_path, seconds):
 
 
 @pytest.mark.long
-async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plane, tmp_path):
+async def test_killed_and_frozen_leaders_admit_nothing_twice(plane, tmp_path):
     async with open_harness(plane, tmp_path, controllers=2) as harness:
         names = [f"j{number}" for number in range(8)]
         await prepared(harness, *names)
@@ -244,7 +244,7 @@ async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plan
         await harness.done(*names)
 
 
-async def test_a_lease_without_rights_leaves_everything_to_others_and_says_so(plane, tmp_path):
+async def test_missing_lease_permission_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness, "j0")
         harness.proxy.add(DropRequest(leases))

@@ -1,4 +1,4 @@
-"""F23 and F24: far too much at once, and far too slowly."""
+"""F23 and F24: bursts, large numbers, and slow connections."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfig
 
 @pytest.fixture(scope="module")
 def plane(binaries) -> Iterator[ControlPlane]:
-    """Yield a control plane of our own: what is too much here shall be nobody else's trouble."""
+    """Yield a dedicated control plane, so that the load affects no other test."""
     with Etcd(binaries) as etcd, ControlPlane(etcd, controllers=False, audit=True) as running:
         yield running
 
@@ -34,19 +34,19 @@ def admitted(seen) -> int:
 
 
 def resident(harness: Harness) -> int:
-    """Return how many bytes the controller has in memory."""
+    """Return the controller's resident memory in bytes."""
     lines = Path(f"/proc/{harness.controller.part.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
 def processor_seconds(harness: Harness) -> float:
-    """Return how much processor time the controller has had."""
+    """Return the controller's CPU time."""
     fields = Path(f"/proc/{harness.controller.part.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
 async def waiting(harness: Harness, count: int, *, seconds: float = 120) -> None:
-    """Wait until the controller knows of so many who wait, each with a reason (I8)."""
+    """Wait until the controller reports a reason for *count* pending workloads (I8)."""
     told = -1.0
     try:
         async with asyncio.timeout(seconds):
@@ -60,8 +60,8 @@ async def waiting(harness: Harness, count: int, *, seconds: float = 120) -> None
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.long)])
-async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count):
-    """F23: all of them come within seconds, and go within seconds; the next one is admitted as if nothing had been."""
+async def test_burst_and_its_deletion_are_processed(plane, tmp_path, count):
+    """F23: all jobs are created within seconds and deleted within seconds; the next job is admitted normally."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         batch = Batch(harness.karmada.namespace, count, 10)
         await seed_queues(harness.karmada.api, batch.queues)
@@ -81,8 +81,8 @@ async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count
 
 
 @pytest.mark.long
-async def test_a_hundred_thousand_wait_within_a_gibibyte_and_cost_nothing_while_nothing_happens(plane, tmp_path):
-    """F23: 1,000 queues, 100 clusters; the store is filled beneath the server."""
+async def test_100000_pending_workloads_need_1_gib_and_no_idle_cpu(plane, tmp_path):
+    """F23: 1,000 queues, 100 clusters; objects are written directly into the store."""
     count = 100_000
     slowly = ("--page-seconds", "60", "--silence-seconds", "60", "--fresh-seconds", "90")
     async with open_harness(plane, tmp_path, *slowly, plays=False) as harness:
@@ -115,8 +115,8 @@ async def _ready(harness: Harness) -> None:
                 is_ready = await harness.controller.page("/readyz") == "ok"
 
 
-async def test_over_a_narrow_line_nothing_is_decided_before_all_of_it_has_come(plane, tmp_path):
-    """F24: bytes come slowly; the lists take as long as they must, and decisions wait for them."""
+async def test_low_bandwidth_delays_decisions_until_all_lists(plane, tmp_path):
+    """F24: lists arrive slowly, and decisions wait for them."""
     async with open_harness(plane, tmp_path, "--page-size", "50", plays=False) as harness:
         batch = Batch(harness.karmada.namespace, 400, 10)
         await seed_queues(harness.karmada.api, batch.queues)
@@ -141,8 +141,8 @@ def _lists(call: Call) -> bool:
     return call.method == "GET" and not call.is_watch and call.resource in {JOBS.plural, RESOURCE_BINDINGS.plural}
 
 
-async def test_writes_keep_to_the_limits_of_the_operator(plane, tmp_path):
-    """F24: never more in flight, nor in a second, than the configuration allows."""
+async def test_writes_respect_the_configured_rate_limits(plane, tmp_path):
+    """F24: writes in flight and per second stay within the configuration."""
     file = tmp_path / "admission.yaml"
     file.write_text(f"{GOOD}writes: {{inFlight: 3, perSecond: 10}}\n")
     names = [f"j{number}" for number in range(25)]
@@ -161,7 +161,7 @@ async def test_writes_keep_to_the_limits_of_the_operator(plane, tmp_path):
 
 
 class Crowd(Delay):
-    """Counts how many writes are under way at once."""
+    """Counts the concurrent writes."""
 
     now: int = 0
     most: int = 0

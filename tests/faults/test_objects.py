@@ -1,4 +1,4 @@
-"""F10 to F14, F16, F17, F22 and F27: what others do to bindings, templates, queues, classes and clusters."""
+"""F10 to F14, F16, F17, F22 and F27: changes of bindings, templates, queues, classes and clusters by others."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ async def begun(harness: Harness, *, cpu: str = "4", **queue) -> None:
 
 
 async def bound_again(harness: Harness, name: str, template: str) -> None:
-    """Delete a binding and make another of its name, at once."""
+    """Delete a binding and immediately create another one with its name."""
     await harness.karmada.delete(harness.karmada.path(name))
     await harness.karmada.bind(name, template)
 
 
 @pytest.mark.parametrize("times", [20, pytest.param(1000, marks=pytest.mark.long)])
-async def test_a_binding_that_comes_again_under_its_name_is_judged_anew(plane, tmp_path, times):
-    """F10: while it waits, is decided upon, is written, runs: another uid is another binding."""
+async def test_recreated_binding_is_admitted_independently(plane, tmp_path, times):
+    """F10: recreated while pending, decided, written or running; another uid is another binding."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "2"})
         template = await harness.karmada.template("comes", "q", cpu=2)
@@ -44,7 +44,7 @@ async def test_a_binding_that_comes_again_under_its_name_is_judged_anew(plane, t
         assert harness.bindings()["other"].suspended
 
 
-async def test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_may_run(plane, tmp_path):
+async def test_terminating_binding_is_not_admitted_but_charged(plane, tmp_path):
     """F11."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "2"})
@@ -66,7 +66,7 @@ async def test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_
         await harness.karmada.merge(harness.karmada.path("waits"), {"metadata": {"finalizers": None}})
 
 
-async def test_a_binding_whose_template_is_gone_stays_counted_and_one_that_waits_says_so(plane, tmp_path):
+async def test_binding_without_template_stays_charged_or_pending(plane, tmp_path):
     """F12."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("default")
@@ -87,7 +87,7 @@ async def test_a_binding_whose_template_is_gone_stays_counted_and_one_that_waits
         assert harness.bindings()["waits"].suspended
 
 
-async def test_queues_that_go_close_break_or_shrink_keep_what_they_admitted_and_admit_no_more(plane, tmp_path):
+async def test_unusable_queues_keep_admitted_jobs_and_admit_none(plane, tmp_path):
     """F13."""
     names = ("gone", "closed", "cut", "orphan", "loop-a", "loop-b")
     async with open_harness(plane, tmp_path, plays=False) as harness:
@@ -119,7 +119,7 @@ async def test_queues_that_go_close_break_or_shrink_keep_what_they_admitted_and_
 
 
 @pytest.mark.long
-async def test_a_priority_class_that_is_deleted_hides_nobody_who_was_admitted(plane, tmp_path):
+async def test_deleted_priority_class_keeps_admitted_jobs_charged(plane, tmp_path):
     """F14."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.priority_class("rig-high", 1000)
@@ -137,7 +137,7 @@ async def test_a_priority_class_that_is_deleted_hides_nobody_who_was_admitted(pl
         assert harness.bindings()["z-high"].suspended
 
 
-async def test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody(plane, tmp_path):
+async def test_reduced_capacity_evicts_and_admits_nothing(plane, tmp_path):
     """F16 and F15."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
@@ -151,7 +151,7 @@ async def test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody
         assert [name for name, each in harness.bindings().items() if each.admitted] == ["runs"]
 
 
-async def test_the_room_of_what_has_finished_is_free_once_and_taken_again_by_what_runs_on(plane, tmp_path):
+async def test_finished_jobs_free_their_quota_exactly_once(plane, tmp_path):
     """F17."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "2"})
@@ -172,8 +172,8 @@ async def test_the_room_of_what_has_finished_is_free_once_and_taken_again_by_wha
         await harness.admitted("third")
 
 
-async def test_what_comes_free_goes_to_who_is_first_in_the_order(plane, tmp_path):
-    """I6: by the queue's priority, the job's priority, and age; only the judge looks at it."""
+async def test_freed_capacity_goes_to_the_first_in_order(plane, tmp_path):
+    """I6: ordered by queue priority, job priority and age; only the invariant check verifies it."""
     names = ("a-young", "b-old", "c-high", "d-elsewhere")
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.priority_class("rig-high", 1000)
@@ -230,7 +230,7 @@ UNSTAMPED = b'{"metadata": {"labels": {"stamped": null}, "annotations": {"seen":
 
 
 async def stamping(harness: Harness, name: str, *, wanted: bool) -> None:
-    """Wait until the policy is in force, or is no more: the server takes its time."""
+    """Wait until the policy is or is no longer in effect."""
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             answer = await harness.karmada.api.patch(harness.karmada.path(name), UNSTAMPED, kind="merge")
@@ -240,8 +240,8 @@ async def stamping(harness: Harness, name: str, *, wanted: bool) -> None:
 
 
 @pytest.mark.long
-async def test_somebody_who_stamps_every_write_does_not_disturb_it(plane, tmp_path):
-    """F22: another policy changes what we write; ``dispatching`` stays, and nothing is written again for it."""
+async def test_mutating_policy_of_others_causes_no_extra_writes(plane, tmp_path):
+    """F22: another policy changes every write; ``dispatching`` stays, and no write is repeated."""
     base = "/apis/admissionregistration.k8s.io/v1"
     async with open_harness(plane, tmp_path, plays=False) as harness:
         harness.stamps.add(("metadata", "labels", "stamped"))
@@ -265,8 +265,8 @@ async def test_somebody_who_stamps_every_write_does_not_disturb_it(plane, tmp_pa
         await stamping(harness, "clean", wanted=False)
 
 
-async def test_names_and_amounts_that_nobody_thinks_of_lose_nothing(plane, tmp_path):
-    """F27: each is admitted, or waits and has a reason."""
+async def test_unusual_names_and_quantities_lose_no_job(plane, tmp_path):
+    """F27: each job is admitted or pending with a reason."""
     long = "x" * 63
     async with open_harness(plane, tmp_path, plays=False) as harness:
         for name in ("null", long, f"{long}.{long}.{long}.{'y' * 61}"):
@@ -292,8 +292,8 @@ async def test_names_and_amounts_that_nobody_thinks_of_lose_nothing(plane, tmp_p
         assert [name for name, each in harness.bindings().items() if each.suspended] == ["nowhere", "root", "elsewhere"]
 
 
-async def test_a_record_that_somebody_tampered_with_is_not_believed(plane, tmp_path):
-    """A copy of another binding's record, and rubbish, admit nobody."""
+async def test_forged_record_admits_nothing(plane, tmp_path):
+    """Neither a copy of another binding's record nor invalid text."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, cpu="3", capability={"cpu": "2"})
         await harness.karmada.job("runs", "q", cpu=2)
@@ -315,7 +315,7 @@ async def test_a_record_that_somebody_tampered_with_is_not_believed(plane, tmp_p
         assert [name for name, each in harness.bindings().items() if each.admitted] == ["runs"]
 
 
-async def test_a_job_that_was_aborted_is_taken_back_and_its_room_goes_to_the_next(plane, tmp_path):
+async def test_aborted_job_is_evicted_and_frees_its_quota(plane, tmp_path):
     """D8."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "2"})

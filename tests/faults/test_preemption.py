@@ -1,4 +1,4 @@
-"""Reclaim on a real API server: what is written, when, and what a restart or a refusal does to it (P5, R2)."""
+"""Reclaim on a real API server: writes, their order, restarts and rejections (P5, R2)."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ BORROWERS = ("first", "second")
 
 @asynccontextmanager
 async def borrowed(plane: ControlPlane, folder: Path, *flags: str | Path) -> AsyncIterator[Harness]:
-    """A queue that has borrowed all of the cluster; another is entitled to half of it."""
+    """Yield a harness where one queue has borrowed the cluster and another one's fair share is half of it."""
     file = folder / "admission.yaml"
     file.write_text(CONFIGURATION)
     async with open_harness(plane, folder, "--admission-configuration", file, *flags, plays=False) as harness:
@@ -42,20 +42,20 @@ async def borrowed(plane: ControlPlane, folder: Path, *flags: str | Path) -> Asy
 
 
 def record(harness: Harness, name: str) -> dict[str, Any]:
-    """Return what our record on a binding says."""
+    """Return the admission record on a binding."""
     binding = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
     return dict(json.loads(binding["metadata"].get("annotations", {}).get(RECORD, "{}")))
 
 
 async def evicted(harness: Harness) -> str:
-    """Wait until one of the borrowers is evicted; return which."""
+    """Wait until one of the borrowers is evicted; return its name."""
     await harness.until(lambda seen: any(seen[name].suspended for name in BORROWERS), "one is evicted")
     [name] = [name for name in BORROWERS if harness.bindings()[name].suspended]
     return name
 
 
 async def gone(harness: Harness, name: str) -> None:
-    """Let no cluster tell of it any more."""
+    """Remove the status of a job from all clusters."""
     await harness.karmada.merge(f"{harness.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
 
 
@@ -68,7 +68,7 @@ def for_whom_is_held(harness: Harness) -> bool:
 
 
 @pytest.mark.smoke
-async def test_who_is_entitled_gets_in_when_the_one_evicted_for_him_is_seen_to_be_gone(plane, tmp_path):
+async def test_preemptor_is_admitted_once_its_victim_has_stopped(plane, tmp_path):
     async with borrowed(plane, tmp_path) as harness:
         await harness.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(harness)
@@ -84,7 +84,7 @@ async def test_who_is_entitled_gets_in_when_the_one_evicted_for_him_is_seen_to_b
         assert sum(harness.bindings()[name].suspended for name in BORROWERS) == 1
 
 
-async def test_a_restart_goes_on_in_the_middle_of_an_exchange(plane, tmp_path):
+async def test_restart_continues_a_preemption(plane, tmp_path):
     async with borrowed(plane, tmp_path) as harness:
         await harness.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(harness)
@@ -100,7 +100,7 @@ async def test_a_restart_goes_on_in_the_middle_of_an_exchange(plane, tmp_path):
         assert harness.bindings()["earlier"].suspended
 
 
-async def test_an_eviction_that_is_refused_is_made_later_and_the_exchange_comes_about(plane, tmp_path):
+async def test_rejected_eviction_is_retried_and_completes(plane, tmp_path):
     async with borrowed(plane, tmp_path) as harness:
         for name in BORROWERS:
             harness.proxy.add(ErrorReply(_of(name), status=403, message="not today"))

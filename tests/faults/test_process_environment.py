@@ -1,4 +1,4 @@
-"""F25, F26, F29 and F30: configuration, clock, files, memory and processor time as nobody wants them."""
+"""F25, F26, F29 and F30: configuration, clock, files, memory and CPU faults of the process."""
 
 import asyncio
 import itertools
@@ -26,8 +26,8 @@ async def prepared(harness: Harness, *names: str) -> None:
         await harness.karmada.job(name, "q")
 
 
-async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane, tmp_path):
-    """F25: broken, unknown, in conflict with itself, gone; then good again."""
+async def test_invalid_configuration_is_reported_and_old_one_kept(plane, tmp_path):
+    """F25: malformed, unknown keys, contradictory, deleted; then valid again."""
     file = tmp_path / "admission.yaml"
     file.write_text(f"{GOOD}tenants: [{{namespaces: ['*'], queues: [q]}}]\n")
     async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.05") as harness:
@@ -46,8 +46,8 @@ async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane,
 
 
 @pytest.mark.long
-async def test_a_configuration_that_changes_all_the_time_loses_nothing(plane, tmp_path):
-    """F25: every decision rests on one revision of it, whichever that is."""
+async def test_frequent_configuration_changes_lose_nothing(plane, tmp_path):
+    """F25: every decision uses one revision of the configuration."""
     file = tmp_path / "admission.yaml"
     choices = (
         f"{GOOD}queueOrder: FairShareFirst\nwrites: {{inFlight: 1}}\n",
@@ -68,8 +68,8 @@ async def test_a_configuration_that_changes_all_the_time_loses_nothing(plane, tm
         await harness.expect_no_writes(seconds=0.5)
 
 
-async def test_a_clock_that_jumps_to_and_fro_changes_no_order_and_no_waiting_time(plane, tmp_path):
-    """F26: by ten minutes every other second; jobs of one second go by name, and one that was refused comes again."""
+async def test_clock_jumps_change_no_order_and_no_waiting_time(plane, tmp_path):
+    """F26: ten minutes every other second; jobs of equal creation time are ordered by name."""
     jump = """
 import sys, time
 nanoseconds, began = time.time_ns, time.monotonic()
@@ -105,7 +105,7 @@ def admits(change: Change) -> bool:
 
 
 async def said(harness: Harness, word: str, times: int) -> None:
-    """Wait until the controller has complained so often."""
+    """Wait until the controller has logged *word* so many times."""
     async with asyncio.timeout(LIMIT_SECONDS):
         while harness.controller.part.output.count('"level":"error"') < times:  # noqa: ASYNC110 -- a file
             await asyncio.sleep(0.02)
@@ -113,7 +113,7 @@ async def said(harness: Harness, word: str, times: int) -> None:
 
 
 def limited(harness: Harness, shell: str) -> None:
-    """Start the first controller from now on through a shell that takes something away from it."""
+    """Start the first controller through a shell that limits its resources."""
     part = harness.controller.part
     command = part._command
 
@@ -137,7 +137,7 @@ LIMITS = {
     "what",
     [pytest.param(name, marks=() if name == "no-disk-for-logs" else pytest.mark.long) for name in LIMITS],
 )
-async def test_with_next_to_nothing_it_still_does_its_work(plane, tmp_path, what):
+async def test_controller_works_with_scarce_resources(plane, tmp_path, what):
     """F29."""
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness, *(f"j{number}" for number in range(5)))
@@ -152,7 +152,7 @@ async def test_with_next_to_nothing_it_still_does_its_work(plane, tmp_path, what
 
 
 async def starved(harness: Harness) -> None:
-    """Submit jobs until it has died of that, or answers its kubelet no more, which shoots it then."""
+    """Submit jobs until the controller has died of memory shortage or is killed for failed liveness probes."""
     for number in range(1000):
         await harness.karmada.job(f"more-{number}", "other", cpu=1, replicas=2)
         if not await asyncio.to_thread(is_http_ready, harness.controller.port, path="/healthz"):
@@ -162,8 +162,8 @@ async def starved(harness: Harness) -> None:
 
 
 @pytest.mark.long
-async def test_without_memory_it_dies_and_starts_clean(plane, tmp_path):
-    """F29: an end in the middle of anything is an end like any other."""
+async def test_out_of_memory_ends_the_process_and_it_recovers(plane, tmp_path):
+    """F29: a process may end at any point."""
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness, "j0", "j1", "j2")
         await harness.controller.start()
@@ -176,7 +176,7 @@ async def test_without_memory_it_dies_and_starts_clean(plane, tmp_path):
         await harness.done("j1", "j2", *(name for name in harness.bindings() if name.startswith("more")))
 
 
-async def test_a_blocked_event_loop_is_told_and_got_over(plane, tmp_path):
+async def test_blocked_event_loop_is_reported_and_recovers(plane, tmp_path):
     """F30."""
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness, "j0")

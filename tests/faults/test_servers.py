@@ -1,4 +1,4 @@
-"""F1, F2, F3 and F24: the API server and its store die, hang, slow down, and come back, even from the past."""
+"""F1, F2, F3 and F24: API server and store are killed, hang, slow down, or are restored from a backup."""
 
 import asyncio
 import shutil
@@ -15,13 +15,13 @@ from tests.rig.harness import Harness, open_harness
 
 @pytest.fixture(scope="module")
 def plane(binaries) -> Iterator[ControlPlane]:
-    """Yield a control plane on a store of its own, which others would miss."""
+    """Yield a control plane on a dedicated store."""
     with Etcd(binaries) as etcd, ControlPlane(etcd, controllers=False, audit=True) as running:
         yield running
 
 
 async def full(harness: Harness, count: int) -> list[str]:
-    """Let there be room for one of *count* jobs."""
+    """Create capacity for one of *count* jobs."""
     await harness.karmada.queue("q", capability={"cpu": "1"})
     await harness.karmada.cluster("m1", cpu="9")
     names = [f"j{number}" for number in range(count)]
@@ -38,7 +38,7 @@ async def full(harness: Harness, count: int) -> list[str]:
         pytest.param("without-any-write", marks=pytest.mark.long),
     ],
 )
-async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
+async def test_killed_api_server_is_waited_for(plane, tmp_path, when):
     async with open_harness(plane, tmp_path) as harness:
         names = await full(harness, 4)
         fault = {
@@ -59,7 +59,7 @@ async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
         await harness.expect_no_writes(seconds=0.3)
 
 
-async def test_a_store_that_is_shot_loses_nothing(plane, tmp_path):
+async def test_killed_store_loses_nothing(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         names = await full(harness, 5)
         await harness.controller.start()
@@ -71,7 +71,7 @@ async def test_a_store_that_is_shot_loses_nothing(plane, tmp_path):
 
 
 @pytest.mark.long
-async def test_a_store_that_hangs_is_waited_for(plane, tmp_path):
+async def test_hanging_store_is_waited_for(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         names = await full(harness, 5)
         await harness.controller.start()
@@ -82,8 +82,8 @@ async def test_a_store_that_hangs_is_waited_for(plane, tmp_path):
         await harness.done(*names)
 
 
-async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
-    """What was admitted since the copy was made is paused again, what had waited may be gone: all is judged anew."""
+async def test_restored_backup_is_accepted(plane, tmp_path):
+    """Jobs admitted since the backup are suspended again, pending ones may be missing; all are queued again."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "2"})
         await harness.karmada.cluster("m1", cpu="9")
@@ -114,8 +114,8 @@ async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
 
 
 @pytest.mark.long
-async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_decided_on_its_past(plane, tmp_path):
-    """The controller is bound to one server, which stops telling; what happens is told by the other."""
+async def test_hanging_api_server_is_left_without_stale_decisions(plane, tmp_path):
+    """The controller's server stops sending events while another one accepts writes."""
     async with open_harness(plane, tmp_path) as harness:
         names = await full(harness, 3)
         second = Server("kube-apiserver", plane.folder / "second.log")
@@ -137,7 +137,7 @@ async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_dec
 
 
 @pytest.mark.long
-async def test_a_slow_api_server_slows_it_down_and_no_more(plane, tmp_path):
+async def test_slow_api_server_only_reduces_throughput(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         names = await full(harness, 6)
         harness.proxy.add(Delay(everything, seconds=0.2))

@@ -1,4 +1,4 @@
-"""F4: watches that fail in every way that a server or the line between may think of."""
+"""F4: watches fail in every way that a server or a network may cause."""
 
 import json
 
@@ -31,7 +31,7 @@ SAMPLE = ("half-a-line",)
 
 
 async def survived(plane, tmp_path, fault) -> None:
-    """The first watch of the bindings comes to grief while a job comes and ends."""
+    """Break the first watch of bindings while a job is created and finishes."""
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="1")
@@ -47,17 +47,17 @@ async def survived(plane, tmp_path, fault) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-async def test_a_broken_watch_of_the_sample_is_got_over(plane, tmp_path, name):
+async def test_sampled_watch_faults_are_recovered(plane, tmp_path, name):
     await survived(plane, tmp_path, FAULTS[name]())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_broken_watch_is_got_over(plane, tmp_path, name):
+async def test_every_watch_fault_is_recovered(plane, tmp_path, name):
     await survived(plane, tmp_path, FAULTS[name]())
 
 
-async def test_a_binding_whose_coming_was_lost_in_silence_is_found(plane, tmp_path):
+async def test_binding_with_a_lost_create_event_is_found(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="1")
@@ -71,7 +71,7 @@ async def test_a_binding_whose_coming_was_lost_in_silence_is_found(plane, tmp_pa
 
 
 @pytest.mark.long
-async def test_the_room_of_one_whose_going_was_lost_in_silence_is_found(plane, tmp_path):
+async def test_quota_of_a_lost_delete_event_is_freed(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="1")
@@ -86,8 +86,8 @@ async def test_the_room_of_one_whose_going_was_lost_in_silence_is_found(plane, t
         await harness.admitted("waits")
 
 
-async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path):
-    """Every kind that decisions rest on: nothing is said while nothing was missed, and what was when it was."""
+async def test_audit_finds_lost_changes_of_every_kind(plane, tmp_path):
+    """Nothing is reported while the cache is complete; a lost event is reported for every kind."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="1")
@@ -117,7 +117,7 @@ async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path)
 
 
 @pytest.mark.long
-async def test_a_server_that_is_starting_is_not_stormed(plane, tmp_path):
+async def test_starting_api_server_is_not_overloaded(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="1")
@@ -129,8 +129,8 @@ async def test_a_server_that_is_starting_is_not_stormed(plane, tmp_path):
 
 
 @pytest.mark.long
-async def test_no_decision_is_made_before_everything_was_applied(plane, tmp_path):
-    """Everything is listed but the classes that order the jobs: nobody is admitted, and it is not ready."""
+async def test_no_decision_before_all_lists_are_applied(plane, tmp_path):
+    """Only the PriorityClasses are missing: nothing is admitted, and the controller is not ready."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.priority_class("rig-high", 1000)
         await harness.karmada.queue("q")

@@ -84,7 +84,7 @@ PROVED = {
     "F28 orphans are not adopted": (RECONCILER, "test_f28_orphaned_children_are_not_adopted"),
     "F6 the controller killed at each write": (
         "tests/faults/test_hyperjobs.py",
-        "test_killed_at_any_write_it_makes_each_part_once",
+        "test_kill_at_any_write_creates_each_part_once",
     ),
     "the judge of the fault rig knows I5": (
         "tests/hyperjob/test_families.py",

@@ -5,12 +5,12 @@ A mutation replaces a text that occurs exactly once in a file.
 
 from dataclasses import dataclass
 
-_KILLS = "tests/faults/test_kill_points.py::test_without_faults_the_story_takes_as_many_writes_as_it_says"
+_KILLS = "tests/faults/test_kill_points.py::test_scenario_without_faults_has_its_number_of_writes"
 _OBJECTS = "tests/faults/test_objects.py::"
-_ORDER = f"{_OBJECTS}test_what_comes_free_goes_to_who_is_first_in_the_order"
+_ORDER = f"{_OBJECTS}test_freed_capacity_goes_to_the_first_in_order"
 _ANSWERS = "tests/faults/test_api_responses.py::"
 _LEADERS = "tests/faults/test_leaders.py::"
-_WATCHES = "tests/faults/test_watches.py::test_a_broken_watch_is_got_over"
+_WATCHES = "tests/faults/test_watches.py::test_every_watch_fault_is_recovered"
 _SERVERS = "tests/faults/test_servers.py::"
 
 
@@ -40,7 +40,7 @@ MUTANTS = (
         "controller/patches.py",
         '        _Operation("replace", _SCHEDULING_SUSPENDED, False),\n        *([_Operation("add"',
         '        _Operation("replace", _SUSPENSION, {"scheduling": False}),\n        *([_Operation("add"',
-        f"{_OBJECTS}test_somebody_who_stamps_every_write_does_not_disturb_it",
+        f"{_OBJECTS}test_mutating_policy_of_others_causes_no_extra_writes",
     ),
     Mutant(
         "ignore-existing-annotations",
@@ -97,35 +97,35 @@ MUTANTS = (
         "controller/loop.py",
         "        self._store.assume(step.uid, outcome)\n",
         "        if step.effect != 'admit':\n            self._store.assume(step.uid, outcome)\n",
-        f"{_ANSWERS}test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room",
+        f"{_ANSWERS}test_event_during_admission_write_frees_no_capacity",
     ),
     Mutant(
         "treat-unknown-write-as-failed",
         "controller/actuator.py",
         "time.monotonic() + self._api.timeouts.write + self._api.timeouts.grace\n",
         "0\n                return self._withdraw(errand.write, str(error))\n",
-        f"{_ANSWERS}test_an_admission_whose_fate_is_unknown_keeps_its_room",
+        f"{_ANSWERS}test_admission_with_lost_reply_keeps_its_capacity",
     ),
     Mutant(
         "retry-rejected-write-at-once",
         "controller/actuator.py",
         "        retry_state.until = self._clock() + round(retry_state.backoff.next_delay() * 1000)\n",
         "        retry_state.until = self._clock()\n",
-        f"{_ANSWERS}test_refused_for_ever_it_asks_ever_less_often_and_says_so",
+        f"{_ANSWERS}test_permanent_rejection_backs_off_and_is_reported",
     ),
     Mutant(
         "treat-429-as-rejection",
         "controller/actuator.py",
         "            case TooManyRequests() | Unreachable(sent=False):\n",
         "            case Unreachable(sent=False):\n",
-        f"{_ANSWERS}test_asked_to_come_back_later_it_does_so_and_lets_nobody_pass",
+        f"{_ANSWERS}test_retry_after_is_honoured_and_keeps_the_order",
     ),
     Mutant(
         "stop-on-any-api-error",
         "controller/actuator.py",
         "        except ApiError as error:\n            self._count(pending.write, error.metric_label, began)\n",
         "        except NotFound as error:\n            self._count(pending.write, error.metric_label, began)\n",
-        f"{_ANSWERS}test_every_job_gets_over_an_answer_of_its_own",
+        f"{_ANSWERS}test_each_error_response_to_one_job_is_recovered",
     ),
     # -- watches and caches -----------------------------------------------------
     Mutant(
@@ -133,7 +133,7 @@ MUTANTS = (
         "controller/loop.py",
         "        while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:\n",
         "        while missing := []:\n",
-        "tests/faults/test_watches.py::test_no_decision_is_made_before_everything_was_applied",
+        "tests/faults/test_watches.py::test_no_decision_before_all_lists_are_applied",
     ),
     Mutant(
         "retry-expired-watch",
@@ -154,21 +154,21 @@ MUTANTS = (
         "controller/cache/informer.py",
         "                    await self._compare()\n",
         "",
-        "tests/faults/test_watches.py::test_a_binding_whose_coming_was_lost_in_silence_is_found",
+        "tests/faults/test_watches.py::test_binding_with_a_lost_create_event_is_found",
     ),
     Mutant(
         "skip-version-comparison",
         "controller/cache/cache_audit.py",
         "held < int(meta.resource_version):\n",
         "False:\n",
-        "tests/faults/test_watches.py::test_what_was_changed_unheard_is_known_by_its_version",
+        "tests/faults/test_watches.py::test_audit_finds_lost_changes_of_every_kind",
     ),
     Mutant(
         "ignore-restored-backup",
         "controller/cache/informer.py",
         "        if is_older(version, self.version):\n            # The server",
         "        if False:\n            # The server",
-        f"{_SERVERS}test_a_store_from_the_past_is_taken_as_it_is",
+        f"{_SERVERS}test_restored_backup_is_accepted",
     ),
     Mutant(
         "keep-objects-missing-from-list",
@@ -204,14 +204,14 @@ MUTANTS = (
         "controller/cache/workload_builder.py",
         "    leaving = binding.deleting or (template is not None and template.deleting)\n",
         "    leaving = False\n",
-        f"{_OBJECTS}test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_may_run",
+        f"{_OBJECTS}test_terminating_binding_is_not_admitted_but_charged",
     ),
     Mutant(
         "accept-record-of-another-binding",
         "controller/api/record.py",
         "    if record.uid != uid:\n",
         "    if False:\n",
-        f"{_OBJECTS}test_a_record_that_somebody_tampered_with_is_not_believed",
+        f"{_OBJECTS}test_forged_record_admits_nothing",
     ),
     Mutant(
         "ignore-job-priority",
@@ -253,7 +253,7 @@ MUTANTS = (
         "controller/cache/translate/clusters.py",
         '        ready=any(condition.type == "Ready" and condition.status == "True" for ',
         "        ready=True or any(condition.status for ",
-        f"{_OBJECTS}test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody",
+        f"{_OBJECTS}test_reduced_capacity_evicts_and_admits_nothing",
     ),
     Mutant(
         "count-one-pod-per-task",
@@ -268,35 +268,35 @@ MUTANTS = (
         "controller/leader_election.py",
         "        return self._writes_from <= self._clock() < self._leads_until\n",
         "        return True\n",
-        f"{_LEADERS}test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
+        f"{_LEADERS}test_standby_takes_over_at_once_after_a_release",
     ),
     Mutant(
         "never-lose-leadership",
         "controller/leader_election.py",
         "        self._leads_until = begun + self._timings.renew\n",
         '        self._leads_until = float("inf")\n',
-        f"{_LEADERS}test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works",
+        f"{_LEADERS}test_leader_that_cannot_renew_steps_down_in_time",
     ),
     Mutant(
         "never-release-lease",
         "controller/__main__.py",
         "                await self.election.release()\n",
         "                pass\n",
-        f"{_LEADERS}test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
+        f"{_LEADERS}test_standby_takes_over_at_once_after_a_release",
     ),
     Mutant(
         "release-lease-without-retry",
         "controller/leader_election.py",
         "                while why := await self._try_release():",
         "                if why := await self._try_release():",
-        f"{_LEADERS}test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between",
+        f"{_LEADERS}test_release_is_retried_after_a_late_renewal",
     ),
     Mutant(
         "ignore-unconfirmed-lease",
         "controller/leader_election.py",
         "        if math.isinf(self._writes_from):\n",
         "        if not (before.lease and self._candidate.holds(before.lease)):\n",
-        f"{_LEADERS}test_a_lease_is_used_also_if_its_taking_was_not_answered",
+        f"{_LEADERS}test_lease_acquired_without_a_reply_is_used",
     ),
     Mutant(
         "do-not-report-lost-leadership",
@@ -317,7 +317,7 @@ MUTANTS = (
         "controller/lease.py",
         "    return now >= observed.since + max(lease.seconds, timings.lease)\n",
         "    return False\n",
-        f"{_LEADERS}test_a_leader_that_dies_is_followed_when_its_lease_has_run_out",
+        f"{_LEADERS}test_dead_leader_is_followed_after_lease_expiry",
     ),
     Mutant(
         "write-without-takeover-delay",
@@ -368,6 +368,6 @@ MUTANTS = (
         "controller/observability.py",
         "        with contextlib.suppress(OSError, ValueError):\n",
         "        with contextlib.suppress(ValueError):\n",
-        "tests/faults/test_process_environment.py::test_with_next_to_nothing_it_still_does_its_work[no-disk-for-logs]",
+        "tests/faults/test_process_environment.py::test_controller_works_with_scarce_resources[no-disk-for-logs]",
     ),
 )

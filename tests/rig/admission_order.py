@@ -1,9 +1,8 @@
-"""I6: nobody is admitted to room that somebody before him in the order waits for and could have had.
+"""I6: verifies that no workload is admitted to capacity that an earlier pending workload could have used.
 
-Judged from the store's history, and only where the order needs no shares: in
-one queue, and between queues of unlike priority. Whatever might excuse the
-controller does: news that it may not have had yet, what it decided at the same
-time, room that came free meanwhile, writes that were lost on their way.
+It reads the store's history and only compares workloads whose order does not depend on fair shares: in one queue, or
+in queues of different priority. Possible excuses count in the controller's favour: events still in transit,
+concurrent decisions, capacity freed meanwhile, lost writes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from tests.rig.observed_usage import ROOT, ObservedUsage
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An admission as it was stored, and when it had been decided, in seconds of the monotonic clock."""
+    """Stored admission with its decision time in seconds of the monotonic clock."""
 
     revision: int
     decided: float
@@ -28,7 +27,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """What somebody takes in each of his clusters, and of each queue above him."""
+    """Resources that a workload uses in each cluster and in each ancestor queue."""
 
     queues: Sequence[str]
     clusters: Sequence[str]
@@ -41,27 +40,27 @@ class _Usage:
 
 @dataclass
 class AdmissionOrder:
-    """Who waits since when, and who came before whom."""
+    """Pending workloads with their waiting times and order."""
 
     usage: ObservedUsage
     admissions: Sequence[Admission]
     classes: Mapping[str, int]
-    """The value of each PriorityClass."""
+    """Value of each PriorityClass."""
     troubled: frozenset[str]
-    """Jobs of which a write was lost or refused on its way."""
+    """Jobs with a lost or rejected write."""
     patience: float
-    """For how long news may not have reached who decides, in seconds."""
+    """Maximum delay of events until the controller decides, in seconds."""
     _stirred: float = float("-inf")
-    """When a queue, a cluster or a class last became another."""
+    """Last change of each queue, cluster and PriorityClass."""
     _since: dict[Key, float] = field(default_factory=dict)
-    """When each binding or its job last changed."""
+    """Last change of each binding or its job."""
     _jobs: set[Key] = field(default_factory=set)
     _classes: set[str] = field(default_factory=set)
-    """The PriorityClasses that are there."""
+    """Existing PriorityClasses."""
     _ended: list[tuple[float, _Usage]] = field(default_factory=list)
 
     def apply(self, change: Change, *, before: BindingState | None) -> None:
-        """Take *change* in, before the books do; *before* is the binding as it was."""
+        """Apply *change* before the usage does; *before* is the previous state of the binding."""
         if change.kind in {"queues", "clusters", "priorityclasses"}:
             self._stirred = change.at
             if change.kind == "priorityclasses":
@@ -76,7 +75,7 @@ class AdmissionOrder:
                 self._ended.append((change.at, self._hold(before, change.at)))
 
     def find_overtaken(self, change: Change, after: BindingState) -> Iterator[str]:
-        """Yield a sentence for each who should have had what *after* was just given."""
+        """Yield a violation for each pending workload that should have been admitted instead of *after*."""
         ours = next((admission for admission in self.admissions if admission.revision == change.revision), None)
         horizon = min(ours.decided if ours else change.at, change.at) - self.patience
         if ours is None or self._stirred > horizon or self._is_excused(after):
@@ -97,7 +96,7 @@ class AdmissionOrder:
                 yield f"I6 {where} was given what {'/'.join(item.job)} waited for, who comes before it"
 
     def _perhaps_held(self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float) -> list[_Usage]:
-        """Return what has ended and may have counted as held all the same: as much as *after* fitted beside."""
+        """Return usage of ended workloads that may still have been counted when *after* was admitted."""
         recent = [hold for ended, hold in sorted(self._ended, key=lambda each: each[0]) if ended > horizon]
         while recent and not self._fits(after, [*taken, *recent], at):
             recent.pop(0)
@@ -108,7 +107,7 @@ class AdmissionOrder:
         return bool(self.troubled & lost)
 
     def _waiting(self, after: BindingState, horizon: float, at: float) -> list[BindingState]:
-        """Return who has waited in an open queue since *horizon* and comes before *after*."""
+        """Return the workloads before *after* that have been pending in an open queue since *horizon*."""
         before: dict[str, bool] = {}
         found = []
         for binding in self.usage.bindings.values():
@@ -129,12 +128,12 @@ class AdmissionOrder:
         return sorted(found, key=lambda each: each.job)
 
     def _is_alone(self, waiting: BindingState) -> bool:
-        """Say whether it waits for no other part of a HyperJob, and is not on its way out."""
+        """Return whether a workload is no HyperJob part and is not terminating."""
         meta = self.usage.jobs[waiting.job]["metadata"]
         return "deletionTimestamp" not in meta and not meta.get("ownerReferences")
 
     def _takes(self, queue: str, at: float) -> bool:
-        """Say whether *queue* is an open leaf of an unbroken tree in which nothing is reserved."""
+        """Return whether *queue* is an open leaf of a valid hierarchy without guarantees."""
         *path, root = self.usage.path(queue, at)
         parents = {self.usage.path(name, at)[1] for name in self.usage.queues(at) if name != ROOT}
         return (
@@ -145,7 +144,7 @@ class AdmissionOrder:
         )
 
     def _is_before(self, queue: str, other: str, at: float) -> bool:
-        """Say whether *queue* comes before *other* whatever their shares, or is the same."""
+        """Return whether *queue* equals *other* or precedes it independently of fair shares."""
         queues = self.usage.queues(at)
         first, second = (queues.get(name, {}).get("spec", {}).get("priority", 0) for name in (queue, other))
         return queue == other or first > second
@@ -181,7 +180,7 @@ class AdmissionOrder:
 
 
 def find_admissions(changes: Iterable[Change], offset: float) -> list[Admission]:
-    """Return all admissions of *changes*; *offset* is the time of day at the monotonic clock's zero."""
+    """Return all admissions of *changes*; *offset* is the time of day at zero of the monotonic clock."""
     found = []
     for change in changes:
         if change.kind != "resourcebindings" or change.after is None:

@@ -1,7 +1,6 @@
-"""Who asked the API server to write what, and what it answered: its own audit log.
+"""Reads the API server's audit log: writes with their users and results.
 
-A server that is killed may have carried out a write that its log does not
-tell; the store's history has it all the same.
+A killed server may have executed a write that is missing in its log; the store's history has it.
 """
 
 import json
@@ -16,7 +15,7 @@ CONTROLLER = {"volcano-global-controller", "volcano-global-hyperjobs"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One write that was asked for."""
+    """Logged write request."""
 
     at: datetime
     user: str
@@ -26,24 +25,24 @@ class Request:
     name: str
     status: int
     revision: int
-    """The resourceVersion of the answer; 0 where it has none."""
+    """resourceVersion of the response; 0 without one."""
     body: Any
 
     @property
     def target(self) -> tuple[str, str, str, str]:
-        """Return what it is about; a patch that tests a uid is about that very object."""
+        """Return the written object; for patches that test a uid, the object with that uid."""
         tests = self.body if isinstance(self.body, list) else []
         uid = next((str(test.get("value")) for test in tests if test.get("path") == "/metadata/uid"), "")
         return self.resource, self.namespace, self.name, uid
 
     @property
     def done(self) -> bool:
-        """Say whether it was carried out."""
+        """Return whether the request succeeded."""
         return self.status < 300
 
 
 def read(log: Path, *, since: int = 0) -> Iterator[Request]:
-    """Yield what the log tells after so many bytes; the last line may be half there."""
+    """Yield the requests logged after *since* bytes; an incomplete last line is ignored."""
     if not log.exists():
         return
     with log.open("rb") as lines:
@@ -54,12 +53,12 @@ def read(log: Path, *, since: int = 0) -> Iterator[Request]:
 
 
 def size(log: Path) -> int:
-    """Return how many bytes there are."""
+    """Return the size of the log."""
     return log.stat().st_size if log.exists() else 0
 
 
 def by_controller(log: Path, *, since: int = 0) -> list[Request]:
-    """Return the controller's writes; its lease and what it tells tenants are no part of the world that it changes."""
+    """Return the controller's writes except those of leases and events."""
     aside = {"leases", "events"}
     return [item for item in read(log, since=since) if item.user in CONTROLLER and item.resource not in aside]
 

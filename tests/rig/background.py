@@ -1,4 +1,4 @@
-"""What goes on by itself while a test runs: when it breaks down, the test does, and says why."""
+"""Runs coroutines in the background of a test and fails the test if one of them fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def run_in_background(*players: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
-    """Let *players* go on while the block runs; one that fails ends the block, which raises what it raised."""
+    """Run *players* while the block runs; a failure ends the block and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(player) for player in players]

@@ -1,4 +1,4 @@
-"""A binding as the judge sees it: a few fields of one stored state, read without the controller's eyes."""
+"""State of a binding for invariant checks, parsed independently of the controller."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _CLAIMS = ("propagationpolicy.karmada.io/permanent-id", "clusterpropagationpolic
 
 @dataclass(frozen=True, slots=True)
 class BindingState:
-    """One state of one binding."""
+    """State of a binding at one revision."""
 
     uid: str
     job: Key
@@ -25,21 +25,21 @@ class BindingState:
     clusters: tuple[str, ...]
     is_finished: bool
     record: dict[str, Any]
-    """Our record, where it speaks of this very binding; else nothing."""
+    """Admission record for this binding's uid, otherwise empty."""
 
     @property
     def admitted(self) -> bool:
-        """Say whether it was let go by a record of ours."""
+        """Return whether it was resumed with an admission record."""
         return not self.suspended and bool(self.record.get("charge"))
 
     @property
     def holds(self) -> bool:
-        """Say whether it takes room: it runs, or may start any moment."""
+        """Return whether it uses capacity: it runs or may start at any time."""
         return not self.is_finished and (bool(self.clusters) or (self.admitted and self.has_policy))
 
 
 def parse_binding(binding: dict[str, Any]) -> BindingState:
-    """Read *binding*."""
+    """Parse *binding*."""
     meta, spec = binding["metadata"], binding["spec"]
     group = spec["resource"]["apiVersion"].rpartition("/")[0]
     clusters = tuple(cluster["name"] for cluster in spec.get("clusters") or ())

@@ -1,7 +1,7 @@
-"""Karmada's and the members' part in a fault scenario: the fewest writes that make the controller act.
+"""Fake of Karmada and member clusters for fault scenarios, with the fewest writes that the controller needs.
 
-Bindings come as the detector makes them and the webhook leaves them. Once one
-is admitted, it runs, and then is over, if its job may end.
+Bindings are created as the detector creates them and the webhook changes them. Admitted jobs run, and finish unless
+they are endless.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ ENDLESS = "rig/endless"
 
 
 class FakeKarmada:
-    """Who acts on the control plane beside the controller, in one namespace."""
+    """Acts on the control plane in one namespace, in addition to the controller."""
 
     def __init__(self, api: Api, history: History, namespace: str) -> None:
         self.api = api
         self.history = history
         self.namespace = namespace
         self.classes: dict[str, int] = {}
-        """The values of the PriorityClasses that were made here."""
+        """Values of the created PriorityClasses."""
         self._played: dict[str, str] = {}
 
-    # -- what there is ----------------------------------------------------
+    # -- objects ----------------------------------------------------------
 
     async def cluster(self, name: str, **capacity: str) -> None:
-        """Let a ready cluster be there."""
+        """Create a ready cluster."""
         spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
         await self.create(
             CLUSTERS.path, {**_head(CLUSTERS.api_version, "Cluster", name, labels={"rig/site": name}), "spec": spec}
@@ -41,7 +41,7 @@ class FakeKarmada:
         await self.set_summary(name, **capacity)
 
     async def set_summary(self, name: str, *, ready: str = "True", **capacity: str) -> None:
-        """Let the cluster tell what it has, and how it is."""
+        """Set the summary and readiness of a cluster."""
         status: dict[str, Any] = {
             "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": "Job", "name": "jobs"}]}],
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
@@ -52,47 +52,47 @@ class FakeKarmada:
         await self.merge(f"{CLUSTERS.path}/{name}/status", {"status": status})
 
     async def queue(self, name: str, **spec: Any) -> None:
-        """Let a queue be there."""
+        """Create a queue."""
         await self.create(QUEUES.path, {**_head(QUEUES.api_version, "Queue", name), "spec": {"weight": 1, **spec}})
 
     async def priority_class(self, name: str, value: int) -> None:
-        """Let a PriorityClass be there."""
+        """Create a PriorityClass."""
         self.classes[name] = value
         await self.create(
             PRIORITY_CLASSES.path, {**_head(PRIORITY_CLASSES.api_version, "PriorityClass", name), "value": value}
         )
 
     async def job(self, name: str, queue: str, **more: Any) -> None:
-        """Submit a job; its binding comes at once."""
+        """Create a job and its binding."""
         await self.bind(name, await self.template(name, queue, **more))
 
     async def submit(self, manifest: dict[str, Any]) -> None:
-        """Submit any job; its binding comes at once."""
+        """Create any job and its binding."""
         made = await self.create(self.folder("jobs"), manifest)
         await self.bind(made["metadata"]["name"], made["metadata"]["uid"])
 
     def folder(self, plural: str) -> str:
-        """Return where the jobs, or the bindings, of the namespace are."""
+        """Return the collection path of the namespace's jobs or bindings."""
         kind = {"jobs": JOBS, "resourcebindings": RESOURCE_BINDINGS}[plural]
         return kind.item_path(self.namespace, "").rstrip("/")
 
     async def template(self, name: str, queue: str, **more: Any) -> str:
-        """Submit a job alone; return its uid."""
+        """Create a job without a binding; return its uid."""
         made = await self.create(self.folder("jobs"), job(name, queue, **more))
         return str(made["metadata"]["uid"])
 
     async def bind(self, name: str, uid: str, **spec: Any) -> str:
-        """Make the paused binding of a job; return its uid."""
+        """Create the suspended binding of a job; return its uid."""
         bound = seed.binding(self.namespace, name, uid)
         bound["spec"]["placement"]["clusterAffinity"] = {}
         bound["spec"] |= spec
         made = await self.create(self.folder("resourcebindings"), bound)
         return str(made["metadata"]["uid"])
 
-    # -- what happens -----------------------------------------------------
+    # -- changes ----------------------------------------------------------
 
     async def phase(self, name: str, phase: str, *, clusters: Iterable[str] = ()) -> None:
-        """Let the members tell how far a job is."""
+        """Report the phase of a job from its members."""
         binding = self.history.now["resourcebindings"][self.namespace, f"{name}-job"]
         told = [
             {"clusterName": cluster, "applied": True, "status": {"state": {"phase": phase}}}
@@ -101,29 +101,29 @@ class FakeKarmada:
         await self.merge(f"{self.path(name)}/status", {"status": {"aggregatedStatus": told}})
 
     async def delete(self, path: str) -> None:
-        """Delete an object, if it is there."""
+        """Delete an object if it exists."""
         try:
             await self.api.delete(path)
         except NotFound:
             return
 
     def path(self, name: str) -> str:
-        """Return where the binding of a job is."""
+        """Return the path of a job's binding."""
         return RESOURCE_BINDINGS.item_path(self.namespace, f"{name}-job")
 
     async def create(self, path: str, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Create one object; return it."""
+        """Create and return an object."""
         made: dict[str, Any] = json.loads(await self.api.create(path, json.dumps(manifest).encode()))
         return made
 
     async def merge(self, path: str, patch: dict[str, Any]) -> None:
-        """Change one object."""
+        """Patch an object."""
         await self.api.patch(path, json.dumps(patch).encode(), kind="merge")
 
-    # -- what goes on by itself -------------------------------------------
+    # -- background -------------------------------------------------------
 
     async def run(self) -> None:
-        """Run what is admitted, and end what may end, until cancelled; an outage is waited for."""
+        """Run admitted jobs and finish those that may end, until cancelled; outages are retried."""
         while True:
             seen = self.history.revision
             if all([await self._advance(binding) for binding in self._admitted()]):
@@ -137,7 +137,7 @@ class FakeKarmada:
         return [sight for sight in sights if sight.admitted and sight.clusters and not sight.is_finished]
 
     async def _advance(self, binding: BindingState) -> bool:
-        """Tell the next phase of one; say whether nothing stood in the way."""
+        """Report the next phase of a job; return whether that succeeded."""
         template = self.history.now.get("jobs", {}).get(binding.job, {})
         endless = ENDLESS in template.get("metadata", {}).get("annotations", {})
         played = self._played.get(binding.uid, "")
@@ -147,7 +147,7 @@ class FakeKarmada:
         try:
             await self.phase(binding.job[1], phase)
         except (NotFound, KeyError):
-            return True  # Deleted meanwhile.
+            return True  # deleted meanwhile
         except ApiError:
             return False
         self._played[binding.uid] = phase
@@ -155,7 +155,7 @@ class FakeKarmada:
 
 
 def job(name: str, queue: str, **more: Any) -> dict[str, Any]:
-    """Return a job of one task: *cpu* for each of *replicas* pods; *endless* ones run for ever."""
+    """Return a job with one task of *replicas* pods with *cpu* each; *endless* jobs never finish."""
     requests = {"cpu": str(more.get("cpu", 1)), "memory": "1Gi"}
     container = {"name": "main", "image": "busybox", "resources": {"requests": requests}}
     replicas = more.get("replicas", 1)

@@ -1,4 +1,4 @@
-"""What can go wrong between controller and API server, one class for each way."""
+"""Faults between controller and API server, one class each."""
 
 import asyncio
 import json
@@ -15,39 +15,39 @@ When = Literal["before", "after-unacknowledged", "after"]
 
 
 def writes(call: Call) -> bool:
-    """Choose the controller's writes."""
+    """Match the controller's writes."""
     return call.is_write
 
 
 def leases(call: Call) -> bool:
-    """Choose all that is about the lease."""
+    """Match all requests for leases."""
     return call.is_lease
 
 
 def watches(call: Call) -> bool:
-    """Choose every watch."""
+    """Match all watches."""
     return call.is_watch
 
 
 def everything(_: Call) -> bool:
-    """Choose every call."""
+    """Match all requests."""
     return True
 
 
 def watch_of(resource: str) -> CallFilter:
-    """Choose the watches of one kind."""
+    """Match the watches of one kind."""
     return lambda call: call.is_watch and call.resource == resource
 
 
 @dataclass
 class CountedFault(Fault):
-    """A fault of the chosen calls, so many times."""
+    """Fault that strikes a limited number of matching requests."""
 
     chosen: CallFilter
     times: float = float("inf")
 
     def strikes(self, call: Call) -> bool:
-        """Say whether it is this one's turn, and count it if so."""
+        """Return whether the fault strikes *call*, and count it."""
         if self.times <= 0 or not self.chosen(call):
             return False
         self.times -= 1
@@ -56,7 +56,7 @@ class CountedFault(Fault):
 
 @dataclass
 class ErrorReply(CountedFault):
-    """The server's words, put into its mouth."""
+    """Replies with an error instead of forwarding the request."""
 
     status: int = 500
     message: str = "put into the server's mouth"
@@ -72,7 +72,7 @@ class ErrorReply(CountedFault):
 
 @dataclass
 class DropRequest(CountedFault):
-    """It never gets there."""
+    """Drops the request."""
 
     async def before(self, call: Call) -> None:
         if self.strikes(call):
@@ -81,7 +81,7 @@ class DropRequest(CountedFault):
 
 @dataclass
 class DropReply(CountedFault):
-    """It is done, and nobody is told."""
+    """Executes the request and drops the reply."""
 
     async def after(self, call: Call) -> None:
         if self.strikes(call):
@@ -90,7 +90,7 @@ class DropReply(CountedFault):
 
 @dataclass
 class Hold(CountedFault):
-    """It waits at the door until it is let in."""
+    """Holds the request until it is released."""
 
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -103,7 +103,7 @@ class Hold(CountedFault):
 
 @dataclass
 class Delay(CountedFault):
-    """It takes its time."""
+    """Delays the request."""
 
     seconds: float = 0.2
 
@@ -114,7 +114,7 @@ class Delay(CountedFault):
 
 @dataclass
 class LimitBandwidth(Fault):
-    """All answers together come no faster than *rate* bytes a second."""
+    """Limits all replies together to *rate* bytes per second."""
 
     rate: float
     brought: int = 0
@@ -137,7 +137,7 @@ class LimitBandwidth(Fault):
 
 @dataclass
 class Kill(Fault):
-    """The controller dies at its *n*-th write."""
+    """Kills the controller at its *n*-th write."""
 
     n: int
     when: When
@@ -165,7 +165,7 @@ Disturbance = Literal["drop", "duplicate", "delay", "reorder"]
 
 @dataclass
 class DisturbEvent(Fault):
-    """One event of the watches of one kind comes to grief: the *n*-th, counted over all of them."""
+    """Disturbs the *n*-th watch event of one kind, counted over all its watches."""
 
     resource: str
     n: int
@@ -188,7 +188,7 @@ class DisturbEvent(Fault):
 
     async def _spoil(self, line: bytes, lines: Lines) -> Lines:
         if self.how == "drop":
-            # It is lost with what follows until the connection breaks; then only a list tells what is.
+            # Lost with all later events until the connection breaks; then only a list shows the state.
             await asyncio.sleep(self.seconds)
             yield expired()
             raise CutError
@@ -207,7 +207,7 @@ class DisturbEvent(Fault):
 
 @dataclass
 class DropEvent(Fault):
-    """The first event of a kind and a change never comes, and nobody is told so."""
+    """Silently drops the first event with a given kind and change."""
 
     resource: str
     change: str
@@ -224,7 +224,7 @@ class DropEvent(Fault):
 
 @dataclass
 class ScriptedWatch(Fault):
-    """A watch of one kind says what it is told to say, and ends as it is told to, once each time it is armed."""
+    """Sends given lines in a watch of one kind and ends it, once for each time it is armed."""
 
     resource: str
     wait_for_log: bytes = b""
@@ -246,18 +246,18 @@ class ScriptedWatch(Fault):
 
 
 def is_bookmark(line: bytes) -> bool:
-    """Say whether *line* only tells how far the watch is."""
+    """Return whether *line* is a bookmark."""
     return line.startswith(b'{"type":"BOOKMARK"')
 
 
 def expired() -> bytes:
-    """Return the event that ends a watch whose version is too old."""
+    """Return the event that ends a watch with an expired version."""
     status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
     return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
 
 
 async def _next(lines: Lines, seconds: float) -> bytes:
-    """Return the next line, or nothing when none comes in time; an interrupted watch ends here."""
+    """Return the next line, or ``None`` after the timeout; an interrupted watch ends here."""
     try:
         async with asyncio.timeout(seconds):
             return await anext(lines)

@@ -1,4 +1,4 @@
-"""One scenario with one controller behind a proxy, and the judge's questions at the end."""
+"""Runs fault scenarios with controllers behind proxies, and checks the invariants at the end."""
 
 import asyncio
 import contextlib
@@ -29,11 +29,11 @@ from tests.rig.invariants import Evidence, violations
 from tests.rig.proxy import Call, Proxy, open_proxy, proxied_kubeconfig
 from tests.waiting import LIMIT_SECONDS
 
-#: How long news may take to reach a controller: with nothing in the way, and where its watches were tampered with.
+#: Maximum delay of events: without faults, and with faults in watches.
 PATIENCE, LONG_PATIENCE = 1.0, 10.0
 _EVER = datetime.min.replace(tzinfo=UTC)
 LEASE = LEASES.item_path("karmada-system", "volcano-global-controller")
-#: Short times, in proportion: a lease outlives its holder's last write.
+#: Short lease times in proportion: a lease outlives the last write of its holder.
 SHORT_INTERVALS = (
     *("--write-seconds", "1", "--grace-seconds", "0.5", "--connect-seconds", "1", "--read-seconds", "3"),
     *("--lease-seconds", "6", "--renew-seconds", "3", "--retry-seconds", "0.3"),
@@ -43,32 +43,32 @@ SHORT_INTERVALS = (
 
 @dataclass
 class ControllerInstance:
-    """A controller of its own behind a proxy of its own."""
+    """Controller with its own proxy."""
 
     part: ManagedProcess
     proxy: Proxy
     port: int
     journal: Path
-    """Where it takes its decisions down, unless it is told another place."""
+    """Path of the decision log by default."""
 
     async def start(self) -> None:
-        """Start it, and return when it is ready."""
+        """Start it and return when it is ready."""
         await asyncio.to_thread(self.part.start)
 
     async def begin(self) -> None:
-        """Start it, and wait for nothing."""
+        """Start it without waiting."""
         await asyncio.to_thread(self.part.begin)
 
     async def stop(self) -> None:
-        """Ask it to end, and wait for that."""
+        """Terminate it and wait for its end."""
         await asyncio.to_thread(self.part.stop)
 
     def kill(self) -> None:
-        """Shoot it."""
+        """Kill it."""
         self.part.kill()
 
     def differences(self) -> list[str]:
-        """Return what of its journals would be decided otherwise now (TC7)."""
+        """Return the decisions in its logs that a replay decides differently (TC7)."""
         found = []
         for path in sorted(self.journal.parent.glob(f"{self.journal.name}*")):
             with path.open("rb") as lines:
@@ -78,7 +78,7 @@ class ControllerInstance:
         return found
 
     async def page(self, path: str) -> str:
-        """Return what it shows at *path*."""
+        """Return its HTTP page at *path*."""
         return await asyncio.to_thread(_fetch, f"http://127.0.0.1:{self.port}{path}")
 
     async def metric(self, name: str) -> float:
@@ -98,21 +98,21 @@ class ControllerInstance:
 
 @dataclass
 class Harness:
-    """A control plane, its history, those who act on it, and the controllers."""
+    """A control plane with its history, the fake Karmada and the controllers."""
 
     plane: ControlPlane
     history: History
     karmada: FakeKarmada
     folder: Path
     stack: AsyncExitStack
-    """What ends when the stage does."""
+    """Resources that are closed with the harness."""
     controllers: list[ControllerInstance] = field(default_factory=list)
     default_queue: str = "default"
     ungated: set[str] = field(default_factory=set)
     stamps: set[tuple[str, ...]] = field(default_factory=set)
     came_back_at: datetime = _EVER
     logged: int = 0
-    """How much the audit log said before."""
+    """Size of the audit log at the start."""
 
     @property
     def controller(self) -> ControllerInstance:
@@ -121,11 +121,11 @@ class Harness:
 
     @property
     def proxy(self) -> Proxy:
-        """What stands before the first controller."""
+        """The proxy of the first controller."""
         return self.controllers[0].proxy
 
     def bindings(self) -> Mapping[str, BindingState]:
-        """Return the bindings as they are now, by job."""
+        """Return the current bindings by job."""
         found = [
             parse_binding(resourcebinding) for resourcebinding in self.history.now.get("resourcebindings", {}).values()
         ]
@@ -134,7 +134,7 @@ class Harness:
     async def until(
         self, question: Callable[[Mapping[str, BindingState]], bool], what: str, *, seconds: float = LIMIT_SECONDS
     ) -> None:
-        """Wait until the bindings are as they should be (I4); the error shows how they are."""
+        """Wait until the condition holds (I4); the error shows all bindings."""
         try:
             await self.history.until(lambda _: question(self.bindings()), what, seconds=seconds)
         except AssertionError as error:
@@ -143,7 +143,7 @@ class Harness:
             raise AssertionError(f"{error}; now {stood}; found so far {self.violations()}\n{logs}") from error
 
     async def done(self, *names: str, seconds: float = LIMIT_SECONDS) -> None:
-        """Wait until these jobs are over."""
+        """Wait until these jobs have finished."""
         await self.until(
             lambda seen: all(name in seen and seen[name].is_finished for name in names),
             f"{names} done",
@@ -159,7 +159,7 @@ class Harness:
         )
 
     async def wait_for_call(self, chosen: Callable[[Call], bool], *, seconds: float = LIMIT_SECONDS) -> None:
-        """Wait until the first controller has made a call of that sort."""
+        """Wait until the first controller has sent a matching request."""
         async with asyncio.timeout(seconds):
             while not self.proxy.count(chosen):  # noqa: ASYNC110 -- whom it is called by gives no event
                 await asyncio.sleep(0.02)
@@ -170,13 +170,13 @@ class Harness:
         return [item for item in found if item.namespace == self.karmada.namespace and item.at >= self.came_back_at]
 
     def _troubled(self) -> frozenset[str]:
-        """Return the jobs of which more writes were sent than the server carried out."""
+        """Return the jobs for which more writes were sent than executed."""
         sent = Counter(call.job for controller in self.controllers for call in controller.proxy.calls if call.is_write)
         sent.subtract(request.name.removesuffix("-job") for request in self.requests() if request.done)
         return frozenset(job for job, lost in sent.items() if lost > 0)
 
     def violations(self) -> list[str]:
-        """Return what the judge has to say so far."""
+        """Return all violations so far."""
         changes = sorted((change for change in self.history.changes if change.kind), key=lambda each: each.revision)
         return violations(
             Evidence(
@@ -194,14 +194,14 @@ class Harness:
         )
 
     async def check_invariants(self) -> None:
-        """Let the history be complete, and judge it."""
+        """Wait until the history is complete and fail on any violation."""
         await self.history.reached(await present(self.plane.etcd.url))
         found = self.violations()
         if found:
             raise AssertionError("\n".join(found))
 
     async def expect_pending_reasons(self, *, seconds: float = LIMIT_SECONDS) -> None:
-        """Wait until everyone who waits has a reason (I8), as the page of the leader says."""
+        """Wait until the leader reports a reason for every pending job (I8)."""
         await self.history.reached(await present(self.plane.etcd.url))
         told, wanted = -1.0, 0
         try:
@@ -215,22 +215,22 @@ class Harness:
             raise AssertionError(f"I8 {wanted} wait, and {told} have a reason") from error
 
     async def expect_no_writes(self, *, seconds: float = 1.5) -> None:
-        """Look on for a while: who has nothing to do writes nothing (I7)."""
-        # The audit log may still lack a line of what was done before.
+        """Verify that idle controllers write nothing for some time (I7)."""
+        # The audit log may still lack earlier requests.
         begun, before = datetime.now(UTC), self.proxy.writes
         await asyncio.sleep(seconds)
         late = [request for request in self.requests() if request.at > begun]
         assert (late, self.proxy.writes) == ([], before), "I7 a quiet system was written to"
 
     async def restart_history(self) -> None:
-        """Read the history from now on of a store that is put back into the past; the one before is judged already."""
+        """Restart the history after a restore of the store; the earlier one must be checked already."""
         self.came_back_at = datetime.now(UTC)
         self.history = self.karmada.history = await self.stack.enter_async_context(
             followed(self.plane.etcd.url, self.plane.prefix)
         )
 
     async def clear(self) -> None:
-        """Delete all that was made."""
+        """Delete all created objects."""
         api = self.karmada.api
         for path in (
             self.karmada.folder("resourcebindings"),
@@ -245,7 +245,7 @@ class Harness:
 
 
 def controller_process(plane: ControlPlane, *, name: str, port: int, flags: Sequence[str | Path]) -> ManagedProcess:
-    """Return a controller that is not started yet; *flags* say how it reaches the API server."""
+    """Return a controller that is not started; *flags* set its connection."""
     address, identity = ("--host", "127.0.0.1", "--port", str(port)), ("--identity", name)
     return ManagedProcess(
         name,
@@ -259,7 +259,7 @@ def controller_process(plane: ControlPlane, *, name: str, port: int, flags: Sequ
 async def controller_instance(
     plane: ControlPlane, folder: Path, *flags: str | Path, name: str = "first"
 ) -> AsyncIterator[ControllerInstance]:
-    """Give a controller behind a proxy, not started yet; it ends with the block."""
+    """Yield a controller behind a proxy, not started; it ends with the block."""
     keys = folder / f"keys-{name}-{uuid.uuid4().hex[:6]}"
     keys.mkdir()
     credentials = issue(keys)
@@ -290,7 +290,7 @@ async def controller_instance(
 async def open_harness(
     plane: ControlPlane, folder: Path, *flags: str | Path, controllers: int = 1, plays: bool = True
 ) -> AsyncIterator[Harness]:
-    """Open a stage; what is not judged at its end is judged here."""
+    """Yield a harness and check the invariants at its end."""
     namespace = f"rig-{uuid.uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(Api.connect(plane.kubeconfig("admin")))

@@ -1,8 +1,7 @@
-"""Every state of every object, read from the store itself: no API server, and nothing of ours, stands between.
+"""Reads every state of every object from etcd, independently of API server and controller.
 
-The store keeps each revision, so nothing is missed however often the API
-server, its watches or the controller break; a revision is the object's
-resourceVersion.
+The store keeps each revision, so faults of the API server, its watches or the controller hide nothing. The
+resourceVersion of an object is the revision.
 """
 
 import asyncio
@@ -21,28 +20,28 @@ from tests.rig.background import run_in_background
 from tests.waiting import LIMIT_SECONDS
 
 Key = tuple[str, str]
-"""Namespace and name; the namespace of what has none is empty."""
+"""Namespace and name; the namespace is empty for cluster-scoped objects."""
 
 _RETRY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object became another, or came, or went."""
+    """Creation, change or deletion of an object."""
 
     revision: int
     kind: str
-    """The plural, as the store's keys have it."""
+    """The plural, as in the store's keys."""
     key: Key
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     at: float
-    """When it was seen, on the monotonic clock."""
+    """Time of observation on the monotonic clock."""
 
 
 @dataclass
 class History:
-    """All changes since *revision* under one prefix of the store, and how things stand now."""
+    """All changes since *revision* under one prefix of the store, and the current objects."""
 
     url: str
     prefix: str
@@ -52,7 +51,7 @@ class History:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def follow(self) -> None:
-        """Read on until cancelled, through outages of the store."""
+        """Read until cancelled, also through outages of the store."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(), read_bufsize=2**24) as session:
             while True:
                 try:
@@ -85,7 +84,7 @@ class History:
         self.changes.append(Change(revision, kind, key, before, after, time.monotonic()))
 
     async def until(self, question: Callable[["History"], bool], what: str, *, seconds: float = LIMIT_SECONDS) -> None:
-        """Wait until the answer is yes; as long as that which is asked about is not there yet, it is no."""
+        """Wait until the condition holds; a missing object counts as false."""
 
         def answer() -> bool:
             with contextlib.suppress(KeyError):
@@ -99,7 +98,7 @@ class History:
             raise AssertionError(f"{what}: not within {seconds:g} s") from error
 
     async def reached(self, revision: int) -> None:
-        """Wait until all up to *revision* is read."""
+        """Wait until *revision* has been read."""
         await self.until(lambda seen: seen.revision >= revision, f"revision {revision} read")
 
     def of(self, kind: str) -> Iterator[Change]:
@@ -116,7 +115,7 @@ async def followed(url: str, prefix: str, *, since: int = 0) -> AsyncIterator[Hi
 
 
 async def present(url: str) -> int:
-    """Return the store's present revision."""
+    """Return the store's current revision."""
     async with aiohttp.ClientSession() as session, session.post(f"{url}/v3/kv/range", json={"key": "AA=="}) as answer:
         return int((await answer.json())["header"]["revision"])
 
@@ -126,13 +125,13 @@ def _coded(text: str) -> str:
 
 
 def _named(path: str) -> tuple[str, Key]:
-    """Read ``group/plural/namespace/name``; ours have a group with dots, the built-in ones none."""
+    """Parse ``group/plural/namespace/name``; only groups of CRDs contain a dot."""
     parts = path.split("/")
     plural, *rest = parts[1:] if "." in parts[0] else parts
     return plural, (rest[0] if len(rest) > 1 else "", rest[-1] if rest else "")
 
 
 def _object(coded: str) -> dict[str, Any]:
-    """Return what is stored as JSON, as all our kinds are; of others only that they are there."""
+    """Return a stored JSON object; for other encodings only that it exists."""
     raw = base64.b64decode(coded)
     return json.loads(raw) if raw.startswith(b"{") else {}

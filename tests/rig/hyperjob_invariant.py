@@ -1,6 +1,6 @@
-"""I5: a HyperJob's Jobs are what its split says, one for each part, and none is made once it is over.
+"""I5: verifies that a HyperJob's Jobs match its split, one per part, and that none is created after its end.
 
-It reads the store's history; whose a Job is says its controlling owner.
+It reads the store's history; a Job belongs to its controlling owner.
 """
 
 import json
@@ -14,15 +14,15 @@ _OVER = {"Completed", "Failed"}
 
 
 class HyperJobChecker:
-    """The HyperJobs and their Jobs as the history goes by."""
+    """HyperJobs and their Jobs at the current revision."""
 
     def __init__(self) -> None:
         self.hyperjobs: dict[str, dict[str, Any]] = {}
-        """By uid."""
+        """HyperJobs by uid."""
         self.jobs: dict[Key, dict[str, Any]] = {}
 
     def apply(self, change: Change) -> Iterator[str]:
-        """Take *change* in; yield what it violates."""
+        """Apply *change* and yield its violations."""
         if change.kind == "hyperjobs":
             gone, there = change.before, change.after
             if gone is not None:
@@ -36,7 +36,7 @@ class HyperJobChecker:
         job = change.after
         self.jobs.pop(change.key, None)
         if not job:
-            return  # gone, or a batch Job, which is stored in another form
+            return  # deleted, or a batch Job, which has another encoding
         self.jobs[change.key] = job
         owner = _owner(job)
         family = self.hyperjobs.get(owner)
@@ -52,7 +52,7 @@ class HyperJobChecker:
             yield f"{change.revision}: Job {path} is a second one for {_place(job)}"
 
     def unlike_their_split(self) -> Iterator[str]:
-        """Yield a sentence for each HyperJob whose Jobs are not those of its split; for when all is at rest."""
+        """Yield a violation for each HyperJob whose Jobs differ from its split; call it at rest."""
         for uid, hyperjob in self.hyperjobs.items():
             status = hyperjob.get("status", {})
             parts = status.get("split", {}).get("parts", [])

@@ -1,8 +1,7 @@
-"""Whether the invariants held, at every revision of the store: I1, I2, I3, I5 and I6, and no write in vain (I7).
+"""Verifies I1, I2, I3, I5 and I6 at every revision of the store, and that no write was unnecessary (I7).
 
-It reads the store's history and the API server's audit log, and knows the
-controller only as somebody who writes. What must come to pass in time (I4, I8)
-is asked while it happens, by the stage.
+It reads the store's history and the API server's audit log; the controller is only known as a user. The harness
+verifies I4 and I8 at run time.
 """
 
 import time
@@ -17,42 +16,42 @@ from tests.rig.history import Change
 from tests.rig.hyperjob_invariant import HyperJobChecker
 from tests.rig.observed_usage import ObservedUsage
 
-#: One binding is never written more often than this, in seconds; the server's and our clocks differ a little.
+#: Minimum seconds between writes of one binding, with a tolerance for clock differences.
 MIN_RETRY_DELAY = 0.9
 _TRACES = ("managedFields", "resourceVersion", "generation")
 OURS = {
     ("metadata", "annotations", RECORD),
-    ("spec", "suspension"),  # where it was not there at all
+    ("spec", "suspension"),  # if it did not exist
     ("spec", "suspension", "scheduling"),
     ("spec", "clusters"),
     ("spec", "gracefulEvictionTasks"),
     ("status", "schedulerObservingAffinityName"),
-    ("status", "conditions"),  # the stale one, after an eviction
+    ("status", "conditions"),  # stale after an eviction
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What happened."""
+    """Observations of a run."""
 
     changes: Iterable[Change]
     requests: Iterable[Request] = ()
-    """The controller's, but for its lease."""
+    """The controllers' writes except leases."""
     default_queue: str = "default"
     ungated: frozenset[str] = frozenset()
-    """Jobs whose bindings were let go by somebody else on purpose."""
+    """Jobs whose bindings were resumed by others on purpose."""
     stamps: frozenset[tuple[str, ...]] = frozenset()
-    """What somebody else adds to every write on its way."""
+    """Fields that another client adds to every write."""
     classes: Mapping[str, int] = field(default_factory=dict)
-    """The values of PriorityClasses."""
+    """Values of the PriorityClasses."""
     troubled: frozenset[str] = frozenset()
-    """Jobs of which a write was lost or refused on its way."""
+    """Jobs with a lost or rejected write."""
     patience: float = 1
-    """For how long news may be on their way to who decides, in seconds."""
+    """Maximum delay of events until the controller decides, in seconds."""
 
 
 def violations(evidence: Evidence) -> list[str]:
-    """Return a sentence for each violation, in the order in which they happened."""
+    """Return a sentence per violation in order of occurrence."""
     changes = tuple(evidence.changes)
     usage = ObservedUsage(default_queue=evidence.default_queue)
     order = _order(evidence, usage, changes)
@@ -84,7 +83,7 @@ def _order(evidence: Evidence, usage: ObservedUsage, changes: Iterable[Change]) 
 def _over_admitted(
     usage: ObservedUsage, change: Change, *, before: BindingState | None, after: BindingState
 ) -> Iterator[str]:
-    """I1: at the moment of an admission all that is held fits every queue of the path and every cluster."""
+    """I1: at an admission the usage fits every queue of the path and every cluster."""
     is_news = after.admitted and after.holds and (before is None or not before.admitted or before.uid != after.uid)
     if not is_news or not after.gated:
         return
@@ -106,12 +105,12 @@ def _over_admitted(
 
 
 def _counts(usage: ObservedUsage, queue: str, resource: str) -> bool:
-    """Say whether *queue* limits *resource*: pods only where it names them, else the clusters do."""
+    """Return whether *queue* limits *resource*; pods only if its capability names them."""
     return resource != "pods" or queue == "root"
 
 
 def _resumed_without_record(change: Change, after: BindingState, *, ungated: frozenset[str]) -> Iterator[str]:
-    """I3: a gated binding that is not paused bears our record for its very uid."""
+    """I3: a gated binding that is not suspended has an admission record for its uid."""
     if after.gated and not after.suspended and not after.admitted and after.job[1] not in ungated:
         yield f"I3 at {change.revision} {'/'.join(change.key)} is not paused and has no record of its admission"
 
@@ -126,7 +125,7 @@ def _work_too_early(usage: ObservedUsage, change: Change) -> Iterator[str]:
 
 
 def _unexpected_changes(change: Change, allowed: Collection[tuple[str, ...]]) -> Iterator[str]:
-    """I2: a write of ours changes the pause, the clusters and our record, and nothing else."""
+    """I2: the controller changes only suspension, clusters and its record."""
     before, after = _flat(change.before), _flat(change.after)
     for path in sorted({*before, *after}):
         if before.get(path) != after.get(path) and path not in allowed:
@@ -147,7 +146,7 @@ def _flat(obj: Mapping[str, Any] | None) -> dict[tuple[str, ...], Any]:
 
 
 def _no_op_writes(evidence: Evidence) -> Iterator[str]:
-    """I7: a write that was carried out has made a new revision."""
+    """I7: every successful write has created a new revision."""
     made = {change.revision for change in evidence.changes}
     seen: set[int] = set()
     for request in evidence.requests:
@@ -158,7 +157,7 @@ def _no_op_writes(evidence: Evidence) -> Iterator[str]:
 
 
 def _immediate_retries(requests: Iterable[Request]) -> Iterator[str]:
-    """I7: what was refused is not tried again at once."""
+    """I7: rejected writes are not retried immediately."""
     last: dict[tuple[str, str, str, str], Request] = {}
     for request in sorted(requests, key=lambda each: each.at):
         before = last.get(request.target)

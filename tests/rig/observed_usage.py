@@ -1,8 +1,7 @@
-"""Accounts of an auditor: who holds what and who may hold how much, at one revision after the other.
+"""Usage and limits at each revision, computed from stored jobs, queues and clusters.
 
-Counted from jobs, queues and clusters as they are stored. A limit that was
-lowered counts as it was for a moment longer: whoever decides cannot know it
-before it is told.
+After a limit is reduced, the earlier value is valid for a moment, because the controller learns of the change with a
+delay.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from tests.rig import requests
 from tests.rig.binding_state import BindingState, parse_binding
 from tests.rig.history import Change, Key
 
-#: What was true so long ago, in seconds, may still be decided upon.
+#: Decisions may be based on states up to this age, in seconds.
 LAG = 3.0
 ROOT = "root"
 FOREIGN = "standin.volcano-global.io/external-usage"
@@ -21,19 +20,19 @@ NOTHING: requests.Amounts = {}
 
 
 class ObservedUsage:
-    """Bindings, jobs, queues and clusters as of the last change that was entered."""
+    """Bindings, jobs, queues and clusters at the last applied change."""
 
     def __init__(self, *, default_queue: str = "default") -> None:
         self.bindings: dict[Key, BindingState] = {}
         self.charges: dict[str, requests.Amounts] = {}
-        """By binding, what it has held in each of its clusters since it began to."""
+        """Charge of each binding by cluster since its admission."""
         self.jobs: dict[Key, dict[str, Any]] = {}
-        """As last seen, also when they are gone."""
+        """Last state of each job, including deleted ones."""
         self._default_queue = default_queue
         self._versions: dict[tuple[str, str], list[tuple[float, dict[str, Any] | None]]] = {}
 
     def apply(self, change: Change) -> None:
-        """Take one change."""
+        """Apply a change."""
         if change.kind == "resourcebindings":
             self._enter_binding(change)
         elif change.kind == "jobs" and change.after is not None:
@@ -52,60 +51,60 @@ class ObservedUsage:
                 self.charges[after.uid] = self.requests_of(after)
 
     def requests_of(self, binding: BindingState) -> requests.Amounts:
-        """Return what *binding* asks for in each of its clusters."""
+        """Return the requests of *binding* in each of its clusters."""
         job = self.jobs.get(binding.job)
         return requests.job_requests(job) if job else NOTHING
 
     def gang(self, binding: BindingState) -> requests.Amounts:
-        """Return what of it must start at once."""
+        """Return the requests of the gang of *binding*."""
         job = self.jobs.get(binding.job)
         return requests.gang_requests(job) if job else NOTHING
 
     def queue(self, binding: BindingState) -> str:
-        """Return the queue that its job names."""
+        """Return the queue of its job."""
         job = self.jobs.get(binding.job)
         return str((job or {}).get("spec", {}).get("queue") or self._default_queue)
 
-    # -- what is held -----------------------------------------------------
+    # -- usage ------------------------------------------------------------
 
     def held_in(self, queue: str, at: float) -> requests.Amounts:
-        """Return what is held below *queue*."""
+        """Return the usage of *queue* and its descendants."""
         return requests.add(
             *(self.whole(holder) for holder in self.holders() if queue in self.path(self.queue(holder), at))
         )
 
     def held_on(self, cluster: str, *, besides: str = "") -> requests.Amounts:
-        """Return what is held on *cluster*, but for one binding."""
+        """Return the usage of *cluster* without the binding *besides*."""
         there = (holder for holder in self.holders() if cluster in holder.clusters and holder.uid != besides)
         return requests.add(*(self.charges[item.uid] for item in there))
 
     def whole(self, binding: BindingState) -> requests.Amounts:
-        """Return what it holds in all its clusters together."""
+        """Return the charge of *binding* in all its clusters."""
         return requests.add(*[self.charges.get(binding.uid, NOTHING)] * max(len(binding.clusters), 1))
 
     def holders(self) -> Iterator[BindingState]:
-        """Yield who takes room."""
+        """Yield the bindings that use capacity."""
         return (binding for binding in self.bindings.values() if binding.gated and binding.uid in self.charges)
 
-    # -- what may be held -------------------------------------------------
+    # -- limits -----------------------------------------------------------
 
     def queues(self, at: float) -> dict[str, dict[str, Any]]:
-        """Return the queues that are there, by name."""
+        """Return the existing queues by name."""
         names = [name for kind, name in self._versions if kind == "queues"]
         found = {name: self._recent("queues", name, at)[-1] for name in names}
         return {name: queue for name, queue in found.items() if queue is not None}
 
     def clusters(self) -> list[str]:
-        """Return the clusters that were ever there."""
+        """Return all clusters that ever existed."""
         return [name for kind, name in self._versions if kind == "clusters"]
 
     def is_open(self, queue: str, at: float) -> bool:
-        """Say whether *queue* took workloads at some moment of the last ones."""
+        """Return whether *queue* was open at any time within the lag."""
         found = self._recent("queues", queue, at)
         return any(item is not None and _state(item) == "Open" for item in found)
 
     def path(self, queue: str, at: float) -> tuple[str, ...]:
-        """Return *queue* and the queues above it, the root last."""
+        """Return *queue* and its ancestors, the root last."""
         found = [queue]
         while found[-1] != ROOT and len(found) < 8:
             versions = self._recent("queues", found[-1], at)
@@ -114,7 +113,7 @@ class ObservedUsage:
         return tuple(found)
 
     def queue_limit(self, queue: str, resource: str, at: float) -> Fraction:
-        """Return the most that *queue* may ever have held of *resource* in the last moments."""
+        """Return the highest limit of *queue* for *resource* within the lag."""
         if queue == ROOT:
             return self._pool(resource, at)
         parent = self.path(queue, at)[1]
@@ -123,7 +122,7 @@ class ObservedUsage:
         return above if not own or None in own else min(above, max(item for item in own if item is not None))
 
     def free_capacity(self, cluster: str, resource: str, at: float) -> Fraction:
-        """Return the most that *cluster* had for us in the last moments."""
+        """Return the highest capacity of *cluster* for workloads within the lag."""
         versions = self._recent("clusters", cluster, at)
         return max(
             (_capacity_of(version, resource) for version in versions if version is not None), default=Fraction(0)
@@ -133,7 +132,7 @@ class ObservedUsage:
         return sum((self.free_capacity(name, resource, at) for name in self.clusters()), Fraction(0))
 
     def _promised(self, parent: str, queue: str, resource: str, at: float) -> Fraction:
-        """Return what is guaranteed to the others below *parent*, at its least in the last moments."""
+        """Return the lowest total guarantee of the siblings of *queue* within the lag."""
         names = [name for kind, name in self._versions if kind == "queues" and name not in {queue, ROOT}]
         siblings = [name for name in names if self.path(name, at)[1] == parent]
         return sum((self._guarantee(name, resource, at) for name in siblings), Fraction(0))
@@ -142,7 +141,7 @@ class ObservedUsage:
         return min(_guarantee_of(item, resource) for item in self._recent("queues", queue, at))
 
     def _recent(self, kind: str, name: str, at: float) -> list[dict[str, Any] | None]:
-        """Return the states of the last moments, the present one last; nothing is one, too."""
+        """Return the states within the lag, the current one last; ``None`` while absent."""
         versions = self._versions.get((kind, name), [])
         old = [state for seen, state in versions if seen < at - LAG]
         return [old[-1] if old else None, *(state for seen, state in versions if seen >= at - LAG)]

@@ -1,7 +1,7 @@
-"""What stands between a controller and its API server: it forwards everything, and spoils what it is told to.
+"""Proxy between a controller and its API server that forwards all requests and injects faults.
 
-TLS ends here, with a certificate of its own; who asks is told to the server as
-it was told to us. Faults are values with a hook each way.
+It terminates TLS with its own certificate and forwards the client's credentials. Faults have hooks for each
+direction.
 """
 
 import asyncio
@@ -23,27 +23,27 @@ Lines = AsyncIterator[bytes]
 
 
 class CutError(Exception):
-    """The connection breaks off here."""
+    """The proxy breaks the connection here."""
 
 
 def _abort(transport: asyncio.Transport) -> None:
-    # The TLS transport of early 3.11 forgets its connection when it is closed, and has nothing left to abort.
+    # In early 3.11 a closed TLS transport has no connection left to abort.
     with suppress(AttributeError):
         transport.abort()
 
 
 @dataclass(slots=True)
 class Call:
-    """One request, and how many of its sort came before it."""
+    """Request with its position among similar ones."""
 
     method: str
     path: str
     query: str
     body: bytes
     number: int = 0
-    """Its place among the writes that change the world, from 1."""
+    """Position among the writes, from 1; leases and events do not count."""
     size: int = 0
-    """The length of the answer, once it is there."""
+    """Size of the response once it is complete."""
 
     @property
     def is_lease(self) -> bool:
@@ -55,7 +55,7 @@ class Call:
 
     @property
     def is_write(self) -> bool:
-        """A lease and what tenants are told are no part of the world."""
+        """Return whether it writes anything but leases and events."""
         return self.method in _WRITES and not self.is_lease and not self.is_event
 
     @property
@@ -64,36 +64,36 @@ class Call:
 
     @property
     def resource(self) -> str:
-        """The plural that is asked for."""
+        """Plural of the requested resource."""
         found = re.search(r"/(?:apis/[^/]+|api)/[^/]+/(?:namespaces/[^/]+/)?([^/]+)", self.path)
         return found.group(1) if found else ""
 
     @property
     def job(self) -> str:
-        """The job whose binding it is about."""
+        """Name of the job whose binding is requested."""
         return self.path.rpartition("/")[2].removesuffix("-job")
 
 
 class Fault:
-    """What may go wrong with a call; each hook does nothing unless a fault of its own overrides it."""
+    """Fault of a call; hooks do nothing by default."""
 
     async def before(self, call: Call) -> web.Response | None:
-        """Happen before the server hears of it: answer in its stead, wait, or raise ``CutError``."""
+        """Run before the request is forwarded: reply, wait, or raise ``CutError``."""
 
     async def after(self, call: Call) -> None:
-        """Happen when the server has answered and nobody knows yet."""
+        """Run after the server has responded, before the client sees the response."""
 
     async def before_reply(self, call: Call) -> None:
-        """Happen when the answer is on its way."""
+        """Run while the response is sent."""
 
     def events(self, call: Call, lines: Lines) -> Lines:
-        """Return the lines of a watch as they shall come."""
+        """Return the watch lines to send."""
         return lines
 
 
 @dataclass(slots=True)
 class Proxy:
-    """A door to the API server at *target*."""
+    """Proxy for the API server at *target*."""
 
     target: str
     trust: ssl.SSLContext
@@ -102,30 +102,30 @@ class Proxy:
     calls: list[Call] = field(default_factory=list)
     writes: int = 0
     spoiled: bool = False
-    """Whether there was ever any fault."""
+    """Whether any fault was ever added."""
     _open: set[asyncio.Transport] = field(default_factory=set)
     _session: aiohttp.ClientSession | None = None
 
     def add(self, fault: Fault) -> None:
-        """Let *fault* be from now on."""
+        """Inject *fault* from now on."""
         self.faults.append(fault)
         self.spoiled = True
 
     def clear_faults(self) -> None:
-        """End all faults."""
+        """Remove all faults."""
         self.faults.clear()
 
     def close_connections(self) -> None:
-        """Break every connection off."""
+        """Close all connections."""
         for transport in tuple(self._open):
             _abort(transport)
 
     def count(self, chosen: Callable[[Call], bool]) -> int:
-        """Return how many calls of a sort there were."""
+        """Return the number of matching calls."""
         return sum(map(chosen, self.calls))
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request."""
+        """Serve one request."""
         call = self._call(request, await request.read())
         transport = request.transport
         if transport is None:
@@ -210,12 +210,12 @@ async def open_proxy(target: str, *, ca: str, certificate: Path, key: Path) -> A
         finally:
             proxy.close_connections()
             await runner.cleanup()
-            # A connection that was just being made is known to the loop alone, which has yet to see it end.
+            # Only the event loop knows connections that are being established; it must see them end.
             await asyncio.sleep(_ENDING_SECONDS)
 
 
 def proxied_kubeconfig(proxy: Proxy, kubeconfig: Path, *, ca: str, folder: Path) -> Path:
-    """Return a copy of *kubeconfig* that leads to *proxy* and trusts it."""
+    """Return a copy of *kubeconfig* that uses and trusts *proxy*."""
     content = yaml.safe_load(kubeconfig.read_text())
     trusted = folder / f"proxy-{proxy.port}.ca"
     trusted.write_text(ca)

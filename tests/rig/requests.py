@@ -1,7 +1,6 @@
-"""How much a Volcano Job asks for, counted from its manifest anew: nothing of the controller is used.
+"""Computes the requests of Volcano Jobs independently of the controller.
 
-Good for the jobs of the fault scenarios: containers with requests or limits,
-tasks in the order of the list.
+It supports the jobs of fault scenarios: containers with requests or limits, and tasks in list order.
 """
 
 from collections import Counter
@@ -20,30 +19,30 @@ _UNITS = {
 
 
 def amount(written: str | int) -> Fraction:
-    """Read a quantity."""
+    """Parse a quantity."""
     text = str(written)
     digits = text.rstrip("".join({letter for unit in _UNITS for letter in unit}))
     return Fraction(digits) * _UNITS[text[len(digits) :]]
 
 
 def amounts(written: Mapping[str, Any] | None) -> Amounts:
-    """Read a resource list."""
+    """Parse a resource list."""
     return {name: amount(value) for name, value in (written or {}).items()}
 
 
 def job_requests(job: Mapping[str, Any]) -> Amounts:
-    """Return what all pods of *job* ask for."""
+    """Return the total requests of *job*."""
     return _sum(_pods(job))
 
 
 def gang_requests(job: Mapping[str, Any]) -> Amounts:
-    """Return what must start at once: the first ``minAvailable`` pods."""
+    """Return the requests of the gang: the first ``minAvailable`` pods."""
     pods = _pods(job)
     return _sum(pods[: job["spec"].get("minAvailable") or len(pods)])
 
 
 def add(*many: Amounts) -> Amounts:
-    """Add up."""
+    """Return the sum of *many* amounts."""
     return _sum(list(many))
 
 

@@ -1,8 +1,7 @@
-"""Six short stories that the controller must bring to one and the same end, whatever happens on the way.
+"""Six short scenarios whose end must not depend on faults.
 
-Each is played in two acts: what is there before the controller starts, and
-what happens to it then. A fault may interrupt the second anywhere, so each
-step waits for nothing but what the story itself needs.
+Each has a setup before the controller starts, and steps afterwards. Faults may interrupt the steps anywhere, so steps
+only wait for what they need.
 """
 
 import asyncio
@@ -18,29 +17,29 @@ End = Callable[[Mapping[str, BindingState]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A story and its end."""
+    """A scenario and its expected end."""
 
     name: str
     before: Step
     then: Step
     end: End
     writes: int
-    """How many writes it takes without faults."""
+    """Number of writes without faults."""
 
     async def play(self, harness: Harness) -> None:
-        """Play the second act to its end, and ask what is asked of every run."""
+        """Run the steps to the end and check what holds for every run."""
         await self.then(harness)
         await self.finish(harness)
 
     async def finish(self, harness: Harness) -> None:
-        """Wait for the end (I4), and see that everyone has a reason (I8) and nothing more is written (I7)."""
+        """Wait for the end (I4), then check pending reasons (I8) and that nothing more is written (I7)."""
         await harness.until(self.end, f"the end of {self.name}")
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.3)
 
 
 def expect_finished(*names: str, waiting: int = 0) -> End:
-    """Say that these are over, and so many others wait."""
+    """Return a condition: these jobs have finished and *waiting* others are pending."""
 
     def end(seen: Mapping[str, BindingState]) -> bool:
         idle = sum(1 for item in seen.values() if item.suspended and not item.clusters)
@@ -50,7 +49,7 @@ def expect_finished(*names: str, waiting: int = 0) -> End:
 
 
 async def no_change(_: Harness) -> None:
-    """Let it be."""
+    """Do nothing."""
 
 
 async def _chained_jobs(harness: Harness) -> None:
@@ -87,7 +86,7 @@ async def _gangs(harness: Harness) -> None:
 
 
 async def _repaired(harness: Harness) -> None:
-    """Somebody has preset clusters on one; and what runs will be paused by somebody."""
+    """Another client presets clusters on one binding, and later suspends a running one."""
     await harness.karmada.queue("mended")
     await harness.karmada.cluster("m1", cpu="3")
     uid = await harness.karmada.template("preset", "mended", cpu=5)
@@ -113,7 +112,7 @@ async def _recreated(harness: Harness) -> None:
 
 
 async def _recreate_binding(harness: Harness) -> None:
-    """The binding goes and comes, as another one of its name."""
+    """Delete and recreate a binding with the same name."""
     await harness.admitted("stays")
     uid = harness.history.now["jobs"][harness.karmada.namespace, "comes-back"]["metadata"]["uid"]
     await harness.karmada.delete(harness.karmada.path("comes-back"))
@@ -133,7 +132,7 @@ async def _fill_cluster(harness: Harness) -> None:
 
 
 async def _change_capacity(harness: Harness) -> None:
-    """The room shrinks under what runs, a queue closes, and room comes back."""
+    """Reduce the capacity below the usage, close a queue, and restore the capacity."""
     await harness.admitted("first-0", "first-1")
     await harness.karmada.set_summary("m1", cpu="2")
     await harness.karmada.merge(
@@ -142,7 +141,7 @@ async def _change_capacity(harness: Harness) -> None:
     await harness.karmada.job("late", "open", cpu=2)
     await harness.karmada.set_summary("m1", cpu="6")
     await harness.done("late")
-    # Nobody can know at once that a queue was closed.
+    # The controller learns of a closed queue with a delay.
     await asyncio.sleep(0.5)
     await harness.karmada.job("shut-out", "closes", cpu=1)
 

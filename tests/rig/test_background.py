@@ -1,4 +1,4 @@
-"""Nobody breaks down unseen while a test runs."""
+"""Background tasks that fail make their test fail."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ async def broken():
     raise KeyError("what it looked for")
 
 
-async def test_it_goes_on_while_the_block_runs_and_is_stopped_then():
+async def test_background_task_runs_while_the_block_runs():
     steps = []
 
     async def player():
@@ -28,19 +28,19 @@ async def test_it_goes_on_while_the_block_runs_and_is_stopped_then():
     assert steps[-1] == "off"
 
 
-async def test_one_that_breaks_down_ends_the_block_with_what_it_raised():
+async def test_failing_task_ends_the_block_with_its_error():
     with pytest.raises(KeyError, match="what it looked for"):
         async with run_in_background(asyncio.sleep(3600), broken()):
             await asyncio.sleep(3600)
 
 
-async def test_what_the_block_raises_is_raised():
+async def test_error_of_the_block_is_raised():
     with pytest.raises(AssertionError, match="seen"):
         async with run_in_background(asyncio.sleep(3600)):
             raise AssertionError("seen")
 
 
-async def test_both_are_told_where_both_fail():
+async def test_errors_of_block_and_task_are_both_raised():
     async def clumsy():
         try:
             await asyncio.sleep(3600)
