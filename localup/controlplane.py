@@ -21,7 +21,7 @@ _CHART: Final = _HERE.parent / "charts" / "volcano-global"
 CRDS: Final = _HERE / "crds"
 #: Applied last: the real CRDs include upstream's HyperJob, which lacks our fields.
 OUR_CRDS: Final = _CHART / "files" / "crds"
-RBAC_FILES: Final = ("rbac", "hyperjobs", "workloads")
+RBAC_FILES: Final = ("rbac", "hyperjobs", "integrations")
 RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RBAC_FILES), _HERE / "manifests")
 _CONTROLLERS: Final = "namespace-controller,garbage-collector-controller,clusterrole-aggregation-controller"
 _APISERVER_FLAGS: Final = (

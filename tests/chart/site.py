@@ -34,7 +34,7 @@ OURS = (
     *(
         f"/apis/rbac.authorization.k8s.io/v1/{kind}/volcano-global-{name}"
         for kind in ("clusterroles", "clusterrolebindings")
-        for name in ("controller", "webhook", "certs", "hyperjobs", "hyperjobs-edit", "workloads")
+        for name in ("controller", "webhook", "certs", "hyperjobs", "hyperjobs-edit", "integrations")
     ),
     *(
         f"/apis/rbac.authorization.k8s.io/v1/namespaces/karmada-system/{kind}/volcano-global-controller"
