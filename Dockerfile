@@ -1,9 +1,9 @@
-# One image for all processes: webhook, controller, certs, install, and the command line.
+# One image for all processes: webhook, controller, certs, install and the CLI.
 #
 #   docker build --build-arg BASE=python:3.13-slim@sha256:… --tag volcano-global:0.1.0 .
 #
-# The base is an argument so that it can be pinned by digest and come from a registry of yours. Everything else is
-# locked by hash in the requirements files. Nothing is fetched but by pip, and the last stage has no compiler.
+# The base image is an argument, so that it can be pinned by digest and come from any registry. All packages are locked by
+# hash in the requirements files. Only pip downloads files, and the last stage has no compiler.
 ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
@@ -18,7 +18,7 @@ COPY certs certs
 COPY controller controller
 COPY install install
 COPY webhook webhook
-# The same sources make the same wheel, byte for byte.
+# Makes the wheel reproducible byte for byte.
 ENV SOURCE_DATE_EPOCH=1577836800
 RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel . \
  && python -m pip install --quiet --no-deps --no-compile --target /opt/volcano-global /wheel/*.whl \

@@ -36,35 +36,35 @@ check: setup ## format, lint, types, import contracts, documentation
 	@PYTHONPATH=. $(BIN)/python docs/generate.py --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-test: check ## checks, unit tests and a smoke test of each promise on a real API server
+test: check ## checks, unit tests and smoke tests with a real API server
 	@$(BIN)/python -m localup binaries
 	@$(BIN)/pytest --quiet --numprocesses 2 --dist loadgroup -m "not long and not integration" $(ARGS)
 
-test-integration: setup ## all other tests: real servers, processes, the chart (builds Helm once)
+test-integration: setup ## all other tests: real API servers, processes, the chart (builds Helm once)
 	@$(BIN)/python -m localup binaries
 	@$(BIN)/pytest --quiet --numprocesses 2 --dist loadfile -m "integration and not long" $(ARGS) || \
-		{ echo "failed tests are run again once, alone: the servers share two cores"; \
+		{ echo "running failed tests once more, sequentially: the servers share two cores"; \
 		$(BIN)/pytest --quiet --last-failed --last-failed-no-failures none -m "integration and not long" $(ARGS); }
 
-test-unit: setup ## the tests that need no server
+test-unit: setup ## tests without a server
 	@$(BIN)/pytest --quiet --numprocesses 2 -m "not long and not real and not process" $(ARGS)
 
-test-long: setup ## enumerations, long runs and new examples of every property: about two hours
+test-long: setup ## enumerations, long runs and more examples of each property test: about two hours
 	@$(BIN)/python -m localup binaries
 	@DRAWS=1 $(BIN)/pytest -m long $(ARGS)
 	@DRAWS=20 $(BIN)/pytest -m "hypothesis and not long and not real and not process" $(ARGS)
 
-fuzz: setup ## the webhook against generated bodies, until interrupted (ARGS="--seed N --count N")
+fuzz: setup ## fuzz the webhook with generated bodies until interrupted (ARGS="--seed N --count N")
 	@$(BIN)/python -m tests.webhook.fuzz $(ARGS)
 
-bench: setup ## print the figures and write build/bench.json
+bench: setup ## run the benchmarks and write build/bench.json
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 docs: setup ## build the documentation site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo build/site/index.html
 
-reference: setup ## write the tables of the reference pages that the code knows
+reference: setup ## generate the reference tables from the code
 	@PYTHONPATH=. $(BIN)/python docs/generate.py
 
 lock: setup ## update the locked requirements
@@ -73,5 +73,5 @@ lock: setup ## update the locked requirements
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --extra dev --constraint requirements.txt pyproject.toml --output-file requirements-dev.txt
 	@echo hatchling | $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --no-annotate --constraint requirements-dev.txt --output-file requirements-build.txt -
 
-clean: ## remove everything that make has created
+clean: ## remove all files that make has created
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The labels by which pods are found: (list $ "webhook"). They never change between versions. */}}
+{{/* Selector labels of a component: (list $ "webhook"). They must not change between versions. */}}
 {{- define "vg.selector" -}}
 app.kubernetes.io/name: {{ include "vg.name" (first .) }}
 app.kubernetes.io/instance: {{ (first .).Release.Name }}
@@ -32,7 +32,7 @@ helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* What every pod of ours has in common: (list $ "component" mountsToken). */}}
+{{/* Common fields of all pods: (list $ "component" mountsToken). */}}
 {{- define "vg.pod" -}}
 {{- $root := first . -}}
 serviceAccountName: {{ include "vg.fullname" $root }}-{{ index . 1 }}
@@ -59,7 +59,7 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* The administrator's kubeconfig of the Karmada control plane. */}}
+{{/* Secret of the administrator's kubeconfig for the Karmada control plane. */}}
 {{- define "vg.admin.secret" -}}
 {{- $named := .Values.karmada.kubeconfig.secretName -}}
 {{- if $named -}}{{ $named }}
@@ -91,13 +91,13 @@ securityContext:
 - {name: karmada, mountPath: {{ dir .Values.karmada.kubeconfig.path }}, readOnly: true}
 {{- end -}}
 
-{{/* Who of us has credentials of his own in the Karmada control plane. The stage of HyperJobs is a part of the
-controller's process, and somebody else for the API server. */}}
+{{/* Users with credentials for the Karmada control plane. The HyperJob controller runs in the controller's process with
+its own user. */}}
 {{- define "vg.processes" -}}
 certs controller{{ if .Values.hyperjobs.enabled }} hyperjobs{{ end }} webhook
 {{- end -}}
 
-{{/* The Secret, key and user of one of our processes in the Karmada control plane: (list $ "controller"). */}}
+{{/* Secret, key and user of a process for the Karmada control plane: (list $ "controller"). */}}
 {{- define "vg.secret" -}}
 {{- $root := first . -}}
 {{- if eq $root.Values.credentials.mode "Provided" -}}
@@ -124,7 +124,8 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end -}}
 {{- end -}}
 
-{{/* A pod waits until the key is in the Secret: the install Job writes it. (list $ "process" "name of the volume") */}}
+{{/* Volume with the kubeconfig of a process; a pod waits until the install Job has written the key.
+(list $ "process" "name of the volume") */}}
 {{- define "vg.kubeconfig.volume" -}}
 - name: {{ last . }}
   secret:
@@ -158,7 +159,7 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- regexReplaceAll ":[0-9]+$" (get (urlParse (include "vg.url" .)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
 {{- end -}}
 
-{{/* What the certificate is made out to: the host of the address, the Service's names, and what else is wanted. */}}
+{{/* Names of the certificate: the host of the URL, the names of the Service, and additional names. */}}
 {{- define "vg.names" -}}
 {{- $service := include "vg.service" . -}}
 {{- $host := include "vg.host" . -}}
@@ -169,7 +170,7 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end }}
 {{- end -}}
 
-{{/* `python -m certs ensure`, for the install Job and the upkeep alike. */}}
+{{/* Arguments of `python -m certs` for the install Job and the rotation CronJobs. */}}
 {{- define "vg.certs.args" -}}
 - --secret-namespace
 - {{ .Release.Namespace }}
@@ -186,7 +187,7 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end }}
 {{- end -}}
 
-{{/* Where the certificates are believed: (list $ "path of the kubeconfig"). */}}
+{{/* Arguments for publishing the CA bundle: (list $ "path of the kubeconfig"). */}}
 {{- define "vg.certs.published" -}}
 - --webhook-configuration
 - volcano-global
@@ -212,19 +213,19 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end }}
 {{- end -}}
 
-{{/* The VolcanoGlobalConfiguration as both processes read it. */}}
+{{/* The VolcanoGlobalConfiguration of controller and webhook. */}}
 {{- define "vg.admission" -}}
 apiVersion: config.volcano-global.io/v1alpha1
 kind: VolcanoGlobalConfiguration
 {{ toYaml .Values.admission }}
 {{- end -}}
 
-{{/* The Secret with the certificates for scheduler estimators, where these are asked. */}}
+{{/* The Secret with the certificates for scheduler estimators, if they are used. */}}
 {{- define "vg.estimator.secret" -}}
 {{- if eq (default "None" .Values.admission.nodeEstimates) "Estimator" }}{{ .Values.controller.estimator.secretName }}{{ end -}}
 {{- end -}}
 
-{{/* The kinds that wait, as the webhook's match condition has them: group/kind. */}}
+{{/* The gated kinds for the match condition of the webhook, as group/kind. */}}
 {{- define "vg.kinds" -}}
 {{- $kinds := list "'batch.volcano.sh/Job'" -}}
 {{- range .Values.admission.integrations -}}
@@ -235,7 +236,7 @@ kind: VolcanoGlobalConfiguration
 [{{ $kinds | uniq | join ", " }}]
 {{- end -}}
 
-{{/* The ResourceClaimTemplates that the configuration maps, by name. */}}
+{{/* Names of the ResourceClaimTemplates in the configuration. */}}
 {{- define "vg.claims" -}}
 {{- $names := list -}}
 {{- range .Values.admission.resourceClaimTemplates -}}
@@ -244,7 +245,7 @@ kind: VolcanoGlobalConfiguration
 [{{ $names | join ", " }}]
 {{- end -}}
 
-{{/* A file of objects for the Karmada control plane, with what differs from one installation to the next. */}}
+{{/* A file with objects for the Karmada control plane, adapted to the values. */}}
 {{- define "vg.object" -}}
 {{- $root := first . -}}
 {{- $text := $root.Files.Get (last .) -}}
@@ -275,7 +276,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Where pods run: (list $ "component" values). */}}
+{{/* Scheduling of pods: (list $ "component" values). */}}
 {{- define "vg.placement" -}}
 {{- with (last .) }}
 {{- with .nodeSelector }}
