@@ -202,7 +202,10 @@ def test_kind_of_a_binding_is_immutable(plane, karmada, identity, before, after)
     new["spec"]["resource"] |= before
     path = f"{COLLECTIONS['ResourceBinding']}/{new['metadata']['name']}"
     karmada.create(COLLECTIONS["ResourceBinding"], new)
-    with plane.client(identity) as api, pytest.raises(ApiError, match="the kind of a binding cannot be changed") as refused:
+    with (
+        plane.client(identity) as api,
+        pytest.raises(ApiError, match="the kind of a binding cannot be changed") as refused,
+    ):
         api.merge(path, {"spec": {"resource": after}})
     assert refused.value.status == 403
 
