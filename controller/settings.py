@@ -100,15 +100,15 @@ class Settings(BaseModel):
     event_backlog: int = Field(
         2_000, ge=1, le=100_000, description="Kubernetes events that may wait to be written; further ones are dropped"
     )
-    decision_journal: Path | None = Field(
+    decision_log: Path | None = Field(
         None,
         description="file that records the inputs and decisions for `volcano-global replay`; without it decisions are "
         "only logged",
     )
-    decision_journal_mib: int = Field(
+    decision_log_mib: int = Field(
         64, ge=1, le=65_536, description="size after which a new file begins, not counting the snapshot at its start"
     )
-    decision_journal_files: int = Field(
+    decision_log_files: int = Field(
         4, ge=1, le=1000, description="number of files to keep: FILE, the older FILE.1, and so on"
     )
     scheduler_estimator_service_prefix: str = Field(

@@ -81,7 +81,7 @@ def explain_job(
     """Explain one job."""
     snapshot = options.snapshot()
     workload = find_job(snapshot, namespace, name)
-    explanation = msgspec.structs.replace(explain(snapshot, workload), told=options.published_events(workload))
+    explanation = msgspec.structs.replace(explain(snapshot, workload), events=options.published_events(workload))
     options.print_report(explanation, explanation_text.explanation_text)
 
 

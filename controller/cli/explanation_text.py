@@ -38,12 +38,12 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
     if admitted:
         parts.append(_section("Where it runs", _admission_lines(admitted, queue), style))
     parts.append(_section("Requests", _request_lines(explanation), style))
-    parts.append(_section("Queue", [_queue_line(queue)], style) + _share_table(queue, explanation.demand, style))
+    parts.append(_section("Queue", [_queue_line(queue)], style) + _share_table(queue, explanation.requests, style))
     if pending:
         parts.append(_section("Ahead in the queue", _ahead_lines(pending), style))
         parts.append(_section("Clusters", _cluster_lines(pending.clusters), style))
-    if explanation.told:
-        parts.append(_section("Events", map(_event, explanation.told), style))
+    if explanation.events:
+        parts.append(_section("Events", map(_event, explanation.events), style))
     return "\n\n".join(parts)
 
 
@@ -80,7 +80,7 @@ def _pending_lines(pending: PendingState) -> Iterator[str]:
 def _admission_lines(admitted: AdmittedState, queue: WorkloadQueue) -> Iterator[str]:
     for part in admitted.clusters:
         yield f"{part.name}, charged with {_format_amounts(part.charge)}."
-    used = queue.standings[0].allocated if queue.standings else {}
+    used = queue.shares[0].allocated if queue.shares else {}
     shares = [
         f"{format_amount(name, admitted.charge)} of {format_amount(name, used)} {name}"
         for name in admitted.charge
@@ -88,8 +88,9 @@ def _admission_lines(admitted: AdmittedState, queue: WorkloadQueue) -> Iterator[
     ]
     if shares:
         yield f"That is {', '.join(shares)} used by queue '{queue.name}'."
-    if admitted.outgrown is not None:
-        yield f"It was admitted with {_format_amounts(admitted.outgrown)} and resized since; the current charge counts."
+    if admitted.pending_resize is not None:
+        amounts = _format_amounts(admitted.pending_resize)
+        yield f"It was admitted with {amounts} and resized since; the current charge counts."
         yield from _exceeded_limit_lines(queue)
     if admitted.adopted:
         yield "It has no admission record, because it ran before installation; it is never evicted."
@@ -97,7 +98,7 @@ def _admission_lines(admitted: AdmittedState, queue: WorkloadQueue) -> Iterator[
 
 def _exceeded_limit_lines(queue: WorkloadQueue) -> Iterator[str]:
     """Yield a sentence for each of its queues with usage above the limit."""
-    for standing in queue.standings:
+    for standing in queue.shares:
         over = [
             f"{format_amount(name, standing.allocated)} {name} of {format_amount(name, standing.limit)}"
             for name in standing.allocated
@@ -109,7 +110,7 @@ def _exceeded_limit_lines(queue: WorkloadQueue) -> Iterator[str]:
 
 
 def _request_lines(explanation: Explanation) -> Iterator[str]:
-    yield f"{_format_amounts(explanation.demand)}{_gang(explanation)}."
+    yield f"{_format_amounts(explanation.requests)}{_gang(explanation)}."
     if explanation.copies > 1 and explanation.waiting:
         yield f"Its placement duplicates it to {explanation.copies} clusters; each copy is charged."
     age = f"queued since {format_minute(explanation.since)} UTC" if explanation.since else "its age is unknown"
@@ -117,8 +118,8 @@ def _request_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _gang(explanation: Explanation) -> str:
-    if explanation.gang == explanation.demand:
-        return ", all pods at once" if explanation.demand else ""
+    if explanation.gang == explanation.requests:
+        return ", all pods at once" if explanation.requests else ""
     return f"; {_format_amounts(explanation.gang)} must be placed together"
 
 
@@ -131,7 +132,7 @@ def _class(explanation: Explanation) -> str:
 
 def _queue_line(queue: WorkloadQueue) -> str:
     if not queue.exists:
-        meant = f"; did you mean {' or '.join(queue.near)}?" if queue.near else "."
+        meant = f"; did you mean {' or '.join(queue.similar_names)}?" if queue.similar_names else "."
         return f"{queue.name} does not exist{meant}"
     path = " > ".join(queue.path) or f"{queue.name}, outside the hierarchy,"
     return f"{path} is {queue.state}, weight {queue.weight}, priority {queue.priority}."
@@ -139,7 +140,7 @@ def _queue_line(queue: WorkloadQueue) -> str:
 
 def _share_table(queue: WorkloadQueue, asked: Amounts, style: OutputStyle) -> str:
     """Return a table of the queue and its ancestors for the requested resources."""
-    rows = [row for share in queue.standings for row in _share_rows(share, asked)]
+    rows = [row for share in queue.shares for row in _share_rows(share, asked)]
     if not rows:
         return ""
     lines = table(_SHARE_COLUMNS, rows, style).splitlines()
@@ -174,9 +175,9 @@ def _cluster_lines(clusters: tuple[CandidateReport, ...]) -> Iterator[str]:
 
 def _cluster_line(candidate: CandidateReport) -> str:
     if candidate.exclusion is not None:
-        return f"not a candidate: {candidate.trouble} ({candidate.exclusion})"
-    if candidate.trouble:
-        return f"{'a' if candidate.candidate else 'not a'} candidate, but it {candidate.trouble}"
+        return f"not a candidate: {candidate.problem} ({candidate.exclusion})"
+    if candidate.problem:
+        return f"{'a' if candidate.candidate else 'not a'} candidate, but it {candidate.problem}"
     if candidate.replicas is not None:
         return f"has free capacity for {candidate.replicas} of its replicas"
     if not candidate.lacks:

@@ -115,7 +115,7 @@ Examples:
 REPLAY = """
 Replay a decision log: pass its inputs to a new engine, and compare each decision with the recorded one.
 
-The controller writes the decision log to the file of its flag --decision-journal; rotated files are FILE.1, FILE.2 and
+The controller writes the decision log to the file of its flag --decision-log; rotated files are FILE.1, FILE.2 and
 so on. Each file begins with a checkpoint, so each is replayed separately. An incomplete last line, for example after a
 crash, is ignored and reported.
 

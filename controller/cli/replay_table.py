@@ -33,7 +33,7 @@ def _format_time(at: str | None) -> str:
 
 def _problem_lines(file: FileReport, style: OutputStyle) -> Iterator[str]:
     """Yield remarks and differences of one file."""
-    for remark in file.remarks:
+    for remark in file.warnings:
         yield paragraph(f"{file.file}: {remark}", style)
     if file.altered_before is not None:
         alteration = f"{file.file}: the file was altered before line {file.altered_before}"

@@ -94,7 +94,7 @@ def _idle(summary: Summary) -> list[str]:
 
 
 _CAUSES = {
-    IdleCause.HELD: "nominated to preemptors",
+    IdleCause.NOMINATED: "nominated to preemptors",
     IdleCause.RESERVED: "reserved for blocked jobs",
     IdleCause.GUARANTEED: "guaranteed to idle queues",
     IdleCause.NOTHING_PENDING: "nothing pending",
@@ -169,8 +169,8 @@ def _queue(queue: QueueSummary, resource: str, *, is_done: bool) -> Sequence[str
             if waits
             else ("", "", "")
         ),
-        _percent(queue.held.get(resource, 0)),
-        _percent(queue.entitled.get(resource, 0)),
+        _percent(queue.used.get(resource, 0)),
+        _percent(queue.fair_share.get(resource, 0)),
         _percent(deviation.mean if deviation else 0),
         _percent(deviation.max if deviation else 0),
         "" if queue.satisfaction is None else _percent(queue.satisfaction),
@@ -196,7 +196,7 @@ def _comparison(summary: Summary, per_pod: PerPodReport) -> Iterator[str]:
     yield f"Pod by pod, in the random order of seed {per_pod.seed}: {per_pod.finished} of {per_pod.jobs} finished."
     if per_pod.deadlocked:
         yield (
-            f"Deadlock: {per_pod.jobs_stuck} jobs hold capacity with {per_pod.pods_in_vain} pods, and none of them "
+            f"Deadlock: {per_pod.deadlocked_jobs} jobs hold capacity with {per_pod.wasted_pods} pods, and none of them "
             "can start."
         )
 

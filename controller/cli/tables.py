@@ -148,11 +148,11 @@ def clusters_table(report: Clusters, style: OutputStyle) -> str:
 
 
 def _cluster_rows(cluster: ClusterReport) -> Iterator[Sequence[Cell | str]]:
-    ready = Cell("yes", "green") if cluster.ready else Cell(f"no: {cluster.trouble}", "red")
+    ready = Cell("yes", "green") if cluster.ready else Cell(f"no: {cluster.problem}", "red")
     if not cluster.allocatable:
         yield cluster.name, ready, "", "", "", "", ""
     for name in cluster.allocatable:
-        amounts = (cluster.allocatable, cluster.foreign, cluster.ours, cluster.free)
+        amounts = (cluster.allocatable, cluster.external_usage, cluster.usage, cluster.free)
         yield cluster.name, ready, name, *(format_amount(name, column) for column in amounts)
 
 

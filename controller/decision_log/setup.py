@@ -17,12 +17,10 @@ _STOP_SECONDS = 5
 @asynccontextmanager
 async def decision_logging(settings: Settings, loop: AdmissionLoop, metrics: Metrics) -> AsyncIterator[None]:
     """Record the decisions of *loop* in files, if a path is configured, until the context ends."""
-    if settings.decision_journal is None:
+    if settings.decision_log is None:
         yield
         return
-    options = DecisionLogOptions(
-        settings.decision_journal, settings.decision_journal_mib << 20, settings.decision_journal_files
-    )
+    options = DecisionLogOptions(settings.decision_log, settings.decision_log_mib << 20, settings.decision_log_files)
     decision_log = DecisionLog(options, settings.identity, on_lost=metrics.count_decision_log_loss)
     loop.decision_recorder = DecisionRecorder(decision_log)
     decision_log.start()

@@ -15,7 +15,7 @@ from controller.engine.state import State
 class IdleCause(StrEnum):
     """Causes of idle capacity, in the order in which they are checked."""
 
-    HELD = "held"
+    NOMINATED = "nominated"
     """Nominated to workloads whose victims are being evicted (P5)."""
     RESERVED = "reserved"
     """Reserved for workloads that are blocked for long (O6)."""
@@ -65,7 +65,7 @@ class IdleCapacity:
                 continue
             rest = max(amount - current_quota.usage(ROOT, name), 0)
             guaranteed = quota.reservation(root, name) - quota.usage(ROOT, name)
-            rest = self._count(IdleCause.HELD, name, nominated.get(name, 0), rest=rest)
+            rest = self._count(IdleCause.NOMINATED, name, nominated.get(name, 0), rest=rest)
             rest = self._count(IdleCause.RESERVED, name, reserved.get(name, 0), rest=rest)
             rest = self._count(IdleCause.GUARANTEED, name, guaranteed, rest=rest)
             rest = self._count(IdleCause.NOTHING_PENDING, name, rest - self._unmet.get(name, 0), rest=rest)

@@ -25,7 +25,7 @@ class PerPodResult:
     finished: int
     finished_at: int | None
     """Time at which the last job finished, or ``None`` if none did."""
-    pods_in_vain: int
+    wasted_pods: int
     """Number of placed pods of jobs that never run."""
     stuck_jobs: int
     """Number of jobs with placed pods that never run."""
@@ -93,7 +93,7 @@ def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
         jobs=len(finished) + len(waiting),
         finished=len(finished),
         finished_at=max(finished, default=None),
-        pods_in_vain=sum(len(job.placed) for job in holding),
+        wasted_pods=sum(len(job.placed) for job in holding),
         stuck_jobs=len(holding),
     )
 

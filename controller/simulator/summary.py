@@ -55,9 +55,9 @@ class QueueSummary(msgspec.Struct, rename="camel", frozen=True):
     finished: int
     evictions: int
     waiting: WaitTimes | None
-    held: Fractions
+    used: Fractions
     """Mean usage over time."""
-    entitled: Fractions
+    fair_share: Fractions
     """Mean fair share over time."""
     deviation: dict[str, Deviation]
     satisfaction: float | None
@@ -229,8 +229,8 @@ def _queues(
             finished=sum(job.stage is JobStage.FINISHED for job in own),
             evictions=sum(job.evictions for job in own),
             waiting=_waits(own),
-            held=_parts(integrals.usage_area, result),
-            entitled=_parts(integrals.fair_share_area, result),
+            used=_parts(integrals.usage_area, result),
+            fair_share=_parts(integrals.fair_share_area, result),
             deviation=_deviation(integrals, result),
             satisfaction=_rounded(satisfactions.get(name)),
         )

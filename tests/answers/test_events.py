@@ -145,7 +145,7 @@ async def test_explain_knows_what_was_told_also_what_only_the_controller_has_see
         await harness.controller.start()
         await harness.karmada.job("over", "q")
         await wait_for_event(harness, "StartupBackoff", "Job", "over")
-        told = json.loads(await explained(harness, "over", "-o", "json"))["told"]
+        told = json.loads(await explained(harness, "over", "-o", "json"))["events"]
         assert told[-1]["reason"] == "StartupBackoff"
         assert "Karmada rejected it: FederatedResourceQuota(team/most)" in told[-1]["note"]
         assert "What its events tell:" in await explained(harness, "over")

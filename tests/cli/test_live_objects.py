@@ -207,7 +207,7 @@ def test_invalid_events_do_not_hide_recorded_events(look, read_once):
 
 def test_core_events_of_karmada_are_ignored(look):
     ended = look(Server(EVENTS=[CAPTURED, OURS]), "explain", "job", "good", "-n", "ml", "-o", "json")
-    assert ended.answer["told"] == [
+    assert ended.answer["events"] == [
         {"last": "2026-03-01T09:40:00Z", "reason": "Admitted", "note": OURS["note"], "count": 3}
     ]
 

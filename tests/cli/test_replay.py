@@ -51,7 +51,7 @@ def test_json_counts_plans_and_decisions(run, journal, lines):
     assert answer["history"] is None
     assert file["plans"] == sum(each["type"] == "plan" for each in found) == 30
     assert file["decisions"] == sum(each["type"] == "decision" for each in found) > 30
-    assert (file["different"], file["alteredBefore"], file["differences"], file["remarks"]) == (0, None, [], [])
+    assert (file["different"], file["alteredBefore"], file["differences"], file["warnings"]) == (0, None, [], [])
     assert yaml.safe_load(run("replay", str(journal), "-o", "yaml").out) == answer
 
 

@@ -34,4 +34,4 @@ def test_resize_within_queue_limit_is_explained(explained):
 
 
 def test_unchanged_requests_are_not_a_resize(explained):
-    assert explained("4", charge={"cpu": "4", "pods": "1"}).answer["running"]["outgrown"] is None
+    assert explained("4", charge={"cpu": "4", "pods": "1"}).answer["running"]["pendingResize"] is None

@@ -74,7 +74,7 @@ async def taken_down(harness: Harness, path: Path) -> None:
 
 
 def journal(folder: Path) -> tuple[str | Path, ...]:
-    return "--decision-journal", folder / NAMES[-1]
+    return "--decision-log", folder / NAMES[-1]
 
 
 async def test_replay_across_a_kill_equals_the_written_records(plane, tmp_path):
@@ -177,7 +177,7 @@ async def test_decision_logs_of_a_killed_controller_are_replayed(plane, tmp_path
 
 
 async def test_unwritable_decision_log_blocks_nothing(plane, tmp_path):
-    async with open_harness(plane, tmp_path, "--decision-journal", tmp_path / "missing" / "decisions.jsonl") as harness:
+    async with open_harness(plane, tmp_path, "--decision-log", tmp_path / "missing" / "decisions.jsonl") as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="9")
         await harness.karmada.job("one", "q")

@@ -275,7 +275,7 @@ async def controller_instance(
             for flag, user in users.items()
         ]
         journal = keys / "decisions.jsonl"
-        own = (*itertools.chain(*ways), "--decision-journal", journal)
+        own = (*itertools.chain(*ways), "--decision-log", journal)
         made = ControllerInstance(
             controller_process(plane, name=name, port=port, flags=[*own, *flags]), proxy, port, journal
         )

@@ -44,7 +44,7 @@ def test_idle_because_of_a_nomination():
     found = idle(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy)
     # From second 10 to 40 low leaves and 4 CPUs are held for high, which asks for 6.
     whole = 8 * figures(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy).end
-    assert found["held"] == pytest.approx(4 * 30 / whole, abs=1e-4)
+    assert found["nominated"] == pytest.approx(4 * 30 / whole, abs=1e-4)
 
 
 def test_waiting_time_is_reported_by_reason():

@@ -38,7 +38,7 @@ class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
     name: str
     candidate: bool
     exclusion: str | None
-    trouble: str
+    problem: str
     free: Amounts
     lacks: Amounts
     replicas: int | None = None
@@ -60,7 +60,7 @@ def _report(cluster: ClusterState, requirements: SchedulingRequirements, candida
         name=cluster.name,
         candidate=cluster.name in candidate_set.names,
         exclusion=exclusion,
-        trouble=_exclusion_text(cluster, requirements, exclusion)
+        problem=_exclusion_text(cluster, requirements, exclusion)
         if exclusion
         else unusable_reason(cluster) or _node_shortage(capacity, requirements),
         free=quantities(cluster.headroom, requested),

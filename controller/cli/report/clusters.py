@@ -13,10 +13,10 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
     name: str
     ready: bool
-    trouble: str
+    problem: str
     allocatable: Amounts
-    foreign: Amounts
-    ours: Amounts
+    external_usage: Amounts
+    usage: Amounts
     free: Amounts
 
 
@@ -42,9 +42,9 @@ def _report(cluster: ClusterState) -> ClusterReport:
     return ClusterReport(
         name=cluster.name,
         ready=cluster.is_usable,
-        trouble=unusable_reason(cluster),
+        problem=unusable_reason(cluster),
         allocatable=quantities(cluster.allocatable, resources),
-        foreign=quantities(cluster.external_usage, resources),
-        ours=quantities(cluster.charged, resources),
+        external_usage=quantities(cluster.external_usage, resources),
+        usage=quantities(cluster.charged, resources),
         free=quantities(cluster.headroom, resources),
     )

@@ -93,7 +93,7 @@ class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
 
     clusters: tuple[ClusterCharge, ...]
     charge: Amounts
-    outgrown: Amounts | None
+    pending_resize: Amounts | None
     since: str | None
     adopted: bool
     now: bool
@@ -108,9 +108,9 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     state: str
     weight: int
     priority: int
-    standings: tuple[QueueShareReport, ...]
+    shares: tuple[QueueShareReport, ...]
     """The shares of the queue, then those of its ancestors, the root last."""
-    near: tuple[str, ...]
+    similar_names: tuple[str, ...]
     """Similar names of existing queues, if the queue does not exist."""
 
 
@@ -134,14 +134,14 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     priority_class: str
     unknown_class: bool
     since: str | None
-    demand: Amounts
+    requests: Amounts
     gang: Amounts
     copies: int
     queue: WorkloadQueue
     waiting: PendingState | None
     running: AdmittedState | None
     finished_on: tuple[str, ...]
-    told: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
+    events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its recorded events, the latest last; from the live control plane only."""
 
 
@@ -157,7 +157,7 @@ def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
         priority_class=workload.priority_class,
         unknown_class=workload.unknown_class,
         since=format_time(workload.created_at),
-        demand=positive_quantities(requirements.requests),
+        requests=positive_quantities(requirements.requests),
         gang=positive_quantities(requirements.gang_requests),
         copies=feasibility(requirements, snapshot.state.cluster_usage).copies,
         queue=_queue(snapshot, workload.queue),
@@ -241,7 +241,7 @@ def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | N
             for cluster_charge in admission.cluster_charges
         ),
         charge=positive_quantities(admission.charge),
-        outgrown=_resized_from(snapshot, workload),
+        pending_resize=_resized_from(snapshot, workload),
         since=format_time(admission.admitted_at),
         adopted=admission.adopted,
         now=snapshot.admission(workload.uid) is not None,
@@ -277,6 +277,6 @@ def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
         state=queue.state if queue else "",
         weight=queue.weight if queue else 0,
         priority=queue.priority if queue else 0,
-        standings=tuple(queue_share_report(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
-        near=() if queue else tuple(get_close_matches(name, sorted(state.queues), n=3)),
+        shares=tuple(queue_share_report(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
+        similar_names=() if queue else tuple(get_close_matches(name, sorted(state.queues), n=3)),
     )

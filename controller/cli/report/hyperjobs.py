@@ -20,7 +20,7 @@ class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
     replicated_job: str
     cluster: str
     pods: int
-    demand: Amounts
+    requests: Amounts
     why: str
     state: str
     clusters: tuple[str, ...]
@@ -74,7 +74,7 @@ def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Work
         replicated_job=part.replicated_job,
         cluster=part.cluster,
         pods=sum(part.pods),
-        demand=amounts,
+        requests=amounts,
         why=part.reason,
         state=_state(part, workload),
         clusters=_clusters(workload),

@@ -33,7 +33,7 @@ class FileReport(msgspec.Struct, rename="camel", frozen=True):
     decisions: int
     different: int
     altered_before: int | None
-    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
     differences: tuple[DifferenceReport, ...]
 
 
@@ -72,7 +72,7 @@ def file_report(
         decisions=findings.decisions,
         different=findings.different,
         altered_before=findings.first_tampered_line,
-        remarks=tuple(findings.notes),
+        warnings=tuple(findings.notes),
         differences=tuple(map(_difference, findings.differences)),
     )
     return report, [_recorded_decision_report(file, decision) for decision in decisions]

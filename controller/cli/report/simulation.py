@@ -34,9 +34,9 @@ class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
     finished: int
     finished_at: Number | None
     deadlocked: bool
-    jobs_stuck: int
+    deadlocked_jobs: int
     """Number of jobs that hold capacity and never run."""
-    pods_in_vain: int
+    wasted_pods: int
 
 
 class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -60,8 +60,8 @@ def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
         finished=result.finished,
         finished_at=None if result.finished_at is None else seconds(result.finished_at),
         deadlocked=result.is_deadlocked,
-        jobs_stuck=result.stuck_jobs,
-        pods_in_vain=result.pods_in_vain,
+        deadlocked_jobs=result.stuck_jobs,
+        wasted_pods=result.wasted_pods,
     )
 
 
