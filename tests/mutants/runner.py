@@ -6,11 +6,20 @@ import sys
 from pathlib import Path
 
 from tests.mutants.catalogue import Mutant
+from tests.mutants.transformations import transform
 
 ROOT = Path(__file__).parents[2]
 _TREES = ("certs", "charts", "controller", "examples", "localup", "tests", "webhook")
 _TIMEOUT_SECONDS = 180
 _MAX_OUTPUT = 6_000
+
+
+def mutate(mutant: Mutant, root: Path) -> str:
+    """Return the source of the mutated module in *root*; raise `LookupError` unless exactly one node matches."""
+    try:
+        return transform((root / mutant.file).read_text(), mutant.definition, mutant.transformation)
+    except LookupError as error:
+        raise LookupError(f"mutant {mutant.name!r} of {mutant.module}: {error}") from error
 
 
 class MutatedTree:
@@ -25,17 +34,11 @@ class MutatedTree:
         shutil.copy(ROOT / "pyproject.toml", folder)
 
     def apply(self, mutant: Mutant) -> None:
-        """Apply a mutation; its text must occur exactly once in the file."""
-        file = self.folder / mutant.file
-        text = (ROOT / mutant.file).read_text()
-        if text.count(mutant.before) != 1:
-            raise LookupError(
-                f"mutant {mutant.name!r}: its text occurs {text.count(mutant.before)} times in {file.name}"
-            )
-        file.write_text(text.replace(mutant.before, mutant.after))
+        """Write the mutated module."""
+        (self.folder / mutant.file).write_text(mutate(mutant, ROOT))
 
     def revert(self, mutant: Mutant) -> None:
-        """Restore the mutated file."""
+        """Restore the mutated module."""
         shutil.copy(ROOT / mutant.file, self.folder / mutant.file)
 
     def run_tests(self, *tests: str) -> str:
