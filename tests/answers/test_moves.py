@@ -38,7 +38,7 @@ async def test_r1_one_moved_where_it_fits_is_charged_and_recorded_there(plane, t
         assert harness.bindings()["moves"].clusters == ("m2",)
 
 
-async def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(plane, tmp_path):
+async def test_r1_job_moved_to_a_full_cluster_is_evicted(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="4")

@@ -1,4 +1,4 @@
-"""The whole system for tests: webhook, policies, controller, and the stand-in or the Karmada that KARMADA_BIN names."""
+"""Fixtures: the whole system with webhook, policies, controller, and the stand-in or the Karmada in KARMADA_BIN."""
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,9 +17,9 @@ from tests.e2e.environment import Environment, open_environment
 
 @pytest.fixture(scope="module")
 def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
-    """Yield everything at work on a control plane of the module's own."""
+    """Yield the running system on a control plane of the module."""
     plane = fresh_control_plane()
-    # A controller that was killed writes again after the time of a write.
+    # A restarted controller writes only after writes of its predecessor have timed out.
     options = {
         "karmada": ProcessOptions(flags=["--status-period", "200ms"]),
         "controller": ProcessOptions(flags=["--write-seconds", "0.5"]),
@@ -30,9 +30,9 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
 
 @pytest.fixture
 async def environment(stack: Stack) -> AsyncIterator[Environment]:
-    """Yield a world without clusters, queues and jobs; nothing of it outlives the test.
+    """Yield an empty test environment whose objects are deleted after the test.
 
-    The logs' last lines are printed, which pytest shows of a test that fails.
+    The last lines of the logs are printed, which pytest shows for failed tests.
     """
     stack.check()
     name = f"arena-{uuid.uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""A small world on a real control plane: clusters, queues and jobs that one test owns, and an observer."""
+"""Test environment on a real control plane: clusters, queues and jobs of one test, and an observer."""
 
 import asyncio
 import json
@@ -18,12 +18,12 @@ POLICIES = "/apis/policy.karmada.io/v1alpha1/namespaces/{}/propagationpolicies"
 ALLOCATABLE = "standin.volcano-global.io/allocatable"
 NODES = "standin.volcano-global.io/nodes"
 RUNTIME = "volcano-global.io/runtime"
-#: Volcano lets nobody delete it, so it stays for the next who asks for it.
+#: Volcano rejects its deletion, so it remains for later tests.
 DEFAULT_QUEUE = "default"
 
 
 class Environment:
-    """What one test makes; all of it goes when the test ends."""
+    """Objects of one test; all are deleted at its end."""
 
     def __init__(self, api: Api, namespace: str, observer: Observer) -> None:
         self.api = api
@@ -32,9 +32,9 @@ class Environment:
         self._made: list[str] = []
 
     async def cluster(self, name: str, *, nodes: int = 0, **capacity: str) -> None:
-        """Add a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu.
+        """Create a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu.
 
-        With *nodes*, the cluster has so many of that capacity, else one.
+        With *nodes*, the cluster has that many nodes of this capacity, otherwise one.
         """
         amounts = {"nvidia.com/gpu" if key == "gpu" else key: value for key, value in capacity.items()}
         allocatable = {"memory": "1Ti", "pods": "1000", **amounts}
@@ -44,20 +44,20 @@ class Environment:
         await self._create(
             CLUSTERS.path, {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "metadata": head, "spec": spec}
         )
-        # The first summary of a real Karmada may still show a member of that name from the test before.
+        # The first summary of a real Karmada may be that of an earlier member with the same name.
         async with asyncio.timeout(LIMIT_SECONDS):
             cpus = parse_quantity("cpu", capacity["cpu"]) * (nodes or 1)
             while await self.cpus(name) != cpus:  # noqa: ASYNC110 -- a status is polled
                 await asyncio.sleep(0.1)
 
     async def cpus(self, name: str, amount: str = "allocatable") -> int | None:
-        """Return the CPUs that a cluster's summary shows as an *amount*, in thousandths."""
+        """Return the CPUs in field *amount* of a cluster's summary, in thousandths."""
         status = json.loads(await self.api.get(f"{CLUSTERS.path}/{name}")).get("status") or {}
         cpus = (status.get("resourceSummary") or {}).get(amount, {}).get("cpu")
         return None if cpus is None else parse_quantity("cpu", cpus)
 
     async def queue(self, name: str, **spec: Any) -> None:
-        """Add a queue."""
+        """Create a queue."""
         head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
         try:
             await self._create(QUEUES.path, {**head, "spec": {"weight": 1, **spec}})
@@ -71,14 +71,14 @@ class Environment:
         await self.api.patch(f"{QUEUES.path}/{queue}/status", body, kind="merge")
 
     async def priority_class(self, name: str, value: int) -> None:
-        """Add a PriorityClass."""
+        """Create a PriorityClass."""
         head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
         await self._create(PRIORITY_CLASSES.path, {**head, "value": value})
 
     async def policy(self, *, preserves: bool = False, **suspension: bool) -> None:
         """Propagate all Volcano Jobs of the namespace, each to one cluster.
 
-        With *preserves* their pods stay in the clusters when the jobs are deleted.
+        With *preserves* their pods remain in the clusters when the jobs are deleted.
         """
         spec: dict[str, Any] = {
             "resourceSelectors": [{"apiVersion": JOBS.api_version, "kind": "Job"}],
@@ -95,7 +95,7 @@ class Environment:
         await self._create(POLICIES.format(self.namespace), {**head, "spec": spec})
 
     async def job(self, name: str, queue: str, *, runtime: str = "1s", **more: Any) -> None:
-        """Submit a job; *cpu* for each of *replicas* pods, *gpu* under limits only, *minimum* for the gang."""
+        """Submit a job with *replicas* pods of *cpu* each, *gpu* as limits only, and *minimum* as gang minimum."""
         await self.manifest(job(name, queue, runtime=runtime, **more))
 
     async def manifest(self, manifest: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class Environment:
         await self._create(self._jobs, manifest)
 
     async def delete_job(self, name: str) -> None:
-        """Delete a job, as its tenant may."""
+        """Delete a job as the tenant."""
         await self.api.delete(f"{self._jobs}/{name}")
 
     @property
@@ -121,7 +121,7 @@ class Environment:
         self._made.append(f"{path}/{created['metadata']['name']}")
 
     async def clear(self) -> None:
-        """Delete what was made and wait until no binding is left."""
+        """Delete all objects and wait until no binding is left."""
         for path in reversed(self._made):
             if path == f"{QUEUES.path}/{DEFAULT_QUEUE}":
                 continue
@@ -135,7 +135,7 @@ class Environment:
                 await self._gone(path)
 
     async def _gone(self, path: str) -> None:
-        """Wait until something is gone: a real Karmada takes some time to let a cluster go."""
+        """Wait for a deletion; a real Karmada removes clusters slowly."""
         with suppress(NotFound):
             async with asyncio.timeout(LIMIT_SECONDS):
                 while True:
@@ -165,7 +165,7 @@ def job(name: str, queue: str, *, runtime: str = "1s", **more: Any) -> dict[str,
 
 @asynccontextmanager
 async def open_environment(api: Api, namespace: str) -> AsyncIterator[Environment]:
-    """Open an arena in *namespace*, watch it, and clear it at the end."""
+    """Yield an environment in *namespace* with an observer, and clear it at the end."""
     observer = Observer(namespace)
     informer = observer.informer(api)
     task = asyncio.create_task(informer.run())
@@ -177,5 +177,5 @@ async def open_environment(api: Api, namespace: str) -> AsyncIterator[Environmen
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        # The watch's connection was cut off; its transport needs a turn of the loop to close.
+        # The transport of the closed watch needs an iteration of the event loop.
         await asyncio.sleep(0.05)

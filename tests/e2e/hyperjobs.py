@@ -1,4 +1,4 @@
-"""What tests of HyperJobs do with them: submit, read, and wait."""
+"""Helpers for HyperJob tests: submit, read, and wait."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def auto(replicas: int, **more: Any) -> dict[str, Any]:
 
 
 async def grow(environment: Environment, cluster: str, **capacity: str) -> None:
-    """Let a member cluster have other amounts from now on."""
+    """Change the capacity of a member cluster."""
     amounts = {"nvidia.com/gpu" if key == "gpu" else key: value for key, value in capacity.items()}
     told = json.dumps({"memory": "1Ti", "pods": "1000", "cpu": "1000", **amounts})
     body = {"metadata": {"annotations": {ALLOCATABLE: told}}}
@@ -66,7 +66,7 @@ async def grow(environment: Environment, cluster: str, **capacity: str) -> None:
 
 
 async def works(environment: Environment) -> list[str]:
-    """Return what members were sent of this arena, but for its namespace, which every member has."""
+    """Return the works of this environment except those of its namespace."""
     found = msgspec.json.decode(await environment.api.get(_WORKS))["items"]
     names = ((item["metadata"]["name"], str(item["metadata"].get("annotations"))) for item in found)
     return [name for name, annotations in names if environment.namespace in annotations]

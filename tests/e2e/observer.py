@@ -1,7 +1,7 @@
-"""An observer of bindings: a raw watch of its own, never the controller's word.
+"""Observer of bindings with its own watch, independent of the controller.
 
-It keeps every state of every binding in the order of resourceVersions, so
-that a claim about "any moment" is checked at each of them.
+It stores every state of every binding in resourceVersion order, so that assertions about "any moment" cover all of
+them.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ FINISHED = frozenset({"Completed", "Failed", "Terminated"})
 
 @dataclass(frozen=True, slots=True)
 class BindingSnapshot:
-    """One binding as it was at one resourceVersion; *job* is the template's name."""
+    """Binding at one resourceVersion; *job* is the template's name."""
 
     version: int
     uid: str
@@ -47,13 +47,13 @@ class BindingSnapshot:
 
     @property
     def holds(self) -> bool:
-        """Whether it holds what it was admitted with at this moment."""
+        """Return whether it is charged in this state."""
         return self.is_admitted and not self.is_finished
 
 
 @dataclass
 class Observer:
-    """Every moment of every binding in one namespace, told by its informer."""
+    """All snapshots of the bindings in one namespace, delivered by an informer."""
 
     namespace: str
     moments: list[BindingSnapshot] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Observer:
         self._changed.set()
 
     def forget(self, _: str, __: str) -> None:
-        """Leave one that cannot be read as it was."""
+        """Keep the last snapshot of a binding that cannot be decoded."""
 
     def remove(self, moment: BindingSnapshot) -> None:
         self.now.pop(moment.job, None)
@@ -82,7 +82,7 @@ class Observer:
         self._changed.set()
 
     async def until(self, question: Callable[["Observer"], bool], what: str, *, seconds: float = LIMIT_SECONDS) -> None:
-        """Wait until the answer is yes; the error shows how things stand."""
+        """Wait until the condition holds; the error shows the current state."""
         try:
             async with asyncio.timeout(seconds):
                 while not question(self):
@@ -92,19 +92,19 @@ class Observer:
             raise AssertionError(f"{what}: not within {seconds:g} s; now {self.summary()}") from error
 
     def summary(self) -> dict[str, str]:
-        """Return in a word where everyone stands."""
+        """Return the state of all bindings as text."""
         return {name: _format_snapshot(moment) for name, moment in sorted(self.now.items())}
 
     def admitted(self) -> list[str]:
-        """Return the jobs that are admitted now, finished ones included, by name."""
+        """Return the names of currently admitted jobs, including finished ones."""
         return sorted(name for name, moment in self.now.items() if moment.is_admitted)
 
     def finished(self) -> list[str]:
-        """Return the jobs that have finished, by name."""
+        """Return the names of finished jobs."""
         return sorted(name for name, moment in self.now.items() if moment.is_finished)
 
     def order(self) -> list[str]:
-        """Return the jobs in the order in which they were first admitted."""
+        """Return the jobs in order of their first admission."""
         seen: dict[str, None] = {}
         for moment in self.moments:
             if moment.is_admitted:
@@ -112,7 +112,7 @@ class Observer:
         return list(seen)
 
     def walk(self) -> "list[dict[str, BindingSnapshot]]":
-        """Return who was where after each moment, from the first on."""
+        """Return the state of all bindings after each snapshot."""
         states: list[dict[str, BindingSnapshot]] = []
         now: dict[str, BindingSnapshot] = {}
         for moment in self.moments:
@@ -124,7 +124,7 @@ class Observer:
 
 
 def read(raw: bytes) -> BindingSnapshot:
-    """Read one binding."""
+    """Parse a binding."""
     obj = msgspec.json.decode(raw)
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status", {})
     suspension = spec.get("suspension", {})

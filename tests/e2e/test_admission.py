@@ -1,4 +1,4 @@
-"""The main job from end to end: real server, real webhook, real controller; Karmada and members stood in for."""
+"""End-to-end tests of admission with real API server, webhook and controller; Karmada is the stand-in or real."""
 
 import asyncio
 from pathlib import Path
@@ -13,12 +13,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def charged(state, cpus) -> int:
-    """The CPUs that are held at one moment, by the jobs' own manifests."""
+    """Return the charged CPUs in one state, by the jobs' manifests."""
     return sum(cpus[name] for name, moment in state.items() if moment.holds)
 
 
 @pytest.mark.smoke
-async def test_a_binding_is_stored_paused_and_keeps_what_its_policy_says_of_dispatching(environment):
+async def test_binding_is_suspended_and_keeps_dispatching_settings(environment):
     await environment.policy(dispatching=True)
     await environment.job("held", "nowhere")
     await environment.observer.until(lambda seen: "held" in seen.now, "binding of the job")
@@ -27,7 +27,7 @@ async def test_a_binding_is_stored_paused_and_keeps_what_its_policy_says_of_disp
 
 
 @pytest.mark.smoke
-async def test_a_job_goes_all_the_way(environment):
+async def test_job_is_admitted_runs_and_completes(environment):
     await environment.cluster("c1", cpu="4")
     await environment.queue("all-the-way")
     await environment.policy()
@@ -41,7 +41,7 @@ async def test_a_job_goes_all_the_way(environment):
 
 
 @pytest.mark.smoke
-async def test_gangs_are_never_admitted_in_part(environment):
+async def test_gangs_are_never_admitted_partially(environment):
     await environment.cluster("c1", cpu="9")
     await environment.queue("gangs")
     await environment.policy()
@@ -51,7 +51,7 @@ async def test_gangs_are_never_admitted_in_part(environment):
     assert max(charged(state, dict.fromkeys(state, 6)) for state in environment.observer.walk()) == 6
 
 
-async def test_gpus_that_stand_under_limits_only_are_counted(environment):
+async def test_gpus_in_limits_only_are_counted(environment):
     await environment.cluster("c1", cpu="64", gpu="4")
     await environment.queue("default")
     await environment.policy()
@@ -65,7 +65,7 @@ async def test_gpus_that_stand_under_limits_only_are_counted(environment):
 
 
 @pytest.mark.smoke
-async def test_two_tenants_at_one_to_three_get_one_to_three(environment):
+async def test_weights_one_and_three_divide_usage_one_to_three(environment):
     await environment.queue("tenant-a", weight=1)
     await environment.queue("tenant-b", weight=3)
     await environment.policy()
@@ -79,7 +79,7 @@ async def test_two_tenants_at_one_to_three_get_one_to_three(environment):
     assert (tenants.count("a"), tenants.count("b")) == (2, 6)
 
 
-async def test_an_urgent_queue_goes_first(environment):
+async def test_queue_with_higher_priority_is_admitted_first(environment):
     await environment.queue("plain")
     await environment.queue("urgent", priority=10)
     await environment.policy()
@@ -92,7 +92,7 @@ async def test_an_urgent_queue_goes_first(environment):
     assert environment.observer.order()[0] == "urgent"
 
 
-async def test_a_higher_job_priority_goes_first_in_its_queue(environment):
+async def test_higher_job_priority_is_admitted_first_in_its_queue(environment):
     await environment.priority_class("arena-high", 1000)
     await environment.queue("ordered")
     await environment.policy()
@@ -105,7 +105,7 @@ async def test_a_higher_job_priority_goes_first_in_its_queue(environment):
     assert environment.observer.order()[0] == "high"
 
 
-async def test_a_capability_is_exceeded_at_no_resource_version(environment):
+async def test_capability_is_never_exceeded(environment):
     cpus = {f"job-{number}": 1 + number % 3 for number in range(12)}
     await environment.cluster("c1", cpu="50")
     await environment.queue("capped", capability={"cpu": "4"})
@@ -117,7 +117,7 @@ async def test_a_capability_is_exceeded_at_no_resource_version(environment):
     assert 3 <= peak <= 4
 
 
-async def test_the_room_of_a_finished_job_goes_to_the_next(environment):
+async def test_finished_job_frees_quota_for_the_next(environment):
     await environment.cluster("c1", cpu="1")
     await environment.queue("chain")
     await environment.policy()
@@ -151,7 +151,7 @@ async def test_deleting_a_preserved_job_frees_no_quota_while_its_pods_run(enviro
     await environment.observer.until(lambda seen: seen.finished() == ["next"], "the next after the pods have ended")
 
 
-async def test_a_closed_queue_admits_nobody_and_others_go_on(environment):
+async def test_closed_queue_admits_nothing_and_others_continue(environment):
     await environment.queue("shut")
     await environment.close("shut")
     await environment.queue("open")
@@ -164,7 +164,7 @@ async def test_a_closed_queue_admits_nobody_and_others_go_on(environment):
     assert environment.observer.now["waits"].suspended
 
 
-async def test_what_fits_nowhere_waits_and_blocks_nobody(environment):
+async def test_job_that_exceeds_every_cluster_blocks_no_other(environment):
     await environment.cluster("c1", cpu="2")
     await environment.cluster("c2", cpu="2")
     await environment.queue("mixed", dequeueStrategy="fifo")

@@ -1,4 +1,4 @@
-"""A tenant with the stock role `edit` forges the annotation of HyperJob parts where no policy reserves it."""
+"""A tenant with the role `edit` forges the annotation of HyperJob parts, without the policy that reserves it."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,7 +24,7 @@ FUTURE, PAST = "2999-01-01T00:00:00Z", "1970-01-01T00:00:00Z"
 
 @pytest.fixture(scope="module")
 def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
-    """Yield the whole system without the policy that reserves the annotation."""
+    """Yield the running system without the policy that reserves the annotation."""
     plane = fresh_control_plane()
     with Stack(plane) as running:
         plane.admin.delete(f"{_BINDINGS}/{POLICY}")
@@ -36,7 +36,7 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
 
 @pytest.fixture
 async def tenant(environment: Environment, stack: Stack) -> AsyncIterator[Environment]:
-    """Yield the arena as the tenant sees it; its objects are deleted before the arena is cleared."""
+    """Yield the environment with the tenant's client; its objects are deleted before the environment is cleared."""
     async with Api.connect(stack.plane.kubeconfig("tenant")) as api:
         made = Environment(api, environment.namespace, environment.observer)
         yield made
@@ -56,7 +56,7 @@ def _forged(name: str, claim: dict[str, Any], owner: dict[str, Any] | None = Non
 
 
 async def _hyperjob(tenant: Environment, *, cpu: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Create a HyperJob of one part; return the owner reference and the claim of that part."""
+    """Create a HyperJob with one part; return the owner reference and the claim of that part."""
     await submit(tenant, document(replicated("t", task(replicas=1, gpu=0, cpu=cpu))), runtime="60s")
     await tenant.observer.until(lambda seen: "llm-t-0" in seen.now, "binding of the part")
     path = _JOBS.format(tenant.namespace)
@@ -66,7 +66,7 @@ async def _hyperjob(tenant: Environment, *, cpu: str) -> tuple[dict[str, Any], d
     return owner, json.loads(part["metadata"]["annotations"][GROUP])
 
 
-async def test_job_that_its_controlling_hyperjob_does_not_list_waits(environment: Environment, tenant: Environment):
+async def test_job_missing_in_its_hyperjob_stays_pending(environment: Environment, tenant: Environment):
     await environment.cluster("c1", cpu="8")
     await environment.queue("ml")
     await environment.policy()
@@ -79,7 +79,7 @@ async def test_job_that_its_controlling_hyperjob_does_not_list_waits(environment
     assert environment.observer.now["llm-t-0"].is_admitted
 
 
-async def test_forged_since_moves_a_job_neither_forward_nor_back(environment: Environment, tenant: Environment):
+async def test_forged_since_does_not_change_the_order(environment: Environment, tenant: Environment):
     """Where two were created in the same second, their names decide as their creation does."""
     await environment.queue("ml")
     await environment.policy()

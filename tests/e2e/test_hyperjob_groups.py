@@ -1,7 +1,7 @@
-"""All parts or none (G1), on the real API server: while one part does not fit, no member has anything of the others.
+"""G1 on a real API server: while one HyperJob part does not fit, no member cluster gets any part.
 
-The documentation's HyperJob, the two of upstream's design document, and two that
-are split automatically; each is there before the room for its last part.
+Cases are the documented HyperJob, two of upstream's design document, and two that are split automatically. Each is
+created before the capacity for its last part.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.hyperjob.objects import document, replicated, task
 
 @dataclass(frozen=True)
 class Case:
-    """A HyperJob, the clusters that lack room for one of its parts, what it says, and the room that comes."""
+    """A HyperJob, the clusters without capacity for one part, the expected reason, and the capacity added later."""
 
     hyperjob: Mapping[str, Any] | None
     clusters: Mapping[str, Mapping[str, str]]
@@ -30,7 +30,7 @@ class Case:
     message: str
     room: Mapping[str, Mapping[str, str]]
     places: Sequence[str]
-    """Where its parts go in the end, in their order."""
+    """Clusters of its parts in order."""
     queue: str = "ml"
 
     @property
@@ -60,7 +60,7 @@ def ascends(kind: str, **amounts: int) -> dict[str, dict[str, str]]:
 
 
 def ascend(kind: str, *clusters: str) -> dict[str, Any]:
-    """Return one of upstream's two jobs; its resource has no domain there, which no API server takes for a pod."""
+    """Return one of upstream's jobs; its resource gets a domain, which the API server requires."""
     amounts = {f"huawei.com/ascend{kind}": 1}
     term = {"matchExpressions": [{"key": "hardware-type", "operator": "In", "values": [f"Ascend{kind.upper()}"]}]}
     worker = task("worker", 64, gpu=0)
@@ -122,7 +122,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_nothing_of_it_is_in_a_member_until_all_of_it_fits(environment: Environment, name: str):
+async def test_no_part_is_dispatched_until_all_parts_fit(environment: Environment, name: str):
     case = CASES[name]
     for cluster, capacity in case.clusters.items():
         await environment.cluster(cluster, **capacity)
@@ -147,7 +147,7 @@ async def arena_cluster(environment: Environment, name: str, **capacity: str) ->
 
 
 async def waiting(environment: Environment, name: str, case: Case) -> dict[str, Any]:
-    """Wait until it says why it waits, and see that it goes on saying so."""
+    """Wait for the pending reason and verify that it stays."""
     status: dict[str, Any] = {}
     for _ in range(300):
         status = await until(environment, name, "Pending", resource=case.resource)
@@ -161,7 +161,7 @@ async def waiting(environment: Environment, name: str, case: Case) -> dict[str, 
 
 
 def plans(environment: Environment) -> dict[str, str]:
-    """Return the plan in which each part was first admitted."""
+    """Return the plan that first admitted each part."""
     found: dict[str, str] = {}
     for moment in environment.observer.moments:
         if moment.is_admitted and moment.record:
@@ -169,7 +169,7 @@ def plans(environment: Environment) -> dict[str, str]:
     return found
 
 
-async def test_as_many_parts_as_it_needs_start_together_and_the_rest_follows(environment: Environment):
+async def test_minimum_parts_start_together_and_the_rest_follows(environment: Environment):
     for name in ("a", "b"):
         await environment.cluster(name, cpu="1000", gpu="8")
     await environment.queue("ml")

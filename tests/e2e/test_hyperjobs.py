@@ -1,4 +1,4 @@
-"""HyperJobs through the whole system: webhook, stage, admission, the stand-in's clusters, and one status."""
+"""HyperJobs in the whole system: webhook, HyperJob controller, admission, clusters and status."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from tests.rig.hyperjob_invariant import HyperJobChecker
 
 @needs_shared
 @pytest.mark.smoke
-async def test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes(environment: Environment):
+async def test_documented_hyperjob_completes_on_two_clusters(environment: Environment):
     await environment.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
     await environment.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
     await environment.queue("global-ai")
@@ -53,7 +53,7 @@ async def test_256_gpus_over_128_64_48_and_100_free_run_in_three_parts(environme
     await until(environment, "llm", "Completed")
 
 
-async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears(environment: Environment):
+async def test_hyperjob_runs_when_capacity_is_added(environment: Environment):
     await environment.cluster("a", cpu="1000", gpu="8")
     await environment.queue("ml")
     await submit(environment, auto(16))
@@ -66,7 +66,7 @@ async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears
     assert status["clusters"] == "a,b"
 
 
-async def test_what_is_full_now_starts_when_others_have_finished(environment: Environment):
+async def test_hyperjob_starts_after_others_have_finished(environment: Environment):
     await environment.cluster("a", cpu="1000", gpu="8")
     await environment.queue("ml")
     await environment.policy()
@@ -80,7 +80,7 @@ async def test_what_is_full_now_starts_when_others_have_finished(environment: En
     await until(environment, "llm", "Completed")
 
 
-async def test_deleting_it_leaves_nothing_on_any_cluster(environment: Environment):
+async def test_deleted_hyperjob_leaves_nothing_on_any_cluster(environment: Environment):
     await environment.cluster("a", cpu="1000", gpu="4")
     await environment.cluster("b", cpu="1000", gpu="4")
     await environment.queue("ml")
@@ -97,7 +97,7 @@ async def test_deleting_it_leaves_nothing_on_any_cluster(environment: Environmen
     raise AssertionError(f"a member still has {await works(environment)}")
 
 
-async def test_suspend_stops_and_resume_starts_again(environment: Environment):
+async def test_suspend_stops_and_resume_restarts_the_hyperjob(environment: Environment):
     await environment.cluster("a", cpu="1000", gpu="8")
     await environment.queue("ml")
     await submit(environment, auto(8), runtime="600s")
@@ -111,7 +111,7 @@ async def test_suspend_stops_and_resume_starts_again(environment: Environment):
     await until(environment, "llm", "Running")
 
 
-async def test_a_finished_one_is_deleted_after_its_ttl(environment: Environment):
+async def test_finished_hyperjob_is_deleted_after_its_ttl(environment: Environment):
     await environment.cluster("a", cpu="1000", gpu="8")
     await environment.queue("ml")
     await submit(environment, auto(8, ttlSecondsAfterFinished=1))
@@ -125,7 +125,7 @@ async def test_a_finished_one_is_deleted_after_its_ttl(environment: Environment)
 
 
 @pytest.mark.parametrize("tries", [0, 1], ids=["given-up", "tried-again"])
-async def test_a_failed_part_ends_it_or_is_tried_again(environment: Environment, tries: int):
+async def test_failed_part_is_retried_or_fails_the_hyperjob(environment: Environment, tries: int):
     await environment.cluster("a", cpu="1000", gpu="8")
     await environment.queue("ml")
     found = auto(8, failurePolicy={"maxRetries": tries})
@@ -135,7 +135,7 @@ async def test_a_failed_part_ends_it_or_is_tried_again(environment: Environment,
     assert status["split"]["parts"][0].get("retries", 0) == tries
 
 
-async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack, environment: Environment):
+async def test_killed_controller_creates_each_part_once(stack, environment: Environment):
     await environment.cluster("a", cpu="1000", gpu="8")
     await environment.cluster("b", cpu="1000", gpu="8")
     await environment.queue("ml")
@@ -153,7 +153,7 @@ async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack,
     assert len(families.jobs) == 2
 
 
-async def test_copies_go_to_the_clusters_they_prefer_and_elsewhere_when_those_are_full(environment: Environment):
+async def test_copies_prefer_their_clusters_until_these_are_full(environment: Environment):
     for name in ("a", "b", "c"):
         await environment.cluster(name, cpu="1000", gpu="64")
     await environment.queue("ml")

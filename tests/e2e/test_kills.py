@@ -1,4 +1,4 @@
-"""The controller is shot at random moments; nothing is lost and nothing admitted twice."""
+"""The controller is killed at random times; no job is lost or admitted twice."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ async def submit(environment: Environment, dice: random.Random, names: Sequence[
     return cpus
 
 
-async def test_twenty_kills_lose_nothing_and_admit_nothing_twice(stack: Stack, environment: Environment):
+async def test_twenty_kills_lose_no_job_and_admit_none_twice(stack: Stack, environment: Environment):
     dice, cpus = random.Random(SEED), {}
     await environment.cluster("c1", cpu=str(CAPACITY))
     await environment.queue("shot-at", capability={"cpu": str(CAPACITY - 1)})
@@ -44,6 +44,6 @@ async def test_twenty_kills_lose_nothing_and_admit_nothing_twice(stack: Stack, e
 
 
 def turns(lives) -> int:
-    """Return how often a binding went from paused to admitted."""
+    """Return how often a binding changed from suspended to admitted."""
     admitted = [moment.is_admitted for moment in lives]
     return sum(1 for before, after in zip([False, *admitted], admitted, strict=False) if after and not before)

@@ -1,4 +1,4 @@
-"""Gangs that fit a cluster in sum but not on its nodes: refused at once, or taken back when they do not start."""
+"""Gangs that fit a cluster in total but not its nodes: pending at once, or evicted when they do not start."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def plane(fresh_control_plane) -> ControlPlane:
 
 @asynccontextmanager
 async def state(plane: ControlPlane, folder: Path, **configuration: Any) -> AsyncIterator[Environment]:
-    """Open an arena with everything at work and a cluster of 4 nodes with 8 GPUs each."""
+    """Yield an environment with the whole system and a cluster of 4 nodes with 8 GPUs each."""
     file = folder / "admission.yaml"
     file.write_text(gated_kinds.configuration(**configuration))
     options = {
@@ -58,8 +58,8 @@ def phases(seen: Observer, name: str) -> tuple[str, ...]:
     return seen.now[name].phases if name in seen.now else ()
 
 
-async def until_told(environment: Environment, reason: str, name: str) -> str:
-    """Wait for an event of that reason on a job, and return what it says."""
+async def wait_for_event(environment: Environment, reason: str, name: str) -> str:
+    """Wait for an event with *reason* on a job and return its note."""
     folder = EVENTS.item_path(environment.namespace, "").rstrip("/")
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
@@ -69,19 +69,19 @@ async def until_told(environment: Environment, reason: str, name: str) -> str:
             await asyncio.sleep(0.1)
 
 
-async def test_gangs_without_a_place_on_described_nodes_are_refused_at_once(plane, tmp_path):
+async def test_gang_that_fits_no_described_nodes_stays_pending(plane, tmp_path):
     async with state(plane, tmp_path, nodeShapes=SHAPES) as environment:
         queue = environment.namespace
         await environment.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
         await environment.job("giant", queue, gpu=9, runtime="1h")
         for name in ("scattered", "giant"):
-            await until_told(environment, "ExceedsEveryCluster", name)
+            await wait_for_event(environment, "ExceedsEveryCluster", name)
         await environment.job("packed", queue, replicas=4, gpu=8, runtime="1h")
         await environment.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
         assert environment.observer.order() == ["packed"]
 
 
-async def test_gangs_without_a_place_on_nodes_are_taken_back_and_spare_equal_ones_the_attempt(plane, tmp_path):
+async def test_gang_without_nodes_is_evicted_and_equal_ones_skipped(plane, tmp_path):
     async with state(plane, tmp_path, startupTimeout="2s") as environment:
         queue = environment.namespace
         await environment.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
@@ -90,11 +90,11 @@ async def test_gangs_without_a_place_on_nodes_are_taken_back_and_spare_equal_one
         )
         for number in range(3):
             await environment.job(f"equal-{number}", queue, replicas=6, gpu=5, runtime="1h")
-        await until_told(environment, "StartupTimeout", "scattered")
+        await wait_for_event(environment, "StartupTimeout", "scattered")
         await environment.job("packed", queue, replicas=4, gpu=8, runtime="1h")
         await environment.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
         assert environment.observer.order() == ["scattered", "packed"]
         assert environment.observer.now["scattered"].record["excludedClusters"].keys() == {"c1"}
-        # Twice as long as the first attempt took: no other is tried, and no attempt is repeated.
+        # Twice the time of the first attempt: no other gang is tried, and no attempt is repeated.
         await asyncio.sleep(8)
         assert environment.observer.admitted() == ["packed"]

@@ -19,11 +19,11 @@ PROVED = {
         RECONCILER,
         "test_documented_hyperjob_becomes_two_pinned_jobs",
     ),
-    "they run there and complete": (E2E, "test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes"),
+    "they run there and complete": (E2E, "test_documented_hyperjob_completes_on_two_clusters"),
     "upstream's 256 GPUs over two clusters of 128": (E2E, "test_upstreams_256_gpus_run_on_two_clusters_of_128"),
     "upstream's preferences among clusters": (
         E2E,
-        "test_copies_go_to_the_clusters_they_prefer_and_elsewhere_when_those_are_full",
+        "test_copies_prefer_their_clusters_until_these_are_full",
     ),
     "256 GPUs over clusters with 128, 64, 48 and 100 free": (
         E2E,
@@ -31,11 +31,11 @@ PROVED = {
     ),
     "nothing fits: one reason, nothing in a member; then room, and all together, in one plan": (
         GROUPS,
-        "test_nothing_of_it_is_in_a_member_until_all_of_it_fits",
+        "test_no_part_is_dispatched_until_all_parts_fit",
     ),
     "minAvailable parts start together, the rest follows": (
         GROUPS,
-        "test_as_many_parts_as_it_needs_start_together_and_the_rest_follows",
+        "test_minimum_parts_start_together_and_the_rest_follows",
     ),
     "every field of upstream's definition": (
         "tests/hyperjob/test_crd.py",

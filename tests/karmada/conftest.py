@@ -1,6 +1,6 @@
-"""Karmada at work with our webhook and policies in force: the stand-in, or the real one whose folder KARMADA_BIN names.
+"""Fixtures: the stand-in, or the real Karmada in KARMADA_BIN, with our webhook and policies in effect.
 
-What is tested here is what the rest relies on, so that each test says the same of both.
+The tests cover behaviour that the project depends on, so they must pass on both.
 """
 
 import os
@@ -29,7 +29,7 @@ OPTIONS = {
         flags=["--status-period", "200ms", "--set", "taint-eviction=on", *(f"--template={kind}" for kind in KINDS)]
     )
 }
-#: Taints are acted upon, and bindings queued by priority as it is by itself since v1.19.
+#: Enables eviction by taints, and the priority queue that is the default since v1.19.
 REAL_OPTIONS = {
     "karmada-controller-manager": ProcessOptions(
         flags=[
@@ -43,7 +43,7 @@ REAL_OPTIONS = {
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what is here."""
+    """Add the marker `karmada` to the tests of this folder."""
     for item in items:
         if "/karmada/" in item.nodeid and item.nodeid.startswith("tests/karmada/"):
             item.add_marker(pytest.mark.karmada)
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def programs():
-    """Return the real programs, or nothing where the stand-in is to be tested."""
+    """Return the real programs, ``None`` for the stand-in."""
     return programs_from_environment()
 
 
@@ -72,7 +72,7 @@ def stack(etcd, programs):
 
 @pytest.fixture
 def harness(stack):
-    """Yield what a test works with, in a namespace of its own; the log's last lines are shown where it fails."""
+    """Yield a harness in a new namespace; the log's last lines are shown for failed tests."""
     stack.check()
     name = f"team-{uuid.uuid4().hex[:8]}"
     create_namespace(stack.plane.admin, name)

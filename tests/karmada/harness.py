@@ -1,4 +1,4 @@
-"""What the tests do to a control plane with Karmada, and what they look at."""
+"""Helpers for tests against a control plane with Karmada."""
 
 from contextlib import suppress
 
@@ -13,7 +13,7 @@ LONG = {"volcano-global.io/runtime": "1h"}
 
 
 class Harness(plain.Harness):
-    """One namespace, in which every binding of a Volcano Job is created paused."""
+    """A namespace in which every binding of a Volcano Job is created suspended."""
 
     def __init__(self, api, namespace):
         super().__init__(api, namespace)
@@ -21,7 +21,7 @@ class Harness(plain.Harness):
         self._made = []
 
     def run(self, name="train", cluster="member1", **options):
-        """Submit a job, admit it to a cluster as we do, and wait until it runs."""
+        """Submit a job, admit it to a cluster as the controller does, and wait until it runs."""
         self.submit(name, annotations=options.pop("annotations", LONG), **options)
         self.wait_for_binding(name)
         self.resume(name, cluster)
@@ -29,7 +29,7 @@ class Harness(plain.Harness):
         self.wait_for_conditions(name, Scheduled="Success", FullyApplied="FullyAppliedSuccess")
 
     def resume(self, name="train", *clusters):
-        """Let a binding go, with our pick where there is one."""
+        """Resume a binding, with preset clusters if given."""
         picked = {"clusters": [{"name": cluster} for cluster in clusters]} if clusters else {}
         self.change_binding(name, suspension={"scheduling": False}, **picked)
 
@@ -37,18 +37,18 @@ class Harness(plain.Harness):
         self.change_binding(name, suspension={"scheduling": True})
 
     def evict(self, name="train", **more):
-        """Pause a binding and clear its clusters in one patch."""
+        """Suspend a binding and clear its clusters in one patch."""
         self.change_binding(name, suspension={"scheduling": True}, clusters=None, **more)
 
     def change_policy(self, name="jobs", **spec):
         self.api.merge(f"{self.policies}/{name}", {"spec": spec})
 
     def touch(self, name="train", value="1"):
-        """Change a template in a way that changes nothing for whoever runs it."""
+        """Change a template without effect on the running job."""
         self.api.merge(f"{self.jobs}/{name}", {"metadata": {"labels": {"touched": value}}})
 
     def wait_for_detector(self, name="train"):
-        """Wait until the detector has looked at a template as it is now."""
+        """Wait until the detector has processed the current template."""
         version = self.job(name)["metadata"]["resourceVersion"]
 
         def has_seen():
@@ -62,7 +62,7 @@ class Harness(plain.Harness):
         self.api.merge(f"{CLUSTERS}/{cluster}", {"metadata": {"labels": labels}})
 
     def taint(self, cluster, *taints):
-        """Set the taints of a cluster, but for those that Karmada set."""
+        """Set the taints of a cluster except those that Karmada sets."""
         found = self.cluster(cluster)["spec"].get("taints", [])
         kept = [item for item in found if item["key"].startswith("cluster.karmada.io/")]
         self._labelled.add((cluster,))
@@ -79,7 +79,7 @@ class Harness(plain.Harness):
         return self.api.get(f"{CLUSTERS}/{name}")
 
     def join(self, name, *, ready="True", **capacity):
-        """Add a member of the test's own; it goes with the test."""
+        """Add a member for this test only."""
         create_cluster(self.api, name, {"memory": "64Gi", "pods": "110", **capacity}, ready=ready)
         self._made.append(f"{CLUSTERS}/{name}")
 
@@ -98,7 +98,7 @@ class Harness(plain.Harness):
         return status.get("schedulerObservingAffinityName")
 
     def make(self, path, manifest):
-        """Create something that belongs to no namespace; it goes with the test."""
+        """Create a cluster-scoped object for this test only."""
         made = self.api.create(path, manifest)
         self._made.append(f"{path}/{made['metadata']['name']}")
         return made
@@ -132,14 +132,14 @@ class Harness(plain.Harness):
         return [work for work in self.works(cluster) if work["metadata"]["annotations"].get(note) == f"{name}-job"]
 
     def works(self, cluster):
-        """Return the works of the namespace that are not being deleted."""
+        """Return the works of the namespace that are not terminating."""
         found = self.api.get(f"{WORKS}/v1alpha1/namespaces/karmada-es-{cluster}/works")["items"]
         note = "resourcebinding.karmada.io/namespace"
         ours = [item for item in found if item["metadata"].get("annotations", {}).get(note) == self.namespace]
         return [our for our in ours if "deletionTimestamp" not in our["metadata"]]
 
     def clear(self):
-        """Take back what was done outside of the namespace, and what stays in the members."""
+        """Revert changes outside of the namespace and delete what remains in the members."""
         for cluster, *labels in tuple(self._labelled):
             self.api.merge(f"{CLUSTERS}/{cluster}", {"metadata": {"labels": dict.fromkeys(labels)}})
             self.taint(cluster)
@@ -152,7 +152,7 @@ class Harness(plain.Harness):
 
 
 def cluster_policy(name, *resources, clusters=("member1", "member2")):
-    """Return a policy for objects of all namespaces, or of none."""
+    """Return a ClusterPropagationPolicy."""
     made = policy(name, clusters=clusters, spread=False)
     made["kind"] = "ClusterPropagationPolicy"
     made["spec"]["resourceSelectors"] = list(resources)

@@ -1,4 +1,4 @@
-"""The rig's observer beside a test that is not asynchronous: it reads the store on a thread of its own."""
+"""Invariant checks for synchronous tests: reads the store on a thread."""
 
 import asyncio
 import threading
@@ -8,12 +8,12 @@ from tests.rig import audit
 from tests.rig.history import followed, present
 from tests.rig.invariants import Evidence, violations
 
-#: What is asked here; the order among those who wait is asked where the members' news come at once.
+#: Checked invariants; the order is only checked where status events arrive without delay.
 INVARIANTS = ("I1", "I2", "I3", "I7")
 
 
 class InvariantObserver:
-    """Follows the store of a control plane from now on, and judges what it saw."""
+    """Follows the store of a control plane and checks invariants."""
 
     def __init__(self, plane):
         self._plane = plane
@@ -45,7 +45,7 @@ class InvariantObserver:
                 await asyncio.sleep(0.05)
 
     def violations(self):
-        """Return the violations of all that has happened so far."""
+        """Return all violations so far."""
         self._told.clear()
         self._asked.set()
         assert self._told.wait(30), "the observer lags behind"

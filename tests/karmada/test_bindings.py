@@ -1,4 +1,4 @@
-"""From the template to the binding and on to the works, and what survives on the way."""
+"""Bindings and works of templates, and which fields survive changes."""
 
 from tests.karmada.harness import DEPLOYMENTS, LONG, cluster_policy
 from tests.localup.karmada.harness import job
@@ -10,7 +10,7 @@ CLAIM = "propagationpolicy.karmada.io/permanent-id"
 PLACED = {"Scheduled": "Success", "FullyApplied": "FullyAppliedSuccess"}
 
 
-def test_a_job_gets_a_binding_that_is_paused_and_says_nothing_of_its_size(harness):
+def test_job_gets_a_suspended_binding_without_requests(harness):
     harness.propagate()
     harness.submit("train", replicas=3)
     binding = harness.wait_for_binding()
@@ -31,7 +31,7 @@ def test_a_job_gets_a_binding_that_is_paused_and_says_nothing_of_its_size(harnes
     assert metadata["finalizers"] == ["karmada.io/binding-controller"]
 
 
-def test_a_paused_binding_has_no_status_and_no_works_whatever_happens_to_its_template(harness):
+def test_suspended_binding_has_no_status_and_no_works(harness):
     harness.propagate()
     harness.submit("train")
     harness.wait_for_binding()
@@ -42,7 +42,7 @@ def test_a_paused_binding_has_no_status_and_no_works_whatever_happens_to_its_tem
     assert (harness.targets(), harness.works_of("train")) == ([], [])
 
 
-def test_a_resumed_job_runs_where_it_was_picked_for_and_its_status_comes_back(harness):
+def test_resumed_job_runs_on_its_preset_cluster(harness):
     harness.propagate()
     harness.submit("train", annotations={"volcano-global.io/runtime": "2s"})
     harness.wait_for_binding()
@@ -60,7 +60,7 @@ def test_a_resumed_job_runs_where_it_was_picked_for_and_its_status_comes_back(ha
     assert harness.binding()["status"]["aggregatedStatus"][0]["health"] == "Healthy"
 
 
-def test_resumed_without_a_pick_a_job_goes_to_the_first_cluster_by_name_however_large_it_is(harness):
+def test_job_without_preset_goes_to_first_cluster_by_name(harness):
     harness.propagate()
     harness.submit("train", replicas=1, cpu="200")
     harness.wait_for_binding()
@@ -69,7 +69,7 @@ def test_resumed_without_a_pick_a_job_goes_to_the_first_cluster_by_name_however_
     harness.wait_for_phase("Pending")
 
 
-def test_our_fields_survive_the_detector_and_its_own_are_put_right(harness):
+def test_detector_keeps_our_fields_and_repairs_its_own(harness):
     harness.propagate()
     harness.run("train", "member2")
     harness.api.merge(
@@ -87,7 +87,7 @@ def test_our_fields_survive_the_detector_and_its_own_are_put_right(harness):
     assert harness.targets() == ["member2"]
 
 
-def test_a_pause_outlives_every_change_of_the_policy(harness):
+def test_suspension_survives_policy_changes(harness):
     harness.propagate()
     harness.submit("train")
     harness.wait_for_binding()
@@ -101,7 +101,7 @@ def test_a_pause_outlives_every_change_of_the_policy(harness):
     assert binding["placement"]["clusterAffinity"]["clusterNames"] == ["member2"]
 
 
-def test_dispatching_that_the_policy_suspends_keeps_an_admitted_job_out_until_it_is_free(harness):
+def test_suspended_dispatching_delays_an_admitted_job(harness):
     harness.propagate(suspension={"dispatching": True})
     harness.submit("train", annotations=LONG)
     harness.wait_for_binding()
@@ -114,7 +114,7 @@ def test_dispatching_that_the_policy_suspends_keeps_an_admitted_job_out_until_it
     assert harness.binding()["spec"]["suspension"] == {"scheduling": False}
 
 
-def test_a_deleted_binding_comes_back_paused_when_its_template_changes(harness):
+def test_deleted_binding_is_recreated_suspended(harness):
     harness.propagate()
     harness.run()
     harness.api.delete(f"{harness.bindings}/train-job")
@@ -126,14 +126,14 @@ def test_a_deleted_binding_comes_back_paused_when_its_template_changes(harness):
     assert (binding["spec"]["suspension"], harness.targets()) == ({"scheduling": True}, [])
 
 
-def test_a_deleted_job_takes_everything_with_it(harness):
+def test_deleted_job_deletes_binding_and_works(harness):
     harness.propagate()
     harness.run()
     harness.api.delete(f"{harness.jobs}/train")
     harness.wait(lambda: harness.binding() is None and not harness.works("member1"), "all gone")
 
 
-def test_without_its_policy_a_binding_is_nobodys_and_resuming_it_does_nothing_until_there_is_one(harness):
+def test_unclaimed_binding_is_not_scheduled_until_claimed(harness):
     harness.propagate()
     harness.submit("train")
     harness.wait_for_binding()
@@ -147,7 +147,7 @@ def test_without_its_policy_a_binding_is_nobodys_and_resuming_it_does_nothing_un
     assert CLAIM in harness.binding()["metadata"]["labels"]
 
 
-def test_two_kinds_of_one_name_share_a_binding_and_the_second_waits_for_it(harness):
+def test_second_kind_of_equal_name_waits_for_the_binding(harness):
     harness.propagate()
     harness.propagate("plain", kind="Job", resourceSelectors=[{"apiVersion": "batch/v1", "kind": "Job"}])
     harness.run()
@@ -167,7 +167,7 @@ def test_two_kinds_of_one_name_share_a_binding_and_the_second_waits_for_it(harne
     harness.api.delete(f"{path}/train?propagationPolicy=Background")
 
 
-def test_what_a_deployment_depends_on_has_a_binding_of_its_own_that_follows_and_is_not_paused(harness):
+def test_dependency_binding_follows_and_is_not_suspended(harness):
     harness.propagate(kind="Deployment", propagateDeps=True)
     maps = f"/api/v1/namespaces/{harness.namespace}/configmaps"
     harness.api.create(
@@ -207,7 +207,7 @@ def test_what_a_deployment_depends_on_has_a_binding_of_its_own_that_follows_and_
     harness.api.delete(f"{maps}/settings")
 
 
-def test_what_belongs_to_no_namespace_has_a_binding_that_belongs_to_none(harness):
+def test_cluster_scoped_template_has_a_cluster_binding(harness):
     name = f"class-{harness.namespace}"
     harness.make(
         CLASSES, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
@@ -228,7 +228,7 @@ def test_what_belongs_to_no_namespace_has_a_binding_that_belongs_to_none(harness
     harness.wait(works, "its work")
 
 
-def test_every_member_is_sent_every_namespace_by_a_work_that_belongs_to_no_binding(harness):
+def test_namespaces_are_propagated_by_works_without_binding(harness):
     def sent(cluster):
         found = harness.api.get(f"/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-{cluster}/works")["items"]
         manifests = [(item, item["spec"]["workload"]["manifests"][0]) for item in found]

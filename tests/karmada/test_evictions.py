@@ -1,11 +1,11 @@
-"""What stops a job that runs, what does not, and what is left behind."""
+"""Evictions: what stops a running job, and what remains afterwards."""
 
 from tests.karmada.harness import LONG
 
 GRACEFUL = {"fromCluster": "member1", "purgeMode": "Gracefully", "reason": "Preempted", "producer": "test"}
 
 
-def test_one_patch_evicts_and_what_the_template_says_stays_as_it_was(harness):
+def test_one_patch_evicts_and_template_status_stays(harness):
     harness.propagate()
     harness.run()
     assert harness.allocated("member1") != "100"
@@ -23,7 +23,7 @@ def test_one_patch_evicts_and_what_the_template_says_stays_as_it_was(harness):
     assert (harness.targets(), harness.works_of("train")) == ([], [])
 
 
-def test_an_evicted_job_runs_again_when_it_is_resumed_elsewhere(harness):
+def test_evicted_job_runs_again_on_another_cluster(harness):
     harness.propagate()
     harness.run()
     harness.evict()
@@ -35,7 +35,7 @@ def test_an_evicted_job_runs_again_when_it_is_resumed_elsewhere(harness):
     harness.wait_for_phase("Running")
 
 
-def test_an_eviction_with_grace_keeps_the_work_until_the_grace_is_over(harness):
+def test_graceful_eviction_keeps_the_work_for_the_grace(harness):
     harness.propagate()
     harness.run()
     harness.evict(gracefulEvictionTasks=[GRACEFUL | {"gracePeriodSeconds": 4}])
@@ -48,7 +48,7 @@ def test_an_eviction_with_grace_keeps_the_work_until_the_grace_is_over(harness):
     assert harness.targets() == []
 
 
-def test_a_task_that_purges_directly_takes_the_work_at_once_and_stays(harness):
+def test_direct_purge_removes_the_work_and_keeps_the_task(harness):
     harness.propagate()
     harness.run()
     harness.evict(gracefulEvictionTasks=[GRACEFUL | {"purgeMode": "Directly", "gracePeriodSeconds": 600}])
@@ -58,7 +58,7 @@ def test_a_task_that_purges_directly_takes_the_work_at_once_and_stays(harness):
     harness.wait_for_targets("member2")
 
 
-def test_pausing_alone_stops_nothing_and_changes_of_the_template_go_through(harness):
+def test_suspension_alone_stops_nothing(harness):
     harness.propagate()
     harness.run(replicas=2)
     harness.pause()
@@ -68,7 +68,7 @@ def test_pausing_alone_stops_nothing_and_changes_of_the_template_go_through(harn
     assert harness.targets() == ["member1"]
 
 
-def test_what_is_to_be_preserved_runs_on_in_its_cluster_after_its_eviction(harness):
+def test_preserved_job_keeps_running_after_eviction(harness):
     harness.propagate(preserveResourcesOnDeletion=True)
     harness.run(cpu="1", replicas=1, annotations={"volcano-global.io/runtime": "6s"})
     harness.wait(lambda: harness.allocated("member1") == "1", "its use in the summary")
@@ -79,7 +79,7 @@ def test_what_is_to_be_preserved_runs_on_in_its_cluster_after_its_eviction(harne
     harness.wait(lambda: harness.allocated("member1") == "0", "over by itself")
 
 
-def test_a_noexecute_taint_moves_what_runs_and_a_noschedule_taint_does_not(harness):
+def test_only_noexecute_taints_move_running_jobs(harness):
     harness.propagate()
     harness.run()
     taint = {"key": "repair", "value": "yes"}
@@ -98,7 +98,7 @@ def test_a_noexecute_taint_moves_what_runs_and_a_noschedule_taint_does_not(harne
     assert harness.binding()["spec"]["suspension"] == {"scheduling": False}
 
 
-def test_a_noexecute_taint_takes_a_paused_job_out_and_nobody_places_it(harness):
+def test_noexecute_taint_evicts_a_suspended_job(harness):
     harness.propagate()
     harness.run()
     harness.pause()

@@ -1,7 +1,4 @@
-"""Faults that come from Karmada or go through it, with our controller at work, and judged by the rig's observer.
-
-F10, F11, F12, F15 and F16 where Karmada makes, moves and removes what they are about.
-"""
+"""F10, F11, F12, F15 and F16 caused by Karmada, with the controller running and invariants checked."""
 
 import uuid
 
@@ -24,7 +21,7 @@ SHORT = {"volcano-global.io/runtime": "1s"}
 
 @pytest.fixture(scope="module")
 def whole(fresh_control_plane, programs):
-    """Yield everything at work, and the observer of all of it."""
+    """Yield the running system and an observer of the invariants."""
     plane = fresh_control_plane(audit=True)
     ours = {"controller": ProcessOptions(flags=["--write-seconds", "0.5"])}
     with (
@@ -38,7 +35,7 @@ def whole(fresh_control_plane, programs):
 
 
 class Submitter(Harness):
-    """One namespace and one queue, in which our controller decides."""
+    """A namespace and a queue managed by the controller."""
 
     queue = ""
 
@@ -50,7 +47,7 @@ class Submitter(Harness):
         self.submit(name, cpu=cpu, replicas=replicas, annotations=annotations, queue=self.queue)
 
     def go_to_pool(self):
-        """Have the jobs of the namespace go to members of its own."""
+        """Propagate the namespace's jobs to dedicated members."""
         selector = {"labelSelector": {"matchLabels": {"pool": self.queue}}, "clusterNames": None}
         self.change_policy(placement={"clusterAffinity": selector})
 
@@ -58,7 +55,7 @@ class Submitter(Harness):
         return self.binding(name)["spec"]["suspension"]["scheduling"]
 
     def wait_for_decision(self, name):
-        """Wait until somebody who came later was admitted, so that *name* was looked at; then he is over."""
+        """Wait until a later job is admitted and finishes, so that *name* has been considered."""
         probe = f"probe-{uuid.uuid4().hex[:6]}"
         self.submit(probe, cpu="1m", replicas=1, annotations=SHORT, queue=f"{self.queue}-probe")
         self.wait_for_phase("Completed", probe)
@@ -86,8 +83,8 @@ def harness(whole):
     assert judge.violations() == []
 
 
-def test_a_job_that_comes_again_and_again_under_its_name_is_judged_anew_each_time(harness):
-    """F10: queued, decided upon, placed, running; the last one runs, and its room is counted once."""
+def test_recreated_job_is_admitted_independently(harness):
+    """F10: recreated while pending, decided, placed and running; the last one is charged once."""
     for number in range(12):
         harness.ask("comes", cpu="2")
         if number % 3 == 0:
@@ -105,8 +102,8 @@ def test_a_job_that_comes_again_and_again_under_its_name_is_judged_anew_each_tim
     harness.wait_for_decision("other")
 
 
-def test_a_binding_that_somebody_holds_on_to_stays_charged_until_it_is_gone(harness):
-    """F11: its works are gone already, but it is not."""
+def test_binding_with_finalizer_stays_charged_until_deleted(harness):
+    """F11: its works are deleted, but the binding is not."""
     harness.ask("runs", cpu="2")
     harness.wait_for_phase("Running", "runs")
     kept = harness.binding("runs")["metadata"]["finalizers"]
@@ -121,13 +118,13 @@ def test_a_binding_that_somebody_holds_on_to_stays_charged_until_it_is_gone(harn
     harness.wait_for_phase("Running", "next")
 
 
-def test_a_binding_whose_template_is_gone_stays_charged_as_long_as_it_is_there(harness):
-    """F12: the binding belonged to nobody when the job was deleted."""
+def test_orphaned_binding_stays_charged_while_it_exists(harness):
+    """F12: the binding had no owner when the job was deleted."""
     harness.ask("runs", cpu="2")
     harness.wait_for_phase("Running", "runs")
     harness.ask("next")
     harness.wait_for_binding("next")
-    # Not by orphaning it: the garbage collector may not have heard of the binding yet.
+    # Not by orphaning, because the garbage collector may not have observed the binding yet.
     harness.api.merge(f"{harness.bindings}/runs-job", {"metadata": {"ownerReferences": None}})
     harness.api.delete(f"{harness.jobs}/runs")
     harness.wait(lambda: not harness.job("runs"), "template gone")
@@ -137,8 +134,8 @@ def test_a_binding_whose_template_is_gone_stays_charged_as_long_as_it_is_there(h
     harness.wait_for_phase("Running", "next")
 
 
-def test_a_member_that_is_away_takes_nobody_and_keeps_what_it_has(harness):
-    """F15: away, never ready, cordoned, gone."""
+def test_unreachable_member_gets_no_jobs_and_keeps_its_own(harness):
+    """F15: unreachable, never ready, cordoned, deleted."""
     harness.go_to_pool()
     harness.join(never := f"never-{harness.queue}", cpu="4", ready="False")
     harness.join(away := f"away-{harness.queue}", cpu="4")
@@ -159,8 +156,8 @@ def test_a_member_that_is_away_takes_nobody_and_keeps_what_it_has(harness):
     assert harness.is_paused("third")
 
 
-def test_what_karmada_moves_is_charged_where_it_runs(harness):
-    """A taint takes it elsewhere, and the room it had is another's."""
+def test_moved_job_is_charged_on_its_new_cluster(harness):
+    """A taint moves it, and another job uses the freed capacity."""
     room = {"cpu": "1", "memory": "64Gi", "pods": "110"}
     harness.go_to_pool()
     first, second = f"a-{harness.queue}", f"b-{harness.queue}"

@@ -1,6 +1,6 @@
-"""Our ResourceInterpreterCustomization in use by a real Karmada, with the gate that asks for components.
+"""Our ResourceInterpreterCustomization in a real Karmada with the gate for components.
 
-The stand-in runs no Lua, so there is nothing to ask of it.
+The stand-in does not run Lua, so these tests need a real Karmada.
 """
 
 import os
@@ -32,7 +32,7 @@ GATE = ProcessOptions(flags=["--feature-gates=MultiplePodTemplatesScheduling=tru
 
 @pytest.fixture(scope="module")
 def gated(etcd, programs):
-    """Yield a real Karmada that asks for components, with all of ours at work."""
+    """Yield a real Karmada with the gate for components and the whole system."""
     if programs is None:
         pytest.skip("needs a real Karmada: KARMADA_BIN names the folder of its programs")
     options = {"karmada-controller-manager": GATE, "karmada-scheduler": GATE}
@@ -50,7 +50,7 @@ def gated(etcd, programs):
 
 @pytest.fixture
 def harness(gated):
-    """Yield what a test works with; whether our customization is there is its own to say."""
+    """Yield a harness; tests install the customization themselves."""
     admin = gated.plane.admin
     gated.check()
     name = f"team-{uuid.uuid4().hex[:8]}"
@@ -82,7 +82,7 @@ def submit(harness, name, **more):
 
 
 def counted(harness, name):
-    """Return what the binding of a job says of each of its tasks."""
+    """Return the components of a job's binding."""
     components = harness.wait(
         lambda: (harness.wait_for_binding(name)["spec"]).get("components"), f"components of {name}"
     )
@@ -91,7 +91,7 @@ def counted(harness, name):
     }
 
 
-def test_without_it_a_task_counts_with_its_minimum(harness):
+def test_without_customization_a_task_counts_its_minimum(harness):
     submit(harness, "train", annotations=LONG)
     assert {name: replicas for name, (replicas, _) in counted(harness, "train").items()} == {
         "master": 1,
@@ -102,7 +102,7 @@ def test_without_it_a_task_counts_with_its_minimum(harness):
 
 @pytest.fixture
 def interpreted(gated, harness):
-    """Yield a desk where Karmada has taken our customization up."""
+    """Yield a harness after Karmada has loaded the customization."""
     apply_files(gated.plane.admin, OURS)
 
     def is_taken_up():
@@ -117,7 +117,7 @@ def interpreted(gated, harness):
     gated.plane.admin.delete(PATH)
 
 
-def test_every_task_counts_with_all_its_replicas_and_what_a_pod_of_it_asks_for(interpreted):
+def test_components_have_all_replicas_and_pod_requests(interpreted):
     submit(interpreted, "train", annotations=LONG)
     found = counted(interpreted, "train")
     assert {name: replicas for name, (replicas, _) in found.items()} == {"master": 1, "worker": 3, "default2": 2}
@@ -127,7 +127,7 @@ def test_every_task_counts_with_all_its_replicas_and_what_a_pod_of_it_asks_for(i
     assert found["default2"][1]["resourceRequest"] == {"memory": "1Gi"}
 
 
-def test_a_job_goes_its_whole_way_and_is_told_healthy_as_without_it(interpreted):
+def test_job_completes_and_is_healthy_with_customization(interpreted):
     submit(interpreted, "train", annotations={"volcano-global.io/runtime": "3s"})
     interpreted.wait_for_phase("Running")
     item = interpreted.wait(lambda: _applied(interpreted), "applied and told")
@@ -144,8 +144,8 @@ def _applied(harness):
     return told[0] if told[0].get("applied") and told[0].get("status") and told[0].get("health") != "Unknown" else None
 
 
-def test_an_elastic_job_whose_gang_alone_has_room_runs_where_it_was_picked_for(interpreted):
-    """All its replicas together have no room anywhere: Karmada takes our word."""
+def test_elastic_job_runs_if_only_its_gang_fits(interpreted):
+    """All replicas together fit no cluster, but Karmada accepts the preset cluster."""
     interpreted.submit("train", tasks=[task("worker", 20, "1") | {"minAvailable": 4}], minAvailable=4, queue="q")
     assert counted(interpreted, "train")["worker"][0] == 20
     interpreted.wait_for_phase("Running")

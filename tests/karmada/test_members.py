@@ -1,11 +1,11 @@
-"""What a Cluster says of its member, and what its going and coming does."""
+"""Cluster status of members, and members that join and leave."""
 
 from tests.localup.karmada.harness import is_ready
 
 TAINT = "cluster.karmada.io/not-ready"
 
 
-def test_a_summary_follows_what_runs_and_leaves_out_what_is_zero(harness):
+def test_summary_follows_usage_and_omits_zero_amounts(harness):
     harness.propagate()
     harness.wait(lambda: "allocated" not in harness.cluster("member2")["status"]["resourceSummary"], "nothing runs")
     harness.run("train", "member2", replicas=3, cpu="1500m")
@@ -25,7 +25,7 @@ def test_a_summary_follows_what_runs_and_leaves_out_what_is_zero(harness):
     harness.wait(lambda: "allocated" not in harness.cluster("member2")["status"]["resourceSummary"], "use gone")
 
 
-def test_a_job_without_room_for_its_gang_has_no_pods(harness):
+def test_gang_that_does_not_fit_has_no_pods(harness):
     harness.propagate()
     harness.submit("train", replicas=4, cpu="3")
     harness.wait_for_binding()
@@ -35,7 +35,7 @@ def test_a_job_without_room_for_its_gang_has_no_pods(harness):
     assert {"allocated", "allocating"}.isdisjoint(summary)
 
 
-def test_a_member_that_is_away_is_tainted_keeps_its_summary_and_takes_nothing_new(harness):
+def test_unreachable_member_is_tainted_and_keeps_its_summary(harness):
     harness.join(name := f"away-{harness.namespace}", cpu="4")
     harness.wait(lambda: is_ready(harness.cluster(name)), "ready")
     harness.wait(lambda: harness.cluster(name)["status"].get("resourceSummary"), "summary")
@@ -58,7 +58,7 @@ def test_a_member_that_is_away_is_tainted_keeps_its_summary_and_takes_nothing_ne
     assert harness.phase("runs") == "Running"
 
 
-def test_a_member_that_never_answered_has_no_summary(harness):
+def test_member_that_was_never_ready_has_no_summary(harness):
     harness.join(name := f"never-{harness.namespace}", cpu="4", ready="False")
     harness.wait(lambda: TAINT in harness.taints_of(name), "tainted")
     harness.wait(lambda: harness.cluster(name).get("status", {}).get("conditions"), "told")
@@ -67,7 +67,7 @@ def test_a_member_that_never_answered_has_no_summary(harness):
     assert not is_ready(harness.cluster(name))
 
 
-def test_a_member_that_is_taken_away_leaves_its_bindings_for_others(harness):
+def test_bindings_of_a_deleted_member_are_rescheduled(harness):
     harness.join(name := f"leaves-{harness.namespace}", cpu="4")
     harness.wait(lambda: is_ready(harness.cluster(name)), "ready")
     harness.propagate(clusters=[name, "member2"])

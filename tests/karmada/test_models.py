@@ -1,4 +1,4 @@
-"""Default resource models: what a stock Karmada writes into every Cluster, and what it counts by them."""
+"""Default resource models in Clusters, and Karmada's node counts by grade."""
 
 from tests.karmada.harness import LONG, Harness
 
@@ -8,7 +8,7 @@ LOWER_ENDS = {
 }
 
 
-def test_a_new_cluster_has_nine_grades_of_cpu_and_memory(harness: Harness):
+def test_new_cluster_has_nine_grades_of_cpu_and_memory(harness: Harness):
     models = harness.cluster("member2")["spec"]["resourceModels"]
     assert [model["grade"] for model in models] == list(range(9))
     for name, lower_ends in LOWER_ENDS.items():
@@ -16,7 +16,7 @@ def test_a_new_cluster_has_nine_grades_of_cpu_and_memory(harness: Harness):
         assert [item["min"] for item in ranges] == lower_ends
 
 
-def test_nodes_are_counted_by_the_lower_grade_of_what_is_free(harness: Harness):
+def test_nodes_are_counted_by_their_lowest_free_grade(harness: Harness):
     def counted() -> dict[int, int]:
         found = harness.cluster("member2")["status"]["resourceSummary"].get("allocatableModelings", ())
         return {model["grade"]: model["count"] for model in found if model["count"]}
@@ -25,7 +25,7 @@ def test_nodes_are_counted_by_the_lower_grade_of_what_is_free(harness: Harness):
     harness.wait(lambda: counted() == {4: 1}, "one node, in the lower grade of its two resources")
 
 
-def test_a_gang_without_a_place_on_nodes_waits_and_each_node_is_counted(harness: Harness):
+def test_pending_gang_leaves_node_counts_unchanged(harness: Harness):
     harness.join(name := f"nodes-{harness.namespace}", cpu="32")
     harness.describe(name, nodes='[{"count": 4, "allocatable": {"cpu": "8", "memory": "32Gi"}}]')
 
@@ -41,5 +41,5 @@ def test_a_gang_without_a_place_on_nodes_waits_and_each_node_is_counted(harness:
         harness.resume(job, name)
     harness.wait_for_phase("Running", "packed")
     harness.wait_for_phase("Pending", "scattered")
-    # 3 CPUs are left on each.
+    # 3 CPUs are free on each node.
     harness.wait(lambda: counted() == {2: 4}, "what is left on each node")

@@ -1,4 +1,4 @@
-"""What Karmada moves to a cluster where it does not fit is evicted there, with our controller at work (R1)."""
+"""R1: a job that Karmada moves to a cluster where it does not fit is evicted by the controller."""
 
 import uuid
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ NEAR, FAR = {"cpu": "4"}, {"cpu": "3"}
 
 @pytest.fixture(scope="module")
 def whole(fresh_control_plane, programs) -> Iterator[Stack]:
-    """Yield everything at work."""
+    """Yield the running system."""
     options = {
         **(REAL_OPTIONS if programs else OPTIONS),
         "controller": ProcessOptions(flags=["--write-seconds", "0.5"]),
     }
-    # A paused binding is not scheduled, so that Karmada waits for the whole grace before it ends the move.
+    # A suspended binding is not scheduled, so Karmada ends the move only after the whole grace period.
     name, grace = ("karmada-controller-manager", GRACE_REAL) if programs else ("karmada", GRACE)
     options[name] = ProcessOptions(flags=[*options[name].flags, *grace])
     with Stack(fresh_control_plane(), karmada=programs or True, options=options) as stack:
@@ -35,7 +35,7 @@ def whole(fresh_control_plane, programs) -> Iterator[Stack]:
 
 @pytest.fixture
 def harness(whole: Stack) -> Iterator[Harness]:
-    """Yield a namespace and two clusters, of which the job that is moved fits one only."""
+    """Yield a namespace and two clusters, of which only one fits the moved job."""
     whole.check()
     name = f"moves-{uuid.uuid4().hex[:8]}"
     create_namespace(whole.plane.admin, name)
@@ -77,7 +77,7 @@ def events(harness: Harness, name: str) -> dict[str, str]:
 
 
 def is_gone(harness: Harness, name: str) -> bool:
-    """Say whether a job is paused, on no cluster, and without a work on any that is left."""
+    """Return whether a job is suspended, without clusters, and without works on existing clusters."""
     works = [
         work for item in ("near", "far") if harness.look(f"{CLUSTERS}/{item}") for work in harness.works_of(name, item)
     ]
@@ -97,7 +97,7 @@ def edit_policy(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("move", [unjoin, taint, edit_policy])
-def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(harness: Harness, move):
+def test_r1_job_moved_to_a_full_cluster_is_evicted(harness: Harness, move):
     ask(harness, "stays", cpu="2")
     harness.wait_for_phase("Running", "stays")
     ask(harness, "moves", cpu="3")
@@ -106,7 +106,7 @@ def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(harness
     move(harness)
     harness.wait(lambda: "ClusterChanged" in events(harness, "moves"), "moves evicted")
     assert "it was moved to far, where it does not fit" in events(harness, "moves")["ClusterChanged"]
-    # Karmada may place it there once more, for it was in the scheduler's queue already.
+    # Karmada may place it there once more, because it was in the scheduler's queue.
     harness.wait(lambda: is_gone(harness, "moves"), "it waits again, and its works are gone")
     ask(harness, "small", cpu="1", annotations=SHORT)
     harness.wait_for_phase("Completed", "small")

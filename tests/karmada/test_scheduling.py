@@ -1,4 +1,4 @@
-"""How Karmada's scheduler places what is resumed, and when it tries again."""
+"""Scheduling of resumed bindings, and retries, by Karmada's scheduler."""
 
 import time
 
@@ -22,7 +22,7 @@ def spread(groups):
     return [{"spreadByField": "cluster", "minGroups": groups, "maxGroups": groups}]
 
 
-def test_what_is_in_the_schedulers_queue_is_placed_although_it_is_paused_meanwhile(harness):
+def test_queued_binding_is_scheduled_though_suspended(harness):
     pool = harness.namespace
     harness.propagate(placement=labelled(pool) | {"spreadConstraints": spread(2)})
     harness.label("member1", pool=pool)
@@ -39,7 +39,7 @@ def test_what_is_in_the_schedulers_queue_is_placed_although_it_is_paused_meanwhi
     assert harness.targets() == []
 
 
-def test_what_fits_no_cluster_is_tried_again_when_a_cluster_changes_and_not_before(harness):
+def test_no_cluster_fit_is_retried_on_cluster_change_only(harness):
     pool = harness.namespace
     harness.propagate(placement=labelled(pool) | {"spreadConstraints": spread(1)})
     harness.submit("train")
@@ -55,7 +55,7 @@ def test_what_fits_no_cluster_is_tried_again_when_a_cluster_changes_and_not_befo
     harness.wait_for_targets("member2")
 
 
-def test_a_pick_that_the_policy_does_not_allow_is_moved_to_one_that_it_does(harness):
+def test_infeasible_preset_cluster_is_replaced(harness):
     harness.propagate(clusters=["member2"])
     harness.submit("train", annotations=LONG)
     harness.wait_for_binding()
@@ -64,7 +64,7 @@ def test_a_pick_that_the_policy_does_not_allow_is_moved_to_one_that_it_does(harn
     harness.wait(lambda: harness.works_of("train", "member2") and not harness.works_of("train"), "moved")
 
 
-def test_ordered_affinities_are_tried_from_the_one_observed_last(harness):
+def test_ordered_affinities_start_at_the_last_observed(harness):
     terms = [
         {"affinityName": name, "clusterNames": [where]}
         for name, where in {"none": "x", "m1": "member1", "m2": "member2"}.items()
@@ -83,7 +83,7 @@ def test_ordered_affinities_are_tried_from_the_one_observed_last(harness):
     assert harness.observed("second") == "m2"
 
 
-def test_without_a_spread_constraint_a_job_is_copied_to_every_cluster_that_is_allowed(harness):
+def test_job_without_spread_constraint_is_copied_everywhere(harness):
     harness.propagate(spread=False)
     harness.submit("train", annotations=LONG)
     harness.wait_for_binding()
@@ -95,7 +95,7 @@ def test_without_a_spread_constraint_a_job_is_copied_to_every_cluster_that_is_al
     harness.wait(lambda: len(harness.binding()["status"].get("aggregatedStatus", ())) == 2, "both told")
 
 
-def test_replicas_that_fit_nowhere_wait_although_room_appears_and_are_placed_when_paused_and_resumed(harness):
+def test_unschedulable_replicas_ignore_new_capacity(harness):
     harness.propagate(
         kind="Deployment", placement={"clusterAffinity": {"clusterNames": ["member1"]}, "replicaScheduling": DIVIDED}
     )
@@ -109,7 +109,7 @@ def test_replicas_that_fit_nowhere_wait_although_room_appears_and_are_placed_whe
     harness.wait(reason, "told")
     assert reason() == "Unschedulable"
     assert harness.targets_of("web-deployment") is None
-    # By Karmada's default resource models a node counts with the lower end of the grade of its scarcer resource.
+    # Default resource models count a node with the lower bound of its lowest grade.
     harness.describe("member1", allocatable='{"cpu": "64", "memory": "256Gi", "pods": "110"}')
     try:
         harness.wait(
@@ -128,7 +128,7 @@ def test_replicas_that_fit_nowhere_wait_although_room_appears_and_are_placed_whe
         )
 
 
-def test_a_cluster_that_is_added_takes_what_found_none(harness):
+def test_added_cluster_gets_bindings_without_cluster(harness):
     name = f"late-{harness.namespace}"
     harness.propagate(clusters=[name])
     harness.submit("train")
@@ -140,7 +140,7 @@ def test_a_cluster_that_is_added_takes_what_found_none(harness):
     harness.wait_for_phase("Running")
 
 
-def test_a_cluster_that_changes_places_what_is_resumed_although_no_policy_claims_it(harness):
+def test_cluster_change_schedules_unclaimed_bindings(harness):
     harness.propagate()
     harness.submit("train")
     harness.wait_for_binding()
