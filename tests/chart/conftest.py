@@ -1,4 +1,4 @@
-"""Helm, and charts rendered with it."""
+"""Fixtures: Helm, and charts rendered with it."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.chart.helm import Helm, Rendered
 
 @pytest.fixture(scope="session")
 def helm(pytestconfig, tmp_path_factory) -> Helm:
-    """Return Helm; where it is missing, its building is shown and takes about two minutes."""
+    """Return Helm; if it is not cached, it is built, which takes about two minutes."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     home = tmp_path_factory.mktemp("helm")
     if capture is None:
@@ -34,5 +34,5 @@ def render(helm) -> Callable[..., Rendered]:
 
 @pytest.fixture(scope="session")
 def rendered(render) -> Rendered:
-    """Return the chart as it is rendered without any values."""
+    """Return the chart rendered with default values."""
     return render()

@@ -1,4 +1,4 @@
-"""Helm and what it renders: one program for the whole run, manifests as Python objects."""
+"""Runs Helm and parses what it renders."""
 
 import json
 import subprocess
@@ -18,12 +18,12 @@ Manifest = dict[str, Any]
 
 
 class HelmError(Exception):
-    """Helm refused; the text is what it said."""
+    """Helm failed; the text is its output."""
 
 
 @dataclass(frozen=True)
 class Helm:
-    """The program, with a home of its own."""
+    """The Helm program with its own home folder."""
 
     program: Path
     home: Path
@@ -46,14 +46,14 @@ class Helm:
         return ended.stdout
 
     def template(self, values: Any = None, *flags: str) -> list[Manifest]:
-        """Return what an installation with *values* consists of, hooks included."""
+        """Render an installation with *values*, including hooks."""
         text = self.run("template", RELEASE, CHART, "--namespace", NAMESPACE, *flags, values=values or {})
         return [each for each in yaml.load_all(text, Loader=_LOADER) if each]
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """What an installation consists of."""
+    """Rendered manifests of an installation."""
 
     manifests: list[Manifest]
 
@@ -65,7 +65,7 @@ class Rendered:
         return found
 
     def pods(self) -> dict[str, Manifest]:
-        """Return every pod's spec, by the name of what makes it."""
+        """Return the spec of every pod, by the name of its owner."""
         found = {}
         for each in self.of("Deployment", "Job", "CronJob", "Pod"):
             spec = each["spec"]
@@ -80,7 +80,7 @@ class Rendered:
         return [(name, each) for name, pod in pods for each in [*pod.get("initContainers", []), *pod["containers"]]]
 
     def objects(self) -> list[Manifest]:
-        """Return what is put into the Karmada control plane."""
+        """Return the objects for the Karmada control plane."""
         data = self.one("ConfigMap", "-objects")["data"]
         return [each for text in data.values() for each in yaml.load_all(text, Loader=_LOADER) if each]
 

@@ -1,6 +1,6 @@
-"""A cluster for the chart's pods: the controllers of Deployments and Jobs, Services, and a kubelet, on one machine.
+"""Simulates a host cluster for the chart's pods: controllers of Deployments and Jobs, Services, and a kubelet.
 
-The objects are those on a real API server, where Helm has put them.
+The objects are on a real API server, where Helm creates them.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ Manifest = dict[str, Any]
 
 
 class Host:
-    """Runs what one namespace of a control plane says should run, until it is closed."""
+    """Runs the pods of one namespace until it is closed."""
 
     def __init__(
         self, plane: ControlPlane, karmada: ControlPlane, *, namespace: str, image: Path, folder: Path
@@ -63,7 +63,7 @@ class Host:
         self.api.close()
 
     def ready(self, component: str) -> list[Pod]:
-        """Return the pods that a Service would pass on to."""
+        """Return the ready pods of a Service."""
         return [
             pod
             for pods in list(self.deployed.values())
@@ -72,11 +72,11 @@ class Host:
         ]
 
     def log(self) -> str:
-        """Return what all pods have said."""
+        """Return the output of all pods."""
         return "\n".join(f"--- {pod.name} {pod.phase} {pod.reason}\n{pod.log()}" for pod in self._pods())
 
     def write_account(self, account: str, folder: Path) -> None:
-        """Write what a pod with a token of its own finds."""
+        """Write the service account files of a pod with a token."""
         folder.mkdir(exist_ok=True)
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
         granted = self.api.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
@@ -94,7 +94,7 @@ class Host:
             try:
                 self._tick()
             except ApiError as error:
-                if error.status != HTTPStatus.NOT_FOUND:  # Helm has just taken it away
+                if error.status != HTTPStatus.NOT_FOUND:  # Helm has just deleted it
                     self.errors.append(repr(error))
             except OSError as error:
                 self.errors.append(repr(error))
@@ -133,7 +133,7 @@ class Host:
         surplus = [pod for pod in pods if pod.template != template] or new[replicas:]
         if surplus and (ready > replicas or not surplus[0].is_ready or replicas == 0):
             pods.remove(surplus[0])
-            # Others go on meanwhile: it drains.
+            # The other pods continue while it drains.
             threading.Thread(target=surplus[0].stop, daemon=True).start()
         for pod in new[replicas + 1 :]:
             pods.remove(pod)
@@ -170,7 +170,7 @@ class Host:
                 )
 
     def _test(self) -> None:
-        """Run bare pods, which is what `helm test` makes."""
+        """Run bare pods, as `helm test` creates them."""
         folder = f"/api/v1/namespaces/{self.namespace}/pods"
         for found in self.api.get(folder)["items"]:
             key = f"pod-{found['metadata']['uid']}"
@@ -183,12 +183,12 @@ class Host:
     # Services
 
     def _connect(self, pod: Pod) -> None:
-        """Let a pod reach the API servers, which listen on this machine only."""
+        """Give a pod access to the API servers, which listen on this machine only."""
         for port in self._apiservers:
             self.relay.listen(lambda port=port: [Endpoint(port)], port=port, network=pod.sandbox.network)
 
     def _serve(self) -> None:
-        """Let the pods of Jobs reach Services by their names, and each pod behind a headless one."""
+        """Give the pods of Jobs access to Services by name, and to each pod of a headless Service."""
         callers = [pod for key, pods in list(self.jobs.items()) for pod in pods if not pod.is_over]
         if not callers:
             return

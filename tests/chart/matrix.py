@@ -1,4 +1,4 @@
-"""Values that operators choose, each beside the defaults."""
+"""Defines sets of values that operators choose, to be combined with the defaults."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Verbs that are granted by manifests, and verbs that an API server's audit log has seen: sets that can be compared."""
+"""Compares the permissions that manifests grant with those in the audit log of an API server."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,13 +9,13 @@ from typing import Any
 Manifest = dict[str, Any]
 
 OURS = "volcano-global-"
-#: Nothing asks the API server for them by a request: the policies do.
+#: Verbs that no request uses, but that ValidatingAdmissionPolicies check.
 CHECKED_BY_POLICIES = {"admit", "split"}
 
 
 @dataclass(frozen=True, order=True)
 class Permission:
-    """Who may do, or has done, what with which resource."""
+    """A user's permission for a verb on a resource."""
 
     user: str
     group: str
@@ -27,7 +27,7 @@ class Permission:
 
 
 def granted(manifests: Iterable[Manifest]) -> set[Permission]:
-    """Return what the roles that are bound to users of ours grant."""
+    """Return the permissions of the roles bound to users of volcano-global."""
     found = list(manifests)
     roles = {
         (each["kind"], each["metadata"]["name"]): each for each in found if each["kind"] in {"ClusterRole", "Role"}
@@ -43,7 +43,7 @@ def granted(manifests: Iterable[Manifest]) -> set[Permission]:
 
 
 def without(role: Manifest, right: Permission) -> Manifest:
-    """Return *role* without one verb of one resource, each of its rules taken apart."""
+    """Return *role* without one verb of one resource, with its rules split."""
     rules = []
     for rule in role["rules"]:
         names = {"resourceNames": rule["resourceNames"]} if "resourceNames" in rule else {}
@@ -60,12 +60,12 @@ def grants(role: Manifest, right: Permission) -> bool:
 
 
 def used(log: Path, *, since: int = 0) -> set[Permission]:
-    """Return what users of ours have done."""
+    """Return the permissions that users of volcano-global have used."""
     return {_right(event) for event in _events(log, since) if not _is_refused(event)}
 
 
 def refused(log: Path, *, since: int = 0) -> set[Permission]:
-    """Return what users of ours were not allowed to do."""
+    """Return the permissions that users of volcano-global were refused."""
     return {_right(event) for event in _events(log, since) if _is_refused(event)}
 
 
@@ -90,7 +90,7 @@ def _events(log: Path, since: int) -> Iterator[dict[str, Any]]:
 def _right(event: dict[str, Any]) -> Permission:
     target = event["objectRef"]
     resource = f"{target['resource']}/{target['subresource']}" if "subresource" in target else target["resource"]
-    # An apply that creates is asked for both verbs; the log tells of the second one only when it is refused.
+    # An apply that creates needs both verbs; the audit log has the second one only if it is refused.
     verb = "create" if "cannot create resource" in event.get("responseStatus", {}).get("message", "") else event["verb"]
     return Permission(event["user"]["username"], target.get("apiGroup", ""), resource, verb)
 

@@ -1,4 +1,4 @@
-"""One pod as the kubelet runs it: volumes first, then one container after the other, then a process that is kept up."""
+"""Runs one pod like the kubelet: volumes first, then each init container, then a process that is restarted."""
 
 import http.client
 import subprocess
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-#: What the Dockerfile sets, and where the base image has Python.
+#: Environment of the Dockerfile, with the path of Python in the base image.
 ENVIRONMENT = {
     "PATH": f"{IMAGE}/bin:{NAMES}:{PYTHON}/bin:/usr/bin:/bin",
     "LD_LIBRARY_PATH": f"{PYTHON}/lib",
@@ -76,11 +76,11 @@ class Pod:
 
     @property
     def is_ready(self) -> bool:
-        """Say whether it was ready when it was asked last; who is being stopped is not."""
+        """Return whether the last probe succeeded; a stopping pod is not ready."""
         return self._ready and not self._stopping.is_set()
 
     def probe(self) -> None:
-        """Ask as the kubelet does."""
+        """Probe readiness like the kubelet."""
         self._ready = self.phase == "Running" and not self._stopping.is_set() and self._answers()
 
     def _answers(self) -> bool:
@@ -101,13 +101,13 @@ class Pod:
             connection.close()
 
     def refresh(self) -> None:
-        """Bring its volumes up to date, as the kubelet does once in a while."""
-        with self._mounting:  # the pod's own thread and the host's both come here
+        """Update the volumes, as the kubelet does periodically."""
+        with self._mounting:  # called by the thread of the pod and that of the host
             for volume in self.spec.get("volumes", []):
                 volumes.write(self.host.api, self.host.namespace, volume, self.folder / "volumes" / volume["name"])
 
     def stop(self) -> None:
-        """End it in its grace period; it is out of all Services from now on."""
+        """Stop the pod within its grace period; it is removed from all Services at once."""
         self._stopping.set()
         if self._process:
             end(self._process, seconds=self.spec.get("terminationGracePeriodSeconds", 30))
@@ -128,7 +128,7 @@ class Pod:
                 time.sleep(1)
                 code = self._carry_out(number, container)
             self.phase = "Succeeded" if code == 0 else "Failed"
-        except (OSError, ValueError, ApiError) as error:  # a test looks at it
+        except (OSError, ValueError, ApiError) as error:  # read by a test
             self.phase, self.reason = "Failed", repr(error)
 
     def _mount(self) -> None:

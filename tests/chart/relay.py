@@ -1,4 +1,4 @@
-"""Connections from one network to another: what Services do, with as many networks as there are pods."""
+"""Relays connections between network namespaces, like Services."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A port; without a network that of this machine."""
+    """A port in a network; without a network, on this machine."""
 
     port: int
     network: Network | None = None
@@ -26,7 +26,7 @@ class Endpoint:
 
 
 class Relay:
-    """Listens where it is told, and passes each connection on to one of those who are there; a thread of its own."""
+    """Listens on addresses and relays each connection to one of the current endpoints, in its own thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -44,7 +44,7 @@ class Relay:
         port: int = 0,
         network: Network | None = None,
     ) -> int:
-        """Listen on an address of a network and return the port; *behind* says who is there at the moment."""
+        """Listen on an address of a network and return the port; *behind* returns the current endpoints."""
         listening = Endpoint(port, network).socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((address, port))

@@ -1,6 +1,6 @@
-"""A container without an engine: a network of its own, a root of its own that nobody can write, an unprivileged user.
+"""Runs a container without a container engine: its own network, a read-only root and an unprivileged user.
 
-Needs root, for namespaces and mounts; nothing of it outlives the process that made it.
+Needs root for namespaces and mounts, which end with the process that created them.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ USER = 65532
 IMAGE = Path("/opt/volcano-global")
 PYTHON = Path("/opt/python")
 NAMES = Path("/opt/names")
-#: Empty folders of a pod, which are mounted to be written into; all else is read-only.
+#: Writable folders of a pod; everything else is read-only.
 WRITABLE = {"/tmp", "/var/lib/volcano-global"}
 
 _CLONE_NEWNET = 0x40000000
@@ -34,7 +34,7 @@ _TOOLS = ("nsenter", "unshare", "setpriv", "chroot", "mount")
 
 
 def reason_not_possible() -> str | None:
-    """Return why no container can be made here, or ``None``."""
+    """Return why containers cannot be run here, or ``None``."""
     if os.getuid() != 0:
         return "containers need root here, for namespaces and mounts"
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
@@ -44,10 +44,10 @@ def reason_not_possible() -> str | None:
 
 
 class Network:
-    """The network of one pod: its own loopback, and sockets in it for whoever relays."""
+    """Network namespace of one pod, with its own loopback and sockets for relays."""
 
     def __init__(self) -> None:
-        # One thread lives in it for as long as it is needed; sockets made by that thread belong to it for good.
+        # One thread stays in the namespace; sockets that it creates belong to the namespace.
         self._inside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="network")
         self._thread = self._inside.submit(self._enter).result()
 
@@ -56,7 +56,7 @@ class Network:
         return f"/proc/{os.getpid()}/task/{self._thread}/ns/net"
 
     def socket(self) -> socket.socket:
-        """Return a socket in it."""
+        """Return a socket in the network."""
         return self._inside.submit(socket.socket, socket.AF_INET, socket.SOCK_STREAM).result()
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Network:
 
 @dataclass
 class Sandbox:
-    """What the containers of one pod share."""
+    """Environment that the containers of one pod share."""
 
     folder: Path
     image: Path
@@ -87,14 +87,14 @@ class Sandbox:
         self.know({})
 
     def know(self, hosts: Mapping[str, Sequence[str]]) -> None:
-        """Make names known to the pod."""
+        """Add host names to the pod."""
         lines = [f"{address} {name}\n" for name, addresses in hosts.items() for address in addresses]
         (self.folder / "etc" / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
 
     def start(
         self, command: Sequence[str], *, mounts: Mapping[str, Path], environment: Mapping[str, str], log: Path
     ) -> subprocess.Popen:
-        """Start a container's process; *mounts* are folders by the path at which it sees them."""
+        """Start the process of a container; *mounts* are folders by their mount path."""
         script = self.folder / "start.sh"
         script.write_text(self._script(command, mounts, environment))
         with log.open("ab") as output:
@@ -138,9 +138,9 @@ class Sandbox:
         lines += [f"ln -s usr/{name} {root}/{name}" for name in ("bin", "sbin", "lib", "lib64")]
         lines += [f"mkdir -p {root}/dev", *(_device(root, name) for name in ("null", "urandom"))]
         lines += [line for place, source in bound.items() for line in _bind(root, place, source)]
-        # Debian's own interpreter has no file of the name that images call it by.
+        # Debian's interpreter has another file name than that of the image.
         lines.append(f"mkdir -p {root}{NAMES} && ln -s {PYTHON}/bin/{_interpreter()} {root}{NAMES}/python")
-        # What is mounted below /etc goes onto a folder of the pod's own /etc.
+        # Mounts below /etc go to a folder in the pod's own /etc.
         for place, source in sorted(mounts.items()):
             if place.startswith("/etc/"):
                 (self.folder / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ class Sandbox:
 
 
 def end(process: subprocess.Popen, *, seconds: float) -> int:
-    """End a container as the kubelet does: a signal to its first process, and the rest by force."""
+    """End a container like the kubelet: a signal to its first process, then by force."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:

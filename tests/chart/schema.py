@@ -1,4 +1,4 @@
-"""The schema of the chart's values: `python -m tests.chart.schema` writes it; the admission part is the model's own."""
+"""Generates the schema of the chart's values from the models: `python -m tests.chart.schema` writes it."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ PROVIDED = section(secretName=NAME, key=TEXT, user=TEXT)
 
 
 def admission() -> Schema:
-    """Return the model's schema, without what the chart adds by itself."""
+    """Return the schema of the configuration, without the fields that the chart adds."""
     schema = VolcanoGlobalConfiguration.model_json_schema(by_alias=True)
     definitions = schema.pop("$defs")
 
@@ -68,7 +68,7 @@ def admission() -> Schema:
         return {key: plain(each) for key, each in node.items() if key not in {"title", "default", "description"}}
 
     found = plain({key: each for key, each in schema.items() if key != "description"})
-    # A definition's own name may be one that is left out above.
+    # A definition may have the name of a field that is removed above.
     found["properties"] = {
         name: plain(each) for name, each in schema["properties"].items() if name not in {"apiVersion", "kind"}
     }
@@ -76,7 +76,7 @@ def admission() -> Schema:
 
 
 def values() -> Schema:
-    """Return the whole schema."""
+    """Return the complete schema."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **section(
@@ -162,7 +162,7 @@ def values() -> Schema:
 
 
 def text() -> str:
-    """Return the file's text."""
+    """Return the text of the schema file."""
     return json.dumps(values(), indent=2) + "\n"
 
 

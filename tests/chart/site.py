@@ -1,4 +1,4 @@
-"""The two clusters of an installation, and what an operator does with Helm; all of it real but the nodes."""
+"""Runs an installation with Helm on two clusters, of which only the nodes are simulated."""
 
 import contextlib
 import time
@@ -19,7 +19,7 @@ from tests.chart.host import Host
 from tests.chart.relay import Endpoint
 
 PREFIX = f"{RELEASE}-volcano-global"
-#: Everything of a request but its contents, for whoever counts verbs.
+#: Audit policy that logs requests without their contents, for counting verbs.
 AUDIT = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -27,7 +27,7 @@ omitStages: [RequestReceived]
 rules:
 - level: Metadata
 """
-#: What the ground has put into the control plane, and an installation must bring itself.
+#: Objects of the test control plane that an installation must create itself.
 OURS = (
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/hyperjobs.batch.volcano.sh",
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/hyperjobs.training.volcano.sh",
@@ -45,7 +45,7 @@ OURS = (
 
 @dataclass
 class Site:
-    """An operator's two clusters."""
+    """The host cluster and the Karmada control plane of an installation."""
 
     helm: Helm
     host: Host
@@ -55,11 +55,11 @@ class Site:
 
     @property
     def api(self) -> Api:
-        """The Karmada API server, as its administrator."""
+        """Client of the Karmada API server as administrator."""
         return self.karmada.admin
 
     def values(self, **more: Any) -> dict[str, Any]:
-        """Return the values of an installation here."""
+        """Return the values of an installation on these clusters."""
         webhook = {"url": f"https://127.0.0.1:{self.webhook_port}", "drainSeconds": 1, **more.pop("webhook", {})}
         return {"webhook": webhook, "install": {"waitSeconds": 300, "backoffLimit": 1}, **more}
 
@@ -76,7 +76,7 @@ class Site:
         return self.run("uninstall", RELEASE, "--wait", "--timeout", "600s")
 
     def run_job_of(self, cronjob: str, name: str) -> None:
-        """Run the Job of a CronJob now, as `kubectl create job --from` does, and see it through."""
+        """Run the Job of a CronJob, like `kubectl create job --from`, and wait until it succeeds."""
         batch = f"/apis/batch/v1/namespaces/{NAMESPACE}"
         found = self.host.api.get(f"{batch}/cronjobs/{PREFIX}-{cronjob}")
         template = found["spec"]["jobTemplate"]
@@ -86,10 +86,10 @@ class Site:
         assert self.host.api.get(f"{batch}/jobs/{name}")["status"]["succeeded"] == 1, self.host.log()
         self.host.api.delete(f"{batch}/jobs/{name}?propagationPolicy=Background")
 
-    def until(self, question: Callable[[], Any], what: str, *, seconds: float = 180) -> Any:
-        """Ask until the answer is truthy; say what the pods have said when it never is."""
+    def until(self, condition: Callable[[], Any], what: str, *, seconds: float = 180) -> Any:
+        """Wait until the condition is truthy; on a timeout show the output of the pods."""
         ends = time.monotonic() + seconds
-        while not (answer := question()):
+        while not (answer := condition()):
             assert time.monotonic() < ends, f"{what}: not within {seconds:g} s\n{self.host.log()}\n{self.host.errors}"
             time.sleep(0.1)
         return answer
@@ -99,7 +99,7 @@ class Site:
 def opened(
     start: Callable[..., ControlPlane], helm: Helm, image: Path, folder: Path, **karmada_options: Any
 ) -> Iterator[Site]:
-    """Open both clusters, with Karmada and its members played in the one."""
+    """Start both clusters, with simulated Karmada and member clusters."""
     policy = folder / "audit.yaml"
     policy.write_text(AUDIT)
     host = start()
@@ -118,7 +118,7 @@ def opened(
 
 
 def list_all(api: Api) -> set[str]:
-    """Return the paths of all objects of an API server, but for what it makes by itself."""
+    """Return the paths of all objects of an API server, except those that it creates itself."""
     groups = [("/api/v1", "v1")] + [
         (f"/apis/{group['preferredVersion']['groupVersion']}", group["name"]) for group in api.get("/apis")["groups"]
     ]
@@ -141,18 +141,18 @@ def _items(api: Api, path: str) -> list[dict[str, Any]]:
         except ApiError as error:
             if error.status != HTTPStatus.TOO_MANY_REQUESTS:
                 raise
-            time.sleep(0.1)  # a definition is being taken up
+            time.sleep(0.1)  # a definition is not served yet
         else:
             return items
     raise AssertionError(f"{path} is never served")
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """Return the objects of a YAML text."""
+    """Return the objects in a YAML text."""
     return [each for each in yaml.safe_load_all(text) if each]
 
 
 def _bare(api: Api) -> None:
     for path in OURS:
-        with contextlib.suppress(ApiError):  # this version of the ground has no such
+        with contextlib.suppress(ApiError):  # this version of the control plane has no such object
             api.delete(path)

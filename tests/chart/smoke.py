@@ -1,4 +1,4 @@
-"""A little of everything that our processes do in a control plane: one run of it uses every right that they have."""
+"""Exercises everything that the processes do in a control plane, so that one run uses every permission."""
 
 import json
 import time
@@ -26,11 +26,11 @@ NAMESPACE = "smoke"
 
 
 class RefusedError(Exception):
-    """One of our processes was not allowed something."""
+    """A process was refused a permission."""
 
 
 class Smoke:
-    """One run; `check` is asked all the time and raises what ends it early."""
+    """One smoke run; `check` is called repeatedly and raises to end the run early."""
 
     def __init__(self, plane: ControlPlane, stack: Stack, check: Callable[[], None]) -> None:
         self.plane, self.stack, self._check = plane, stack, check
@@ -94,14 +94,14 @@ class Smoke:
         self.until(lambda: self._record("first")["queue"] == "q", "a job admitted")
 
     def _repeat_an_event(self) -> None:
-        """Have a job wait, and restart the controller: it says so again, and finds that it has said so before."""
+        """Let a job wait and restart the controller, which finds and repeats its earlier event."""
         self.api.create(self.path("jobs"), self._job("waits", queue="missing"))
         self.until(lambda: self._events("waits"), "an event")
         self.stack.start_controller()
         self.until(lambda: any(each.get("series") for each in self._events("waits")), "the event told again")
 
     def _leave_a_stale_status(self) -> str:
-        """Make a binding of no namespace that was evicted long ago and is still said to be scheduled."""
+        """Create a cluster-scoped binding that was evicted long ago and still has the status of a scheduled one."""
         path = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
         target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "gone", "uid": "u"}
         manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding"}
@@ -121,7 +121,7 @@ class Smoke:
         return f"{path}/gone-job"
 
     def _put_status_right(self, stale: str) -> None:
-        """Have an admitted job aborted: it is evicted, and what Karmada goes on saying of it is corrected."""
+        """Abort an admitted job: it is evicted, and its stale status is corrected."""
 
         def is_scheduled(path: str) -> bool:
             conditions = self.api.get(path)["status"]["conditions"]
@@ -143,7 +143,7 @@ class Smoke:
         self.until(lambda: not is_scheduled(binding), "its binding's status put right")
 
     def _deny_a_patch(self) -> None:
-        """Have a policy refuse an admission: the answer does not say why, so that the binding is read."""
+        """Deny an admission by a policy: the error does not say why, so the controller reads the binding."""
         policy = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "smoke-denies"}}
         rule = {
             "apiGroups": ["work.karmada.io"],
@@ -159,7 +159,7 @@ class Smoke:
         kinds = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
         self.api.create(f"{root}/{kinds[0]}", {**policy, "kind": "ValidatingAdmissionPolicy", "spec": spec})
         self.api.create(f"{root}/{kinds[1]}", {**policy, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound})
-        time.sleep(2)  # a policy takes about a second to bite; one that does not denies nothing
+        time.sleep(2)  # a policy takes about a second to become active
         self.api.create(self.path("jobs"), self._job("denied"))
         path = self._cluster_binding(clusters=[{"name": "member1"}])
         for name in ("denied-job", "all-job"):
@@ -170,18 +170,18 @@ class Smoke:
         self.until(lambda: not self.api.get(path)["spec"].get("clusters"), "its clusters taken away")
 
     def _cluster_binding(self, name: str = "all", **spec: Any) -> str:
-        """Make a paused binding of no namespace, and return its path."""
+        """Create a suspended cluster-scoped binding and return its path."""
         path = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
         target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name, "uid": "u"}
         head = {"name": f"{name}-job", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}}
         manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding", "metadata": head}
         self.api.create(path, {**manifest, "spec": {"resource": target, "suspension": {"scheduling": True}}})
-        if spec:  # after the webhook has taken presets away
+        if spec:  # after the webhook has removed preset clusters
             self.api.merge(f"{path}/{name}-job", {"spec": spec})
         return f"{path}/{name}-job"
 
     def _evicted_cluster_binding(self) -> str:
-        """Make one that was evicted under another leader, and says that it is scheduled."""
+        """Create a cluster-scoped binding that another leader evicted, with the status of a scheduled one."""
         path = self._cluster_binding("evicted")
         record = {"uid": self.api.get(path)["metadata"]["uid"], "queue": "q", "evictions": 1}
         self.api.merge(path, {"metadata": {"annotations": {"volcano-global.io/admission": json.dumps(record)}}})
@@ -191,11 +191,11 @@ class Smoke:
         return path
 
     def _evict(self) -> None:
-        """Have a job of higher priority evict another, whose status is put right then."""
+        """Let a job of higher priority evict another, whose status is corrected."""
         self.api.create(self.path("jobs"), self._job("low", "small", runtime="10m"))
         low = self.path("jobs", "low")
         self.until(lambda: self.api.get(low)["status"]["state"]["phase"] == "Running", "a job to evict")
-        # It stays: otherwise the one that was evicted might be back before anybody has seen to its status.
+        # The preemptor stays, since the evicted job might be admitted again before its status is cleaned up.
         high = self._job("high", "small", runtime="10m", priorityClassName="smoke-high")
         self.api.create(self.path("jobs"), high)
         self.until(lambda: self.api.get(low)["status"]["state"].get("reason") == "Evicted", "its status put right")
@@ -205,7 +205,7 @@ class Smoke:
         path = self.path("hyperjobs", "hyper")
         self.until(lambda: self.api.get(path)["status"]["phase"], "a status")
         self.until(lambda: self._record("hyper-part-1"), "both parts admitted")
-        # One part less: its Job and its policy go.
+        # With one part less, its Job and policy are deleted.
         self.api.merge(path, {"spec": {"replicatedJobs": [self._part(1)]}})
         self.until(lambda: len(self._children()) == 1, "one part less")
         for spelling, name in (("training", "brief"), ("batch", "short")):
@@ -238,7 +238,7 @@ class Smoke:
         )
 
     def _alter_the_registration(self) -> None:
-        """Have somebody delete and alter our webhook configurations, which are put right again."""
+        """Delete and change the webhook configurations, which the controller repairs."""
         root = "/apis/admissionregistration.k8s.io/v1"
         for kind in ("mutating", "validating"):
             path = f"{root}/{kind}webhookconfigurations/volcano-global"

@@ -1,4 +1,4 @@
-"""A team that runs jobs through an installation: its namespace, queue, policy and cluster, and what it looks at."""
+"""Creates a team with namespace, queue, policy and cluster, and runs jobs through an installation."""
 
 import json
 
@@ -13,7 +13,7 @@ CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
 
 
 def create_objects(site: Site) -> None:
-    """Make a team, a queue and a member cluster."""
+    """Create a team, a queue and a member cluster."""
     create_namespace(site.api, "team")
     site.api.create(
         QUEUES,
@@ -53,7 +53,7 @@ def phase(site: Site, name: str) -> str:
 
 
 def run_through(site: Site, *names: str) -> None:
-    """Submit jobs and see all of them through, each paused first and then admitted."""
+    """Submit jobs and wait until each was suspended, admitted and finished."""
     for name in names:
         site.api.create(JOBS, job(name))
     for name in names:

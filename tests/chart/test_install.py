@@ -1,4 +1,4 @@
-"""The chart installed for real: jobs run through it, it is changed, its certificates are rotated, and it goes."""
+"""Tests an installation with Helm: jobs run, values change, certificates rotate, and it is uninstalled."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ def bundles(site: Site) -> set[str]:
 
 
 class Creating:
-    """Creates jobs all the time, as dry runs, and remembers what was refused."""
+    """Creates jobs continuously as dry runs and records those that were refused."""
 
     def __init__(self, site: Site) -> None:
         self.refused: list[str] = []
@@ -67,7 +67,7 @@ def test_install_upgrade_rollback_and_uninstall(site):
     site.run("test", "vg")
     run_through(site, "a", "b", "c")
 
-    # Changed while jobs are created: none of them is refused.
+    # No job is refused during a change.
     with Creating(site) as creating:
         site.install(
             admission={"queueValidation": "Deny"},
@@ -78,12 +78,12 @@ def test_install_upgrade_rollback_and_uninstall(site):
         site.run_job_of("rotate", "rotate-1")
         site.until(lambda: not before & bundles(site), "a new bundle published")
         run_through(site, "d")
-    site.until(lambda: "d" in admitted(site), "the journal of the leader telling of the last job")
+    site.until(lambda: "d" in admitted(site), "the last job in the leader's decision log")
     assert creating.created > 50
     assert creating.refused == []
     site.until(lambda: _is_denied(site), "the changed configuration in force")
 
-    # What is still paused when it goes is let run, because that is asked for.
+    # Bindings that are still suspended are resumed, as configured.
     site.install(uninstall={"resumeSuspended": True})
     site.api.create(JOBS, job("stranded", queue="missing"))
     site.until(lambda: binding(site, "stranded"), "a binding")
@@ -95,7 +95,7 @@ def test_install_upgrade_rollback_and_uninstall(site):
     for name in ("a", "b", "c", "d", "stranded"):
         site.api.delete(f"{JOBS}/{name}?propagationPolicy=Background")
     site.until(lambda: not site.api.get(BINDINGS)["items"], "all bindings gone")
-    # It was in use when all else went, and goes with the next one.
+    # The definition was in use during the uninstallation, and is removed by the next one.
     assert list_all(site.api) - karmada_before == {"/apis/scheduling.volcano.sh/v1beta1//queues/default"}
     assert list_all(site.host.api) - host_before == set()
 
@@ -107,7 +107,7 @@ def test_install_upgrade_rollback_and_uninstall(site):
 
 
 def admitted(site: Site) -> set[str]:
-    """Return who was let in as the journals of the controllers say, which must be decided alike again."""
+    """Return the jobs that were admitted by the decision logs, whose replay must give the same decisions."""
     found = set()
     for path in site.host.folder.glob("*/volumes/decision-log/decisions.jsonl"):
         with path.open("rb") as lines:
@@ -127,7 +127,7 @@ def test_repair_does_not_revert_an_upgraded_registration(site):
     site.install(admission={"repair": {"webhookConfiguration": True}})
     kinds = [{"apiVersion": "apps/v1", "kind": "Deployment"}]
     site.install(admission={"repair": {"webhookConfiguration": True}, "integrations": kinds})
-    # The leader may undo it until it has read the file that the upgrade has changed, too.
+    # The leader may revert the change until it has reloaded the file of the upgrade.
     site.until(lambda: "webhook registration loaded" in site.host.log(), "the file read again")
     site.until(lambda: "apps/Deployment" in conditions(site), "the new kind gated")
     time.sleep(3)

@@ -1,4 +1,4 @@
-"""Least privilege (TC2): what the roles grant is what the processes do, and without any of it something fails."""
+"""Tests least privilege (TC2): the processes use every granted permission, and fail without any of them."""
 
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from tests.chart.site import AUDIT
 from tests.chart.smoke import RefusedError, Smoke
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
-#: The last two come only where they are asked for.
+#: The last two are optional.
 FILED = [FILES / f"{name}.yaml" for name in ("rbac", "hyperjobs", "integrations", "repair")]
 ROLES = list(read_manifests(*FILED))
 GRANTED = {each for each in granted(ROLES) if each.user.startswith(OURS)}
-#: An apply that makes an object needs them, and the log tells of the patch alone; the test below sees that they matter.
+#: An apply that creates an object needs them, but the audit log has only the patch; the test below verifies them.
 BY_APPLYING = {
     Permission("volcano-global-hyperjobs", "batch.volcano.sh", "jobs", "create"),
     Permission("volcano-global-hyperjobs", "policy.karmada.io", "propagationpolicies", "create"),
@@ -68,7 +68,7 @@ def run_smoke(plane: ControlPlane, folder: Path, without_right: Permission | Non
 def test_tc2_granted_permissions_are_used(plane, tmp_path):
     run_smoke(plane, tmp_path)
     done = {each for each in used(plane.audit_log) if each.user.startswith(OURS)}
-    # Everybody may ask what there is; that is no right of ours.
+    # Discovery is allowed for every user.
     assert not done - GRANTED, sorted(map(str, done - GRANTED))
     never = ", ".join(sorted(map(str, GRANTED - done - BY_APPLYING)))
     assert not never, f"granted and never done: {never}"

@@ -1,4 +1,4 @@
-"""What pods may do where they run (TC4, TC6, TC8): the restricted pod security standard, and no more than they need."""
+"""Tests the pods (TC4, TC6, TC8): restricted pod security standard, minimal permissions, and network policies."""
 
 import itertools
 
@@ -87,10 +87,10 @@ def test_tc2_only_the_rotation_may_issue_tokens(rendered):
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_tc2_admitting_and_creating_jobs_are_separate_roles(render, values):
-    rights = granted(render(values).objects())
-    admitting = {each.user for each in rights if (each.resource, each.verb) == ("resourcebindings", "patch")}
+    permissions = granted(render(values).objects())
+    admitting = {each.user for each in permissions if (each.resource, each.verb) == ("resourcebindings", "patch")}
     making = {
-        each.user for each in rights if each.verb == "create" and each.resource in {"jobs", "propagationpolicies"}
+        each.user for each in permissions if each.verb == "create" and each.resource in {"jobs", "propagationpolicies"}
     }
     assert len(admitting) == 1
     assert not admitting & making
@@ -156,7 +156,7 @@ def test_tc8_egress_is_limited_to_api_servers_and_dns(render):
         spec = policy["spec"]
         assert spec["policyTypes"] == ["Ingress", "Egress"]
         for rule in spec["egress"]:
-            # 10352 is where Karmada's scheduler estimators listen, which the controller may ask.
+            # 10352 is the port of Karmada's scheduler estimators, which the controller may call.
             estimators = {10352} if policy["spec"]["podSelector"]["matchLabels"][COMPONENT] == "controller" else set()
             assert {port["port"] for port in rule["ports"]} <= {53, 443, 5443, 6443, 8443} | estimators
             if 8443 in {port["port"] for port in rule["ports"]}:

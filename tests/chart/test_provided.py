@@ -1,4 +1,4 @@
-"""An installation with Karmada's real definitions, the operator's own credentials and certificates, all options."""
+"""Tests an installation with Karmada's real CRDs, provided credentials and certificates, and all options."""
 
 import base64
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tests.image.tree import build_tree
 REAL = Path(__file__).parents[3] / "shared" / "crds"
 POLICY = "/apis/policy.karmada.io/v1alpha1"
 INTERPRETER = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"
-#: Karmada's own is not among the real ones at hand.
+#: Karmada's own definition is not available in the tests.
 OVERRIDES = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -56,7 +56,7 @@ def site(fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
 
 
 def provide_secrets(site: Site, folder: Path) -> dict:
-    """Make the operator's Secrets, and return the values that name them."""
+    """Create the operator's Secrets and return the values that name them."""
     for name in PROCESSES:
         text = site.karmada.kubeconfig(f"volcano-global-{name}").read_text()
         secret(site, f"brought-{name}", {"karmada.config": text.encode()})
@@ -92,7 +92,7 @@ def test_provided_credentials_and_toggled_options(site, tmp_path):
     run_through(site, "a")
     for path in (INTERPRETER, f"{POLICY}/clusterpropagationpolicies/volcano-global-queues"):
         assert is_there(site, path), path
-    # Nobody of ours has made a Secret or an account.
+    # The installation creates neither Secrets nor service accounts.
     made = list_all(site.host.api) - host_before | list_all(site.api) - karmada_before
     made = {path for path in made if "sh.helm" not in path}
     assert not [path for path in made if "/secrets/" in path or "/serviceaccounts/volc" in path]

@@ -1,4 +1,4 @@
-"""The values of the chart: linted, checked by the schema, and rendered into a configuration that the processes take."""
+"""Tests the values of the chart: lint, schema, and the rendered configuration."""
 
 import json
 import re
@@ -93,7 +93,7 @@ def test_webhook_gates_the_configured_kinds(render, values):
             "credentials.provided.hyperjobs.secretName",
             id="no-credentials-of-the-stage",
         ),
-        # As an upgrade with --reuse-values has it from a version that did not know of them.
+        # As in an upgrade with --reuse-values from a version without these values.
         pytest.param(
             {
                 "credentials": {

@@ -1,4 +1,4 @@
-"""Volumes as the kubelet mounts them: from Secrets and ConfigMaps, changed by one symbolic link, never half."""
+"""Mounts volumes from Secrets and ConfigMaps like the kubelet, switched atomically by one symbolic link."""
 
 import base64
 import os
@@ -12,11 +12,11 @@ from tests.chart.sandbox import USER
 
 
 class NotYetError(Exception):
-    """A volume's source, or a key of it, is not there: the pod waits."""
+    """The source of a volume, or a key of it, does not exist yet: the pod waits."""
 
 
 def write(api: Api, namespace: str, volume: Mapping[str, Any], folder: Path) -> None:
-    """Make *folder* what the volume says now."""
+    """Write the current contents of the volume to *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
     if "emptyDir" in volume:
         os.chown(folder, USER, USER)
@@ -30,7 +30,7 @@ def write(api: Api, namespace: str, volume: Mapping[str, Any], folder: Path) -> 
     for name, contents in files.items():
         file = version / name
         file.write_bytes(contents)
-        os.chown(file, 0, USER)  # as fsGroup has it
+        os.chown(file, 0, USER)  # as with fsGroup
         file.chmod(0o440)
     _point(current, version.name)
     for name in files:

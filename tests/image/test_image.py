@@ -1,4 +1,4 @@
-"""The image: what goes into it is locked, the same each time, and runs for anybody on a tree that nobody can write."""
+"""Tests the image: its contents are locked and reproducible, and it runs unprivileged on a read-only tree."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ from tests.chart.pods import ENVIRONMENT
 from tests.image.tree import ROOT, build_tree, build_wheel
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-#: A line of its own for each thing that runs: stages begin with FROM.
+#: Stages, each of which begins with FROM.
 STAGES = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
 PROCESSES = ("webhook", "controller", "certs", "install", "controller.cli")
 
@@ -102,7 +102,7 @@ def test_tc4_process_starts_unprivileged_and_read_only(tree, tmp_path, process):
     assert "usage" in said.lower()
 
 
-#: As in the image: what is installed there, and nothing of the environment that the tests run in.
+#: As in the image: only installed packages, without the environment of the tests.
 _START = """
 import runpy, sys
 tree, process = sys.argv[1:]

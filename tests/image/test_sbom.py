@@ -1,4 +1,4 @@
-"""The bill of materials: all that is locked, each with its hashes, and who asked for it."""
+"""Tests the SBOM: all locked requirements, with their hashes and dependents."""
 
 import json
 import re

@@ -1,6 +1,6 @@
-"""What the image consists of, laid out in a folder as the Dockerfile does it: the locked requirements and our wheel.
+"""Builds the contents of the image in a folder like the Dockerfile: locked requirements and the wheel.
 
-The requirements are kept in the cache folder by their hash; the wheel is made anew each time.
+The requirements are cached by their hash; the wheel is built each time.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
 def build_tree(folder: Path) -> Path:
-    """Return *folder* with all of it in; nobody may write there."""
+    """Return *folder* with the contents of the image, read-only."""
     shutil.copytree(_requirements(), folder, symlinks=True)
     wheel = build_wheel(folder.parent / f"{folder.name}-wheel")
     _run([*_PIP, "install", "--no-deps", "--no-compile", "--target", folder, wheel])
@@ -31,7 +31,7 @@ def build_tree(folder: Path) -> Path:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Return the wheel, made in *folder* from the sources alone."""
+    """Return the wheel, built in *folder* from the sources only."""
     source = folder / "source"
     unwanted = shutil.ignore_patterns("__pycache__")
     for name in ("certs", "controller", "install", "webhook"):
@@ -44,7 +44,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def _requirements() -> Path:
-    """Return a folder with what is locked, fetched where it is not kept yet."""
+    """Return a folder with the locked requirements, downloaded if they are not cached."""
     text = (ROOT / "requirements.txt").read_bytes() + sys.version.encode()
     kept = cache_folder() / "tree" / hashlib.sha256(text).hexdigest()[:16]
     if not kept.exists():

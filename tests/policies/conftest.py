@@ -1,4 +1,4 @@
-"""A control plane with the admission policies active, and a tenant with Karmada's stock role `edit`."""
+"""Fixtures: a control plane with active ValidatingAdmissionPolicies, and a tenant with Karmada's role `edit`."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""Who may write bindings, asked of a real API server."""
+"""Tests which users may write bindings, on a real API server."""
 
 import copy
 
@@ -106,7 +106,7 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attempt", ATTACKS)
 def test_tenant_cannot_change_a_binding(stored, tenant, attempt):
-    # Where both policies object, either may be the one that is named.
+    # If both policies deny, the error may name either.
     with pytest.raises(ApiError, match="ValidatingAdmissionPolicy 'volcano-global-binding") as refused:
         attempt(tenant, stored)
     assert refused.value.status == 403
@@ -211,7 +211,7 @@ def test_kind_of_a_binding_is_immutable(plane, karmada, identity, before, after)
 
 
 def test_hyperjob_controller_cannot_admit(plane, karmada):
-    """A tenant's administrator may have given it all that `edit` has in his namespace."""
+    """Not even with all permissions of `edit` in a tenant's namespace."""
     new = suspended_binding("ResourceBinding")
     path = f"{COLLECTIONS['ResourceBinding']}/{new['metadata']['name']}"
     karmada.create(COLLECTIONS["ResourceBinding"], new)

@@ -1,4 +1,4 @@
-"""What a tenant with Karmada's stock role `edit` may write besides bindings, asked of a real API server."""
+"""Tests what a tenant with Karmada's role `edit` may write besides bindings, on a real API server."""
 
 import json
 from http.client import HTTPSConnection
@@ -26,7 +26,7 @@ CONTAINER = "/spec/tasks/0/template/spec/containers/0"
 
 @pytest.fixture(scope="module")
 def guarded(plane, tenant):
-    """Return the plane once the policies deny what they are for."""
+    """Return the plane once the policies are active."""
     apply_files(plane.admin, QUOTA_POLICIES)
     for path, body, name in (
         (OVERRIDES, override(plaintext("/spec/queue")), "overrides"),
@@ -354,7 +354,7 @@ def test_operators_are_warned(guarded, plural, body, warned):
 
 
 def _warnings(plane, path, body):
-    """Return the warnings of the answer to the administrator; localup's client keeps none."""
+    """Return the warnings of the administrator's request, which localup's client does not return."""
     address = urlsplit(plane.url)
     connection = HTTPSConnection(address.hostname, address.port, context=create_default_context(cadata=plane.ca))
     headers = {"Authorization": f"Bearer {plane.token('admin')}", "Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""What a tenant with Karmada's stock role `edit` cannot forge or name, asked of a real API server."""
+"""Tests what a tenant with Karmada's role `edit` cannot forge or name, on a real API server."""
 
 import pytest
 
@@ -20,7 +20,7 @@ FORGED = '{"uid":"u","parts":1,"minAvailable":1,"since":"0001-01-01T00:00:00+23:
 
 @pytest.fixture(scope="module")
 def reserved(plane, tenant):
-    """Return the plane once the policies deny what they are for."""
+    """Return the plane once the policies are active."""
     apply_files(plane.admin, RESERVED_POLICIES, RESERVED_POLICIES.parent / "hyperjobs.yaml")
     apply_files(plane.admin, *sorted((RESERVED_POLICIES.parent / "crds").glob("*.yaml")))
     for path, body, name in (
@@ -92,7 +92,7 @@ def batch_hyperjob(pod_class=None, **changes):
 
 @pytest.mark.parametrize("replicas", [(400_000,), (600, 401)], ids=["of-one-job", "of-all-jobs"])
 def test_tenant_hyperjob_is_limited_to_1000_parts(reserved, tenant, replicas):
-    """One of 250 bytes once stopped admission for minutes; the definition refuses it before any webhook is asked."""
+    """The CRD refuses it before any webhook is called; an object of 250 bytes once stopped admission for minutes."""
     jobs = [{"name": f"j{place}", "replicas": each, "templateSpec": spec()} for place, each in enumerate(replicas)]
     with pytest.raises(ApiError, match="1000") as refused:
         tenant.create(HYPERJOBS, hyperjob() | {"spec": {"replicatedJobs": jobs}})
@@ -128,7 +128,7 @@ def test_tenant_cannot_relabel_a_work_or_write_its_status(reserved, tenant, karm
 
 
 def test_karmada_and_pull_mode_agents_can_write_works(reserved, karmada):
-    """The agent of a cluster in pull mode has rights in the cluster's namespace alone, and is not trusted elsewhere."""
+    """The agent of a pull mode cluster has permissions in the namespace of the cluster only."""
     admin = reserved.admin
     admin.create("/api/v1/namespaces", {"metadata": {"name": EXECUTION}})
     rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{EXECUTION}"

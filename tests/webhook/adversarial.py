@@ -1,7 +1,7 @@
-"""Bodies that try to take more CPU than their bytes are worth, each of about a given size.
+"""Generates review bodies that try to use more CPU than their size justifies.
 
-One attack for each path through the webhook whose work could grow faster than its input.
-`python -m tests.webhook.adversarial [BYTES]` prints what they cost.
+There is one attack for each code path whose work could grow faster than its input.
+`python -m tests.webhook.adversarial [BYTES]` prints their cost.
 """
 
 import sys
@@ -31,7 +31,7 @@ _POLICY = JobPolicy(default_queue="common", resize=Resize())
 
 
 def attack(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], bytes]]:
-    """Register a function that makes the body of an attack on *path*."""
+    """Register a function that generates the body of an attack on *path*."""
 
     def register(make: Callable[[int], bytes]) -> Callable[[int], bytes]:
         ATTACKS[make.__name__] = (path, make)
@@ -41,7 +41,7 @@ def attack(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], byte
 
 
 def queues(count: int = 200) -> QueueCache:
-    """Return so many open queues below one another's parents."""
+    """Return *count* open queues in a hierarchy."""
     book = QueueCache()
     book.replace([to_cached(Queue(Metadata(f"q{n}"), Spec(), Status("Open"))) for n in range(count)])
     return book
@@ -60,7 +60,7 @@ _HANDLERS: Mapping[str, Callable[[reviews.Request], AdmissionResponse]] = {
 
 
 def run_review(path: str, body: bytes) -> bytes | None:
-    """Return the answer to *body*, ``None`` where it is refused as no review."""
+    """Return the answer to *body*, or ``None`` if it is refused as invalid."""
     try:
         asked, verdict = review_body(_HANDLERS[path], body)
     except reviews.ReviewError:
@@ -69,7 +69,7 @@ def run_review(path: str, body: bytes) -> bytes | None:
 
 
 def cost(path: str, body: bytes, *, times: int = 3) -> float:
-    """Return the least CPU seconds of judging *body* among so many *times*."""
+    """Return the least CPU seconds of reviewing *body* in *times* runs."""
     found = []
     for _ in range(times):
         quantity._amount.cache_clear()
@@ -80,7 +80,7 @@ def cost(path: str, body: bytes, *, times: int = 3) -> float:
 
 
 def _filled(size: int, make: Callable[[int], Any]) -> bytes:
-    """Return what *make* makes of a count, with the count that gives about *size* bytes."""
+    """Return the body that *make* generates for the count that gives about *size* bytes."""
     sample = len(wire(make(64))) - len(wire(make(32)))
     return wire(make(max(size * 32 // sample, 1)))
 
@@ -338,7 +338,7 @@ def a_long_hierarchy(size: int) -> bytes:
 
 
 def rows(size: int) -> Iterator[tuple[str, int, float, float]]:
-    """Yield each attack with its bytes, its CPU seconds per MiB, and by how much twice the bytes cost more."""
+    """Yield each attack with its bytes, its CPU seconds per MiB, and the cost ratio of twice the bytes."""
     for name, (path, make) in ATTACKS.items():
         small, large = make(size), make(2 * size)
         one, two = cost(path, small), cost(path, large)

@@ -1,4 +1,4 @@
-"""A small TCP balancer before some webhooks, as a Service is: new connections go to those that are ready."""
+"""Balances TCP connections over ready webhook replicas, like a Service."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ _CHUNK = 1 << 16
 
 
 class Balancer:
-    """Runs in a thread of its own; replicas come and go in `replicas`."""
+    """Runs in its own thread; `replicas` may change at any time."""
 
     def __init__(self) -> None:
         self.replicas: list[WebhookProcess] = []
@@ -31,7 +31,7 @@ class Balancer:
         self.port: int = self._call(self._start())
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._call(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -56,7 +56,9 @@ class Balancer:
         timeout = aiohttp.ClientTimeout(total=1)
         async with aiohttp.ClientSession(timeout=timeout) as client:
             while True:
-                self._ready = [each.port for each in list(self.replicas) if await _is_ready(client, each.plain_port)]
+                self._ready = [
+                    replica.port for replica in list(self.replicas) if await _is_ready(client, replica.plain_port)
+                ]
                 await asyncio.sleep(_POLL_SECONDS)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Certificates of callers, and an API server that shows one to its webhooks."""
+"""Issues client certificates, and configures an API server to present one to webhooks."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ DAY = timedelta(days=1)
 
 
 class ClientAuthority:
-    """An authority that vouches for callers."""
+    """A CA for client certificates."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ class ClientAuthority:
         self.file.write_bytes(_pem(self._certificate))
 
     def issue(self, name: str, *, ends: timedelta = DAY, usage=ExtendedKeyUsageOID.CLIENT_AUTH) -> tuple[Path, Path]:
-        """Return the files of a certificate and its key."""
+        """Return the files of a new certificate and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
             _builder(_name(name), self._name, key, ends=ends, is_ca=False)
@@ -45,7 +45,7 @@ class ClientAuthority:
 
 
 def admission_configuration(folder: Path, port: int, pair: tuple[Path, Path]) -> Path:
-    """Write what makes an API server show *pair* to webhooks on *port*, and return the file for its flag."""
+    """Write the admission configuration with which an API server presents *pair* to webhooks on *port*."""
     user = {"name": f"127.0.0.1:{port}", "user": {"client-certificate": str(pair[0]), "client-key": str(pair[1])}}
     kubeconfig = folder / "webhooks.kubeconfig"
     kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "users": [user]}))

@@ -1,4 +1,4 @@
-"""The webhook in the test's own loop, on real ports with a real certificate."""
+"""Fixtures: the webhook in the test's event loop, on real ports with a real certificate."""
 
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -30,7 +30,7 @@ MUTATE = "/resourcebindings/mutate"
 
 @dataclass
 class Running:
-    """A webhook that serves, and a client that trusts it."""
+    """A running webhook with a client that trusts it."""
 
     app: App
     certificate: Certificate
@@ -52,7 +52,7 @@ class Running:
 
 @pytest.fixture(scope="session")
 def plane(etcd) -> Iterator[ControlPlane]:
-    """Yield a control plane with a namespace `ml`; each module that asks for it installs a webhook of its own."""
+    """Yield a control plane with a namespace `ml`; each module installs its own webhook."""
     with ControlPlane(etcd, prefix="/registry-webhook") as running:
         create_namespace(running.admin, "ml")
         yield running
@@ -66,7 +66,7 @@ def karmada(plane) -> Iterator[Api]:
 
 @pytest.fixture
 def examples():
-    """Return a function that reads one of the jobs that users start from."""
+    """Return a function that reads an example job."""
     folder = Path(__file__).parents[2] / "examples"
 
     def read(name):
@@ -78,7 +78,7 @@ def examples():
 
 @pytest.fixture
 def certificates(tmp_path) -> Path:
-    """Return a folder with an authority, and in `serving` a certificate for this machine."""
+    """Return a folder with a CA, and with a certificate for this machine in `serving`."""
     ensure_certificates(tmp_path)
     return tmp_path
 
@@ -101,7 +101,7 @@ async def running(certificates) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def serve(folder: Path, **changed: Any) -> AsyncIterator[Running]:
-    """Serve all paths over the certificates in *folder* until the end of the block."""
+    """Serve all paths with the certificates in *folder* until the end of the block."""
     address = {"host": "127.0.0.1", "port": 0, "plain_host": "127.0.0.1", "plain_port": 0}
     settings = Settings(certificate_directory=folder / "serving", **address, **changed)
     certificate = Certificate(settings.certificate_directory, settings.client_ca)

@@ -1,4 +1,4 @@
-"""Other webhooks than ours: some change what we have seen, some do not answer as they should."""
+"""Serves other webhooks: some patch the object, some misbehave."""
 
 import base64
 import json
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 Answer = Callable[[dict[str, Any]], bytes | None]
-"""What is sent back on a review; ``None`` sends nothing."""
+"""Returns the answer to a review; ``None`` sends no answer."""
 
 
 def patching(*operations: dict[str, Any], unless: str = "") -> Answer:
-    """Answer with a patch, but for an object that has *unless* somewhere."""
+    """Answer with a patch, except for an object that contains *unless*."""
 
     def answer(review):
         found = json.dumps(review["request"]["object"])
@@ -28,12 +28,12 @@ def patching(*operations: dict[str, Any], unless: str = "") -> Answer:
 
 
 def with_uid(uid: str) -> Answer:
-    """Answer somebody else."""
+    """Answer with another uid."""
     return lambda _: _review(uid)
 
 
 def slowly(seconds: float) -> Answer:
-    """Answer well, but late."""
+    """Answer correctly but late."""
 
     def answer(review):
         time.sleep(seconds)
@@ -48,16 +48,18 @@ def _review(uid: str, **response: Any) -> bytes:
 
 
 @contextmanager
-def fake_webhook(folder: Path, answer: Answer, *, status: int = 200, heard: list[bytes] | None = None) -> Iterator[int]:
-    """Serve *answer* over the certificate in *folder* and yield the port; the bodies are added to *heard*."""
+def fake_webhook(
+    folder: Path, answer: Answer, *, status: int = 200, received: list[bytes] | None = None
+) -> Iterator[int]:
+    """Serve *answer* with the certificate in *folder* and yield the port; bodies are appended to *received*."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             sent = self.rfile.read(int(self.headers["Content-Length"]))
-            if heard is not None:
-                heard.append(sent)
+            if received is not None:
+                received.append(sent)
             body = answer(json.loads(sent))
             if body is None:
                 self.close_connection = True
@@ -69,11 +71,11 @@ def fake_webhook(folder: Path, answer: Answer, *, status: int = 200, heard: list
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_: object) -> None:
-            """Say nothing of callers that are gone."""
+            """Ignore callers that have disconnected."""
 
     server = Server(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

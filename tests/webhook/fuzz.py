@@ -1,6 +1,6 @@
-"""Bodies nobody would send, without end: `python -m tests.webhook.fuzz [--seed N] [--count N]`.
+"""Sends unusual bodies continuously: `python -m tests.webhook.fuzz [--seed N] [--count N]`.
 
-Each number makes one body, always the same. A failure names its number.
+Each number determines one body. A failure names its number.
 """
 
 import argparse
@@ -66,7 +66,7 @@ SEEDS = [
     review_of(QUEUE, old=QUEUE, operation="UPDATE"),
     review_of(None, old=QUEUE, operation="DELETE"),
 ]
-#: What is put in the place of something else.
+#: Values that replace others.
 UNUSUAL_VALUES: list[Any] = [
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**40, 0.5, -0.0, 1e308),
     *("", " ", "x" * 300, "\x00", "\u202e", "\ud7ff", "\U0001f4a5", "~1", "/", "%s", "{{}}", "1e999", "9" * 200),
@@ -89,7 +89,7 @@ FRAGMENTS = [
 
 
 def body(number: int) -> bytes:
-    """Return the body of that number."""
+    """Return the body with that number."""
     dice = random.Random(number)
     review_ = copy.deepcopy(dice.choice(SEEDS))
     for _ in range(dice.choice((0, 1, 1, 2, 3, 8))):
@@ -99,7 +99,7 @@ def body(number: int) -> bytes:
 
 
 def mutate(node: Any, dice: random.Random) -> None:
-    """Put something odd in a place of a tree, take something away, or say something twice."""
+    """Replace, remove or repeat a value in a JSON tree."""
     places = list(_places(node))
     if not places:
         return
@@ -129,7 +129,7 @@ def _places(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _break(text: bytes, dice: random.Random) -> bytes:
-    """Change bytes, with no regard for what they mean."""
+    """Change arbitrary bytes."""
     for _ in range(dice.choice((1, 1, 2, 5))):
         at, length = dice.randrange(len(text) + 1), dice.choice((0, 0, 1, 2, 40))
         inserted = dice.choice((dice.choice(FRAGMENTS), dice.randbytes(dice.randrange(4)), text[at : at + 30]))
@@ -138,7 +138,7 @@ def _break(text: bytes, dice: random.Random) -> bytes:
 
 
 class Handlers:
-    """All paths, asked without a network."""
+    """All paths, called without a network."""
 
     def __init__(self) -> None:
         queues = QueueCache()
@@ -163,7 +163,7 @@ class Handlers:
 
 
 class _Protocol:
-    """A connection that never needs to be slowed down."""
+    """A connection without flow control."""
 
     _reading_paused = False
 
@@ -175,7 +175,7 @@ class _Protocol:
 
 
 def check(path: str, sent: bytes, status: int, answer: Any) -> None:
-    """Raise `AssertionError` for an answer that must not be."""
+    """Raise `AssertionError` for an invalid answer."""
     assert status in {200, 400}, status
     known = uid(sent)
     found = answer["response"]["uid"] if status == 200 else answer["details"]["uid"]
@@ -191,7 +191,7 @@ def check(path: str, sent: bytes, status: int, answer: Any) -> None:
 
 
 def check_suspended(new: dict[str, Any], response: dict[str, Any]) -> None:
-    """Raise where a Volcano Job's binding would be stored so that it runs."""
+    """Raise if the binding of a Volcano Job would be stored unsuspended."""
     template = new["spec"]["resource"]
     if template["kind"] != "Job" or not template["apiVersion"].startswith("batch.volcano.sh/"):
         return
@@ -201,7 +201,7 @@ def check_suspended(new: dict[str, Any], response: dict[str, Any]) -> None:
 
 
 def uid(sent: bytes) -> str | None:
-    """Return the uid that any reader would find, read in another way than the webhook does."""
+    """Return the uid in the body, decoded independently of the webhook."""
     try:
         found = json.loads(sent.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse)
         value = found["request"]["uid"]
@@ -223,7 +223,7 @@ def _refuse(text: str) -> None:
 
 
 async def run(numbers: Iterator[int] | range) -> int:
-    """Send the bodies of *numbers*, each to the next path, and return the bytes by which memory grew."""
+    """Send the bodies with *numbers*, each to the next path, and return the growth of memory in bytes."""
     handlers = Handlers()
     paths = itertools.cycle(handlers.paths)
     before, began = 0, time.monotonic()
@@ -241,18 +241,18 @@ async def run(numbers: Iterator[int] | range) -> int:
 
 
 def memory() -> int:
-    """Return the memory this process has now, in bytes."""
+    """Return the current memory of this process in bytes."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def silence() -> None:
-    """Log nothing; every second body would be a line."""
+    """Disable logging, which would have a line for every second body."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
 def main() -> None:
-    """Send bodies until one fails, or as many as asked for."""
+    """Send bodies until one fails, or the requested number is reached."""
     parser = argparse.ArgumentParser(prog="python -m tests.webhook.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFFFFFF, help="number of the first body")
     parser.add_argument("--count", type=int, help="how many; endless without")

@@ -1,4 +1,4 @@
-"""The webhook installed on a real control plane with the commands of operators."""
+"""Installs the webhook on a real control plane with the documented commands."""
 
 import uuid
 from http.client import HTTPSConnection
@@ -19,35 +19,35 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 
 def register(plane, port: int, *kinds: str) -> None:
-    """Apply our webhook configurations for what listens on *port*."""
+    """Apply the webhook configurations for a webhook on *port*."""
     apply(plane.admin, registration(f"https://127.0.0.1:{port}", *kinds))
 
 
 def ensure(plane, folder: Path) -> None:
-    """Renew what is due and publish the bundle."""
-    where = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1"]
-    where += ["--webhook-configuration", "volcano-global", "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
-    ended = run("ensure", *where)
-    assert ended.returncode == 0, ended.stderr
+    """Renew certificates that are due and publish the bundle."""
+    flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1"]
+    flags += ["--webhook-configuration", "volcano-global", "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
+    result = run("ensure", *flags)
+    assert result.returncode == 0, result.stderr
 
 
 def fresh(new: dict[str, Any]) -> dict[str, Any]:
-    """Return *new* under a name that nothing else has."""
+    """Return *new* with a unique name."""
     new["metadata"] = {"name": f"{new['metadata']['name']}-{uuid.uuid4().hex[:8]}"}
     return new
 
 
 def is_suspended(karmada, new: dict[str, Any] | None = None) -> bool:
-    """Say whether a new binding would be stored paused."""
+    """Return whether a new binding would be stored suspended."""
     try:
-        found = karmada.create(f"{BINDINGS}?dryRun=All", fresh(new or job_binding()))
+        stored = karmada.create(f"{BINDINGS}?dryRun=All", fresh(new or job_binding()))
     except ApiError:
         return False
-    return found["spec"].get("suspension", {}).get("scheduling") is True
+    return stored["spec"].get("suspension", {}).get("scheduling") is True
 
 
 def send(plane, method: str, path: str, body: bytes, *, identity: str, content_type: str = "application/json"):
-    """Return status, warnings and body of what the API server answers."""
+    """Return status, warnings and body of the API server's answer."""
     address = urlsplit(plane.url)
     context = create_default_context(cadata=plane.ca)
     connection = HTTPSConnection(address.hostname, address.port, timeout=30, context=context)

@@ -1,4 +1,4 @@
-"""Callers that come at an even pace, whatever else goes on, and count what failed."""
+"""Generates load at a constant rate and counts failed calls."""
 
 import asyncio
 import ssl
@@ -17,7 +17,7 @@ GOOD = wire(review(job_binding()))
 
 
 class Load:
-    """Calls *one* so many times a second until stopped."""
+    """Calls *one* at a constant rate until stopped."""
 
     def __init__(self, one: Callable[[], Awaitable[None]], *, per_second: float) -> None:
         self._one = one
@@ -27,7 +27,7 @@ class Load:
 
     @asynccontextmanager
     async def running(self):
-        """Call in the background until the end of the block, and let what is under way end."""
+        """Call in the background until the end of the block, and wait for running calls."""
         stop = asyncio.Event()
         loop = asyncio.create_task(self._run(stop))
         try:
@@ -52,21 +52,21 @@ class Load:
             self.failures[f"{type(error).__name__}: {error}"[:300]] += 1
 
 
-def creates(api: Api, unpaused: list[str], *, query: str = "") -> Callable[[], Awaitable[None]]:
-    """Return a call that creates a binding and remembers its name if it was stored unpaused."""
+def creates(api: Api, unsuspended: list[str], *, query: str = "") -> Callable[[], Awaitable[None]]:
+    """Return a call that creates a binding and records its name if it was stored unsuspended."""
 
     async def one() -> None:
         new = fresh(job_binding())
         raw = await api.create(f"{BINDINGS}{query}", msgspec.json.encode(new))
         stored = msgspec.json.decode(raw)
         if stored["spec"].get("suspension") != {"scheduling": True}:
-            unpaused.append(stored["metadata"]["name"])
+            unsuspended.append(stored["metadata"]["name"])
 
     return one
 
 
 def reviews(url: str, trusted: Callable[[], ssl.SSLContext]) -> Callable[[], Awaitable[None]]:
-    """Return a call that posts a review over a connection of its own, trusting what *trusted* says at that moment."""
+    """Return a call that posts a review over its own connection, trusting the current result of *trusted*."""
 
     async def one() -> None:
         connector = aiohttp.TCPConnector(force_close=True)

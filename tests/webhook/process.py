@@ -1,4 +1,4 @@
-"""The webhook as the process that operators run."""
+"""Runs the webhook as a process."""
 
 import json
 import os
@@ -10,12 +10,12 @@ import threading
 from pathlib import Path
 from typing import Self
 
-#: Seconds; others may have the processors meanwhile.
-_PATIENCE = 60
+#: Seconds; the CPU may be busy with other tests.
+_TIMEOUT_SECONDS = 60
 
 
 class WebhookProcess:
-    """`python -m webhook` on ports of its own choice, over the certificates in a folder."""
+    """`python -m webhook` on free ports, with the certificates of a folder."""
 
     def __init__(self, certificates: Path, *flags: str) -> None:
         addresses = ["--host", "127.0.0.1", "--port", "0", "--plain-host", "127.0.0.1", "--plain-port", "0"]
@@ -27,7 +27,7 @@ class WebhookProcess:
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
         self._lines: queue.Queue[str] = queue.Queue()
-        # Read all along, or a full pipe would stop the webhook.
+        # Read continuously, since a full pipe would block the webhook.
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
@@ -42,7 +42,7 @@ class WebhookProcess:
         return self._process.pid
 
     def memory(self, field: str = "VmRSS") -> int:
-        """Return a line of what the kernel says of its memory, in bytes; ``VmHWM`` is the most there ever was."""
+        """Return a memory figure of the kernel in bytes; ``VmHWM`` is the peak."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
 
@@ -56,7 +56,7 @@ class WebhookProcess:
 
     def wait_for(self, event: str) -> dict:
         """Read the log up to *event* and return its line."""
-        while line := self._lines.get(timeout=_PATIENCE):
+        while line := self._lines.get(timeout=_TIMEOUT_SECONDS):
             entry = json.loads(line)
             if entry["event"] == event:
                 return entry
@@ -68,7 +68,7 @@ class WebhookProcess:
 
     def end(self) -> int:
         """Wait for the process to end and return its exit code."""
-        code = self._process.wait(_PATIENCE)
+        code = self._process.wait(_TIMEOUT_SECONDS)
         self._reader.join()
         return code
 

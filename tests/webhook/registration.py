@@ -1,4 +1,4 @@
-"""Our webhook configuration with the two texts that an installer replaces."""
+"""Reads the webhook configurations and replaces URL and gated kinds like the installation."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ KINDS = "['batch.volcano.sh/Job']"
 
 
 def registration(url: str, *kinds: str) -> list[dict[str, Any]]:
-    """Return the configurations, mutating and validating, for a webhook at *url* that gates *kinds* besides Jobs."""
+    """Return both webhook configurations for a webhook at *url* that gates *kinds* in addition to Volcano Jobs."""
     text = FILE.read_text()
     assert URL in text
     assert KINDS in text

@@ -1,4 +1,4 @@
-"""Builders of reviews and bindings, and what the API server does with an answer."""
+"""Builds reviews and objects, and applies patches like the API server."""
 
 import base64
 import copy
@@ -47,7 +47,7 @@ def review(new: Any, **request: Any) -> dict[str, Any]:
 
 
 def wire(value: Any) -> bytes:
-    """Return *value* as the API server writes it: without blanks, and a line feed at the end."""
+    """Return *value* encoded like the API server: without blanks, with a final line feed."""
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
@@ -76,7 +76,7 @@ def task(name: str = "worker", replicas: int = 1, *, cpu: str = "1", **members: 
 
 
 def container(name: str = "main", *, cpu: str = "1", **members: Any) -> dict[str, Any]:
-    """Return a container that asks for some CPU."""
+    """Return a container that requests CPU."""
     return {"name": name, "image": "example.com/train:1", "resources": {"requests": {"cpu": cpu}}} | members
 
 
@@ -103,15 +103,15 @@ def volcano_queue(name: str = "q", *, annotations: dict[str, str] | None = None,
 
 def review_of(new: Any, *, old: Any = None, operation: str = "CREATE", **request: Any) -> dict[str, Any]:
     """Return the AdmissionReview of writing a Volcano Job or Queue."""
-    meant = new or old
-    group, _, version = meant["apiVersion"].partition("/")
-    where = {"group": group, "version": version}
-    about = {
-        "kind": where | {"kind": meant["kind"]},
-        "resource": where | {"resource": f"{meant['kind'].lower()}s"},
-        "name": meant["metadata"].get("name", ""),
-        "namespace": meant["metadata"].get("namespace", ""),
+    target = new or old
+    group, _, version = target["apiVersion"].partition("/")
+    group_version = {"group": group, "version": version}
+    fields = {
+        "kind": group_version | {"kind": target["kind"]},
+        "resource": group_version | {"resource": f"{target['kind'].lower()}s"},
+        "name": target["metadata"].get("name", ""),
+        "namespace": target["metadata"].get("namespace", ""),
         "operation": operation,
         "oldObject": old,
     }
-    return review(new, **(about | request))
+    return review(new, **(fields | request))

@@ -1,4 +1,4 @@
-"""Judging a body costs CPU in proportion to its bytes, whatever is in it."""
+"""Tests that a review costs CPU in proportion to its bytes, for any content."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from webhook.request_validation import validate_value_count
 from webhook.response import MAX_MESSAGE_LENGTH
 from webhook.worker import BusyError, ReviewWorker
 
-#: What four times the bytes may cost: linear work, with what larger dictionaries and colder caches cost beside it.
+#: Maximum cost ratio for four times the bytes: linear work, plus larger dictionaries and colder caches.
 MAX_RATIO = 8
 KIB = 1 << 10
 
@@ -30,7 +30,7 @@ def answered(path, new, **request):
 
 def has_linear_cost(path, make, size):
     small, large = make(size), make(4 * size)
-    # Another process may take the caches: the least of some tries is what the work itself costs.
+    # Other processes affect caches; the minimum of several tries is the cost of the work itself.
     return any(cost(path, large) < MAX_RATIO * cost(path, small) for _ in range(4))
 
 
@@ -113,7 +113,7 @@ async def test_late_review_occupies_the_worker_until_it_ends():
     assert worker.unfinished == 1
     gate.set()
     assert await worker.run(lambda: "done") == "done"
-    while worker.unfinished:  # noqa: ASYNC110 -- it is counted down a turn of the loop after its result
+    while worker.unfinished:  # noqa: ASYNC110 -- the counter is updated after the result
         await asyncio.sleep(0.001)
 
 
@@ -128,13 +128,13 @@ async def test_review_is_refused_when_the_worker_queue_is_full():
 
 
 async def test_small_reviews_are_answered_during_a_large_one(running):
-    gate, reviewers = threading.Event(), dict(running.app.handlers)
-    judged = reviewers["/resourcebindings/mutate"]
+    gate, handlers = threading.Event(), dict(running.app.handlers)
+    review_binding = handlers["/resourcebindings/mutate"]
 
-    def slowly(asked):
-        return judged(asked) if len(wire(asked.name)) and gate.wait(5) else None
+    def slowly(request):
+        return review_binding(request) if len(wire(request.name)) and gate.wait(5) else None
 
-    running.app.handlers = reviewers | {"/jobs/validate": slowly}
+    running.app.handlers = handlers | {"/jobs/validate": slowly}
     large = wire(review_of(volcano_job(note="x" * running.app.settings.max_inline_bytes)))
     waiting = asyncio.create_task(_status(running, large, "/jobs/validate"))
     assert await _status(running, wire(review(job_binding())), "/resourcebindings/mutate") == 200
@@ -169,5 +169,5 @@ def test_long_resource_names_are_not_cached():
 
 def test_thread_and_event_loop_give_the_same_answer():
     body = wire(review(job_binding()))
-    asked, verdict = review_body(lambda request: request.uid, body)
-    assert verdict == asked.uid
+    request, verdict = review_body(lambda request: request.uid, body)
+    assert verdict == request.uid

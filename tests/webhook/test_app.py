@@ -1,4 +1,4 @@
-"""What the webhook accepts as a request, and what it says of itself."""
+"""Tests which requests the webhook accepts, its probes and its metrics."""
 
 import asyncio
 import gzip
@@ -27,7 +27,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 
 
 async def raw(running, text: bytes) -> bytes:
-    """Send *text* as it is and return what comes until the connection is closed."""
+    """Send *text* unchanged and return the answer until the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.trust)
     writer.write(text)
     try:
@@ -101,8 +101,8 @@ async def test_endless_body_is_refused_at_the_limit(running):
         async with running.post(endless()) as answer:
             assert answer.status == 413
     except aiohttp.ClientConnectionError:
-        pass  # the answer was lost in what was still being sent
-    # Besides the limit: what fits the buffers of two sockets and of TLS.
+        pass  # the connection was reset before the answer was read
+    # The limit plus the buffers of two sockets and of TLS.
     assert sent < 16 << 20
 
 
@@ -218,7 +218,7 @@ def test_every_outcome_is_exported_as_zero(running):
 
 
 def test_ta6_webhook_uses_no_regular_expressions():
-    """A pattern can be made to take long; the one there is, for quantities, is anchored and takes 128 characters."""
+    """Hostile input can make patterns slow; the only one, for quantities, is anchored and limited to 128 characters."""
     webhook = Path(sys.modules["webhook"].__file__).parent
     assert not [file.name for file in webhook.glob("*.py") if "import re\n" in file.read_text()]
 

@@ -1,4 +1,4 @@
-"""Who may call the webhook (TA1): callers without the right certificate reach no handler."""
+"""Tests client authentication (TA1): callers without the right certificate reach no handler."""
 
 import asyncio
 import ssl
@@ -28,13 +28,13 @@ def authority(tmp_path_factory):
 
 @pytest.fixture
 async def guarded(certificates, authority):
-    """Yield a webhook that the API server alone may call."""
+    """Yield a webhook that only the API server may call."""
     async with serve(certificates, client_ca=authority.file, client_names=(API_SERVER,)) as running:
         yield running
 
 
 async def call(running, pair=None) -> bytes:
-    """Send a good review over a connection of its own, showing *pair*, and return the answer."""
+    """Send a valid review over its own connection with the certificate *pair*, and return the answer."""
     context = trust_context(running.folder)
     if pair:
         context.load_cert_chain(*pair)
@@ -103,7 +103,7 @@ async def test_weak_ciphers_and_old_versions_are_refused(running):
         try:
             context.set_ciphers(ciphers)
         except ssl.SSLError:
-            continue  # this build of OpenSSL does not even know them
+            continue  # this build of OpenSSL does not support them
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", running.port, ssl=context)
 

@@ -1,4 +1,4 @@
-"""The webhook's part of the VolcanoGlobalConfiguration."""
+"""Tests the webhook's part of the VolcanoGlobalConfiguration."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Generated bodies: no exception leaves a handler, no answer lacks a uid that could be read, memory stays flat."""
+"""Tests generated bodies: no exception leaves a handler, readable uids are returned, memory stays flat."""
 
 import pytest
 import structlog

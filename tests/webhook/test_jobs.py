@@ -1,4 +1,4 @@
-"""Volcano's answers about jobs: a table of jobs with the response that Volcano's own webhook has for them."""
+"""Tests reviews of jobs against a table of jobs with the answers of Volcano's own webhook."""
 
 import copy
 import json
@@ -35,7 +35,7 @@ def validate(new, *, old=None, policy=POLICY, queues=None, **request):
 
 
 def mutated(new, policy=POLICY, **request):
-    """Return *new* with what the webhook fills in, and the paths of that."""
+    """Return *new* with the defaults of the webhook, and the paths of the patch."""
     response = mutate_job(make_request(new, **request), policy)
     answer = json.loads(wire_review.write(review_response(response, "u")))["response"]
     assert answer["allowed"]
@@ -598,7 +598,7 @@ def test_resize_of_a_running_job_is_a_warning(resize, end):
     (warning,) = response.warnings
     assert "(w 4 -> 9)" in warning
     assert warning.endswith(end)
-    # Longer ones are cut by the API server.
+    # The API server truncates longer warnings.
     assert len(warning) <= 256
 
 
@@ -638,7 +638,7 @@ def test_deeply_nested_object_is_denied_with_a_message():
     try:
         response = validate_job(wire_review.read(body), POLICY, queue_cache())
     except wire_review.ReviewError as error:
-        assert "nested too deeply" in str(error)  # noqa: PT017 -- either of two readers may find it
+        assert "nested too deeply" in str(error)  # noqa: PT017 -- either of two decoders may report it
     else:
         assert response.outcome is Outcome.DENIED
 

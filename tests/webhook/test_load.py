@@ -1,4 +1,4 @@
-"""Rotations and restarts under load, with a real API server: no call fails, no binding is stored unpaused."""
+"""Tests rotations and restarts under load, with a real API server: no call fails, no binding stays unsuspended."""
 
 import asyncio
 import base64
@@ -25,41 +25,41 @@ CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurat
 
 
 class Site:
-    """Two replicas behind a balancer, installed on a control plane, and the upkeep of their certificates."""
+    """Two replicas behind a balancer, installed on a control plane, with rotation of their certificates."""
 
     def __init__(self, plane, folder, stack: ExitStack) -> None:
         self.plane = plane
         self.folder = folder
         self._stack = stack
-        self.upkeep(settle_seconds=0).run()
+        self.reconciler(settle_seconds=0).run()
         self.balancer = Balancer()
         stack.callback(self.balancer.close)
         self.replicas = [self.start(), self.start()]
 
     def start(self) -> WebhookProcess:
-        """Start one more replica and return when the balancer knows it."""
+        """Start another replica and wait until the balancer uses it."""
         kubeconfig = self.plane.kubeconfig("volcano-global-webhook")
-        # Long enough for callers to hear of it where others have the processors; operators give it more.
+        # Enough time for callers to observe it on a busy machine; the default is longer.
         flags = ("--poll-seconds", 0.1, "--drain-seconds", 3, "--kubeconfig", kubeconfig)
         replica = self._stack.enter_context(WebhookProcess(self.folder / "serving", *flags))
         self.balancer.replicas.append(replica)
         return replica
 
     def end(self, replica: WebhookProcess) -> None:
-        """Ask a replica to end, and wait for that."""
+        """Stop a replica and wait for its end."""
         replica.send(signal.SIGTERM)
         assert replica.end() == 0
         self.balancer.replicas.remove(replica)
 
     def restart(self, place: int) -> None:
-        """Replace one replica, and return when its successor is ready."""
+        """Replace one replica, and wait until the new one is ready."""
         self.end(self.replicas[place])
         self.replicas[place] = self.start()
         self.replicas[place].wait_for("webhook ready")
 
-    def upkeep(self, *, authority: bool = False, **more) -> CertificateReconciler:
-        """Return the upkeep that operators would run, in a hurry."""
-        told = {
+    def reconciler(self, *, authority: bool = False, **more) -> CertificateReconciler:
+        """Return the reconciler of the certificates, with short delays."""
+        options = {
             "directory": self.folder,
             "dns": ("localhost",),
             "ip": ("127.0.0.1",),
@@ -68,26 +68,28 @@ class Site:
             "settle_seconds": 1,
         }
         return CertificateReconciler(
-            DirectoryStore(self.folder), Settings(command="ensure", authority=authority, **told | more)
+            DirectoryStore(self.folder), Settings(command="ensure", authority=authority, **options | more)
         )
 
     def rotate(self, *, authority: bool) -> None:
-        """Rotate once, and go on until every replica serves anew and former authorities have left the bundle."""
-        told = {
+        """Rotate once, and wait until every replica serves the new certificate and old CAs have left the bundle."""
+        options = {
             "webhook_configuration": ("volcano-global",),
             "replica": tuple(f"127.0.0.1:{each.port}" for each in self.replicas),
         }
-        self.upkeep(authority=authority, **told).run(rotate=True)
+        self.reconciler(authority=authority, **options).run(rotate=True)
         leaf = load_bundle(DirectoryStore(self.folder).read(SERVING).files["tls.crt"])[0]
-        wait_until(lambda: set(served_certificates(told["replica"]).values()) == {leaf}, "the new certificate served")
-        wait_until(lambda: self._is_alone(told), "former authorities gone")
+        wait_until(
+            lambda: set(served_certificates(options["replica"]).values()) == {leaf}, "the new certificate served"
+        )
+        wait_until(lambda: self._is_alone(options), "old CAs removed")
 
-    def _is_alone(self, told) -> bool:
-        self.upkeep(**told).run()
+    def _is_alone(self, options) -> bool:
+        self.reconciler(**options).run()
         return len(load_bundle(DirectoryStore(self.folder).read(AUTHORITY).files["ca.crt"])) == 1
 
     def published(self) -> bytes:
-        """Return the bundle in force."""
+        """Return the published bundle."""
         found = self.plane.admin.get(CONFIGURATION)["webhooks"][0]["clientConfig"]
         return base64.b64decode(found.get("caBundle", ""))
 
@@ -98,7 +100,7 @@ def site(plane, karmada, folder):
         plane.admin.delete(BINDINGS)
         made = Site(plane, folder, stack)
         register(plane, made.balancer.port)
-        made.upkeep(webhook_configuration=("volcano-global",), settle_seconds=0).run()
+        made.reconciler(webhook_configuration=("volcano-global",), settle_seconds=0).run()
         for replica in made.replicas:
             replica.wait_for("webhook ready")
         wait_until(lambda: is_suspended(karmada), "webhook at work")
@@ -106,8 +108,8 @@ def site(plane, karmada, folder):
 
 
 @asynccontextmanager
-async def under_load(place, plane, unpaused, *, per_second):
-    """Create through the API server and review over new connections, trusting the bundle that is published."""
+async def under_load(place, plane, unsuspended, *, per_second):
+    """Create bindings through the API server and post reviews over new connections, trusting the published bundle."""
     trusted = {"context": ssl.create_default_context(cadata=place.published().decode())}
 
     async def follow():
@@ -118,7 +120,7 @@ async def under_load(place, plane, unpaused, *, per_second):
 
     url = f"https://127.0.0.1:{place.balancer.port}/resourcebindings/mutate"
     async with Api.connect(plane.kubeconfig("karmada")) as api:
-        through = Load(creates(api, unpaused), per_second=per_second)
+        through = Load(creates(api, unsuspended), per_second=per_second)
         directly = Load(reviews(url, lambda: trusted["context"]), per_second=per_second)
         following = asyncio.create_task(follow())
         async with through.running(), directly.running():
@@ -127,11 +129,11 @@ async def under_load(place, plane, unpaused, *, per_second):
 
 
 def rotate_under_load(plane, karmada, folder, *, leaves, authorities):
-    unpaused: list[str] = []
+    unsuspended: list[str] = []
     every = max(leaves // max(authorities, 1), 1)
 
     async def rotate(place):
-        async with under_load(place, plane, unpaused, per_second=25) as loads:
+        async with under_load(place, plane, unsuspended, per_second=25) as loads:
             for number in range(1, leaves + 1):
                 await asyncio.to_thread(place.rotate, authority=False)
                 if number % every == 0 and number // every <= authorities:
@@ -140,14 +142,14 @@ def rotate_under_load(plane, karmada, folder, *, leaves, authorities):
 
     with site(plane, karmada, folder) as place:
         check_loads(asyncio.run(rotate(place)))
-    check_stored(plane, unpaused)
+    check_stored(plane, unsuspended)
 
 
 def restart_under_load(plane, karmada, folder, *, times):
-    unpaused: list[str] = []
+    unsuspended: list[str] = []
 
     async def restart(place):
-        async with under_load(place, plane, unpaused, per_second=50) as loads:
+        async with under_load(place, plane, unsuspended, per_second=50) as loads:
             for number in range(times):
                 await asyncio.to_thread(place.restart, number % 2)
                 await asyncio.sleep(0.5)
@@ -156,7 +158,7 @@ def restart_under_load(plane, karmada, folder, *, times):
     with site(plane, karmada, folder) as place:
         check_loads(asyncio.run(restart(place)))
         assert place.balancer.refused == 0
-    check_stored(plane, unpaused)
+    check_stored(plane, unsuspended)
 
 
 def check_loads(loads):
@@ -164,10 +166,10 @@ def check_loads(loads):
     assert all(load.calls > 25 for load in loads)
 
 
-def check_stored(plane, unpaused):
+def check_stored(plane, unsuspended):
     stored = plane.admin.get(BINDINGS)["items"]
     assert stored
-    assert unpaused == [each for each in stored if each["spec"].get("suspension") != {"scheduling": True}] == []
+    assert unsuspended == [each for each in stored if each["spec"].get("suspension") != {"scheduling": True}] == []
     plane.admin.delete(BINDINGS)
 
 

@@ -1,4 +1,4 @@
-"""The webhook as a process: it starts without a certificate, waits for one, and stops without dropping anybody."""
+"""Tests the webhook process: it starts without a certificate, and drains before it stops."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Volcano's answers about queues: a table of queues with the response that Volcano's own webhook has for them."""
+"""Tests reviews of queues against a table of queues with the answers of Volcano's own webhook."""
 
 import json
 
@@ -28,13 +28,13 @@ def validate(new, *, old=None, others=(), **request):
 
 
 def amounts(**fields):
-    """Return the members of a spec that say how much of cpu."""
+    """Return the fields of a spec with amounts of CPU."""
     spec = {name: {"cpu": value} for name, value in fields.items() if name != "guarantee"}
     return spec | ({"guarantee": {"resource": {"cpu": fields["guarantee"]}}} if "guarantee" in fields else {})
 
 
 def chain(length):
-    """Return queues that lie one below the other, the first below the root."""
+    """Return a chain of queues below the root."""
     return [volcano_queue(f"q{n}", **({"parent": f"q{n - 1}"} if n > 1 else {})) for n in range(1, length + 1)]
 
 
@@ -195,7 +195,7 @@ def test_queue_that_violates_the_hierarchy_is_denied(queue, others, expected):
     response = validate(queue, others=others)
     assert (response.outcome, response.depends_on_queues) == (Outcome.DENIED, True)
     assert expected in response.message
-    # What is wrong among others is no matter while nothing is known of them.
+    # Rules about several queues are skipped before the first list.
     assert validate_queue(make_request(queue), QueueCache()).outcome is Outcome.ALLOWED
 
 

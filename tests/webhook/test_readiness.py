@@ -1,4 +1,4 @@
-"""Readiness of the running process (F20): it says what is wrong, the log names the remedy, and it heals by itself."""
+"""Tests the readiness of the running process (F20): it names the reason, logs the remedy, and recovers."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The webhook as a real API server calls it: what is stored, and what is not."""
+"""Tests the webhook as a real API server calls it: what is stored and what is refused."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def webhook(plane, karmada, folder) -> Iterator[WebhookProcess]:
-    """Yield a webhook that is at work, installed with the commands of operators."""
+    """Yield a running webhook, installed with the documented commands."""
     with WebhookProcess(folder / "serving", "--drain-seconds", "0") as running:
         register(plane, running.port)
         ensure(plane, folder)

@@ -1,4 +1,4 @@
-"""What is counted is shown just as Prometheus' own counters and histograms would."""
+"""Tests that the metrics equal those of the Prometheus client."""
 
 from hypothesis import given
 from hypothesis import strategies as st

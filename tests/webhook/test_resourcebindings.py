@@ -1,4 +1,4 @@
-"""What becomes of a new binding."""
+"""Tests reviews of new bindings."""
 
 import json
 
@@ -20,7 +20,7 @@ def answer_of(new, *, gated_kinds=GATED_KINDS, **request) -> AdmissionResponse:
 
 
 def stored(new, *, gated_kinds=GATED_KINDS, **request):
-    """Return the binding as it would be stored, or ``None`` when it is refused."""
+    """Return the binding as it would be stored, or ``None`` if it is denied."""
     answer = json.loads(wire_review.write(review_response(answer_of(new, gated_kinds=gated_kinds, **request), UID)))[
         "response"
     ]
@@ -37,7 +37,7 @@ MEMBERS = [{"name": "member1", "replicas": 2}]
         pytest.param({}, {"scheduling": True}, id="no-suspension"),
         pytest.param({"suspension": None}, {"scheduling": True}, id="null-suspension"),
         pytest.param({"suspension": {}}, {"scheduling": True}, id="empty-suspension"),
-        pytest.param({"suspension": {"scheduling": False}}, {"scheduling": True}, id="resumed-beforehand"),
+        pytest.param({"suspension": {"scheduling": False}}, {"scheduling": True}, id="resumed"),
         pytest.param({"suspension": {"scheduling": None}}, {"scheduling": True}, id="null-scheduling"),
         pytest.param({"suspension": {"scheduling": True}}, {"scheduling": True}, id="suspended-already"),
         pytest.param(
@@ -70,7 +70,7 @@ def test_volcano_job_is_suspended_without_clusters(spec, suspension, clusters):
         pytest.param([{"name": "web"}], {"resourcebinding.karmada.io/depended-by-1": "1"}, False, id="with-labels"),
         pytest.param([{"name": "web"}], {POLICY_LABELS[0]: "id"}, True, id="selected-by-a-policy-too"),
         pytest.param([{"name": "web"}], {POLICY_LABELS[1]: "id"}, True, id="selected-by-a-cluster-policy-too"),
-        pytest.param([], {}, True, id="needed-by-nobody"),
+        pytest.param([], {}, True, id="empty"),
         pytest.param(None, {}, True, id="null"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Bodies that are no review: each is answered 400 with a sentence, and none raises."""
+"""Tests invalid review bodies: each is answered 400 with a message, and none raises."""
 
 import json
 import time
@@ -32,7 +32,7 @@ def spliced(before: bytes, after: bytes) -> bytes:
     return GOOD.replace(before, after, 1)
 
 
-#: Bodies whose uid cannot be read, or is not there.
+#: Bodies without a readable uid.
 ANONYMOUS = [
     pytest.param(b"", id="empty"),
     pytest.param(b" \n", id="blank"),
@@ -86,7 +86,7 @@ ANONYMOUS = [
     pytest.param(wire(job_binding()), id="binding-alone"),
 ]
 
-#: Bodies whose uid is there to be returned.
+#: Bodies with a uid to return.
 NAMED = [
     pytest.param(wire(review(job_binding()) | {"apiVersion": "admission.k8s.io/v1beta1"}), id="v1beta1"),
     pytest.param(wire(review(job_binding()) | {"apiVersion": "admission.k8s.io/v2"}), id="v2"),
@@ -196,7 +196,7 @@ def test_any_field_value_gives_an_answer_or_a_review_error(request_, members, sp
 
 
 def written(value, twice) -> str:
-    """Return *value* in JSON, with members that *twice* names in an object's place a second time."""
+    """Return *value* as JSON, with the fields in *twice* repeated in their objects."""
     if isinstance(value, dict):
         members = [(name, written(inner, twice)) for name, inner in value.items()]
         members += [(name, json.dumps(other)) for name, other in twice.items() if name in value]
@@ -205,7 +205,7 @@ def written(value, twice) -> str:
 
 
 def strictly(body: bytes):
-    """Return the review in *body*, or ``None`` where one that is not its object has a member twice."""
+    """Return the review in *body*, or ``None`` if a field outside the reviewed object is repeated."""
 
     def once(pairs):
         found = dict(pairs)

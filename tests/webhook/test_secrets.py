@@ -1,4 +1,4 @@
-"""What users put into their objects stays there: no line and no number of ours shows it (TC3)."""
+"""Tests that contents of user objects are in no log line and no metric (TC3)."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""The webhook's flags."""
+"""Tests the flags of the webhook."""
 
 import pytest
 

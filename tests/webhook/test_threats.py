@@ -1,4 +1,4 @@
-"""Threats to the webhook (docs/operations/threats.md), each tried while a real API server calls it."""
+"""Tests threats to the webhook (docs/operations/threats.md) while a real API server calls it."""
 
 import asyncio
 import base64
@@ -48,7 +48,7 @@ def webhook(plane, karmada, folder) -> Iterator[WebhookProcess]:
 
 @pytest.fixture
 def strangers(plane, karmada, webhook):
-    """Yield a function that registers our webhook elsewhere until the end of the test."""
+    """Yield a function that registers other webhooks until the end of the test."""
 
     def registered(port, *, seconds=5):
         mutating = registration(f"https://127.0.0.1:{port}")[0]
@@ -67,7 +67,7 @@ def call(webhook, folder, body, head=HEAD) -> bytes:
 
 
 def send(webhook, folder, *pieces) -> bytes:
-    """Send *pieces* as far as they are taken, and return what comes back."""
+    """Send *pieces* as far as they are accepted, and return the answer."""
     answer = b""
     with (
         socket.create_connection(("127.0.0.1", webhook.port), timeout=10) as plain,
@@ -79,7 +79,7 @@ def send(webhook, folder, *pieces) -> bytes:
             while found := connection.recv(1 << 16):
                 answer += found
         except OSError:
-            pass  # it was not taken to its end
+            pass  # the body was not read completely
     return answer
 
 
@@ -191,7 +191,7 @@ def test_ta6_adversarial_names_take_no_longer_than_others(karmada, webhook, fold
 
 
 def timed(webhook, folder, body) -> float:
-    """Return the least seconds that an answer on *body* takes, of some on one connection."""
+    """Return the least seconds that an answer to *body* takes in several requests on one connection."""
     taken = []
     with (
         socket.create_connection(("127.0.0.1", webhook.port), timeout=10) as plain,
@@ -211,11 +211,11 @@ async def test_ta7_slow_connections_do_not_delay_other_callers(plane, karmada, w
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port)))
             if number % 2:
                 connection.setblocking(False)
-                connection.send(b"\x16\x03\x01")  # a handshake that goes no further
+                connection.send(b"\x16\x03\x01")  # an incomplete handshake
         for _ in range(200):
             plain_connection = socket.create_connection(("127.0.0.1", webhook.port))
             slow = stack.enter_context(trust_context(folder).wrap_socket(plain_connection, server_hostname="localhost"))
-            slow.sendall(HEAD[:40])  # a request that goes no further
+            slow.sendall(HEAD[:40])  # an incomplete request
         for _ in range(20):
             assert await asyncio.to_thread(is_suspended, karmada)
             taken = await asyncio.to_thread(timed, webhook, folder, GOOD)

@@ -1,4 +1,4 @@
-"""The served certificate: proved by handshakes, replaced without losing a connection, and honest when it is bad."""
+"""Tests the served certificate by handshakes: verification, replacement without closing connections, and errors."""
 
 import asyncio
 import shutil
@@ -19,7 +19,7 @@ NOW = datetime.now(UTC)
 
 
 async def serial(running, context: ssl.SSLContext) -> int:
-    """Return the serial number of the certificate a new connection is shown."""
+    """Return the serial number of the certificate on a new connection."""
     _, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=context)
     shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()

@@ -1,4 +1,4 @@
-"""Volcano's answers on a real API server: what users see, what is stored, and what an outage stops."""
+"""Tests Volcano's rules on a real API server: messages to users, stored objects, and outages."""
 
 import json
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ def test_stored_job_has_volcano_defaults(tenant):
 def test_a_job_that_names_no_queue_goes_to_the_default_queue(tenant, configure):
     configure("defaultQueue: batch")
     unnamed = volcano_job(name="unnamed")
-    del unnamed["spec"]["queue"]  # the definition writes `default`, before we are asked
+    del unnamed["spec"]["queue"]  # the CRD sets `default` before the webhook is called
     for job in (unnamed, volcano_job(queue=""), volcano_job(queue="default")):
         assert tenant.create(f"{JOBS}?dryRun=All", job)["spec"]["queue"] == "batch"
     tenant.create(JOBS, unnamed)
@@ -176,7 +176,7 @@ def test_outage_refuses_only_new_jobs_and_changed_specs(plane, tenant, webhook):
         wait_until(lambda: "failed calling webhook" in refused(tenant, volcano_job()), "the outage")
         with pytest.raises(ApiError, match="failed calling webhook"):
             tenant.merge(f"{JOBS}/outage", {"spec": {"minAvailable": 0}})
-        # Karmada's labels, the garbage collector's finalizers and the members' status are written all the same.
+        # Labels of Karmada, finalizers of the garbage collector and status of the members can still be written.
         tenant.merge(f"{JOBS}/outage", {"metadata": {"labels": {"a": "b"}, "finalizers": ["x.io/y"]}})
         tenant.merge(f"{JOBS}/outage", {"metadata": {"finalizers": None}})
         plane.admin.merge(f"{JOBS}/outage/status", {"status": {"state": {"phase": "Running"}}})
@@ -192,7 +192,7 @@ def test_outage_refuses_only_new_jobs_and_changed_specs(plane, tenant, webhook):
 
 
 def test_granted_permissions_of_the_webhook_are_used(plane):
-    """The whole of this module runs with these: queues to list and watch, its own registration to get."""
+    """All tests of this module run with these permissions: list and watch queues, get its own configurations."""
     role = plane.admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/volcano-global-webhook")
     granted = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
     own = {("mutatingwebhookconfigurations", "get"), ("validatingwebhookconfigurations", "get")}
