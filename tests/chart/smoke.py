@@ -43,14 +43,14 @@ class Smoke:
         self.stack.start()
         self.until(lambda: _scheduled(self.api.get(evicted)) == "False", "its stale status put right")
         self._admit()
-        stale = self._leave_a_stale_status()
+        stale = self._create_stale_status()
         self._repeat_an_event()
-        self._put_status_right(stale)
+        self._clean_up_status(stale)
         self._deny_a_patch()
         self._evict()
         self._split_a_hyperjob()
         self._close_a_queue()
-        self._alter_the_registration()
+        self._change_webhook_configurations()
 
     def path(self, kind: str, name: str = "") -> str:
         namespaced = kind not in {"queues", "clusters"}
@@ -98,9 +98,9 @@ class Smoke:
         self.api.create(self.path("jobs"), self._job("waits", queue="missing"))
         self.until(lambda: self._events("waits"), "an event")
         self.stack.start_controller()
-        self.until(lambda: any(each.get("series") for each in self._events("waits")), "the event told again")
+        self.until(lambda: any(event.get("series") for event in self._events("waits")), "the repeated event")
 
-    def _leave_a_stale_status(self) -> str:
+    def _create_stale_status(self) -> str:
         """Create a cluster-scoped binding that was evicted long ago and still has the status of a scheduled one."""
         path = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
         target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "gone", "uid": "u"}
@@ -120,27 +120,27 @@ class Smoke:
         self.api.merge(f"{path}/gone-job/status", {"status": {"conditions": [scheduled]}})
         return f"{path}/gone-job"
 
-    def _put_status_right(self, stale: str) -> None:
+    def _clean_up_status(self, stale: str) -> None:
         """Abort an admitted job: it is evicted, and its stale status is corrected."""
 
         def is_scheduled(path: str) -> bool:
             conditions = self.api.get(path)["status"]["conditions"]
             return any((each["type"], each["status"]) == ("Scheduled", "True") for each in conditions)
 
-        self.until(lambda: not is_scheduled(stale), "what another leader left behind put right")
+        self.until(lambda: not is_scheduled(stale), "the stale status of another leader cleaned up")
         job = self._job("aborted")
         job["metadata"]["annotations"]["volcano-global.io/runtime"] = "10m"
         self.api.create(self.path("jobs"), job)
         running = self.path("jobs", "aborted")
         self.until(lambda: self.api.get(running)["status"]["state"]["phase"] == "Running", "a job runs")
         binding = self.path("resourcebindings", "aborted-job")
-        told = self.api.get(binding)["status"]["aggregatedStatus"]
-        for each in told:
-            each["status"]["state"]["phase"] = "Aborted"
-        self.api.merge(f"{binding}/status", {"status": {"aggregatedStatus": told}})
-        self.until(lambda: self._record("aborted").get("aborted"), "the aborted job taken back")
-        self.until(lambda: self.api.get(running)["status"]["state"]["phase"] == "Pending", "its status put right")
-        self.until(lambda: not is_scheduled(binding), "its binding's status put right")
+        statuses = self.api.get(binding)["status"]["aggregatedStatus"]
+        for item in statuses:
+            item["status"]["state"]["phase"] = "Aborted"
+        self.api.merge(f"{binding}/status", {"status": {"aggregatedStatus": statuses}})
+        self.until(lambda: self._record("aborted").get("aborted"), "the aborted job evicted")
+        self.until(lambda: self.api.get(running)["status"]["state"]["phase"] == "Pending", "its status cleaned up")
+        self.until(lambda: not is_scheduled(binding), "the status of its binding cleaned up")
 
     def _deny_a_patch(self) -> None:
         """Deny an admission by a policy: the error does not say why, so the controller reads the binding."""
@@ -163,7 +163,7 @@ class Smoke:
         self.api.create(self.path("jobs"), self._job("denied"))
         path = self._cluster_binding(clusters=[{"name": "member1"}])
         for name in ("denied-job", "all-job"):
-            self.until(lambda name=name: name in self.stack.log("controller").read_text(), "the denial told")
+            self.until(lambda name=name: name in self.stack.log("controller").read_text(), "the denial in the log")
         for kind in kinds:
             self.api.delete(f"{root}/{kind}/smoke-denies")
         self.until(lambda: self._record("denied")["queue"] == "q", "the denied job admitted")
@@ -185,9 +185,9 @@ class Smoke:
         path = self._cluster_binding("evicted")
         record = {"uid": self.api.get(path)["metadata"]["uid"], "queue": "q", "evictions": 1}
         self.api.merge(path, {"metadata": {"annotations": {"volcano-global.io/admission": json.dumps(record)}}})
-        told = {"type": "Scheduled", "status": "True", "reason": "Success", "message": ""}
+        conditions = {"type": "Scheduled", "status": "True", "reason": "Success", "message": ""}
         since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
-        self.api.merge(f"{path}/status", {"status": {"conditions": [{**told, **since}]}})
+        self.api.merge(f"{path}/status", {"status": {"conditions": [{**conditions, **since}]}})
         return path
 
     def _evict(self) -> None:
@@ -198,7 +198,7 @@ class Smoke:
         # The preemptor stays, since the evicted job might be admitted again before its status is cleaned up.
         high = self._job("high", "small", runtime="10m", priorityClassName="smoke-high")
         self.api.create(self.path("jobs"), high)
-        self.until(lambda: self.api.get(low)["status"]["state"].get("reason") == "Evicted", "its status put right")
+        self.until(lambda: self.api.get(low)["status"]["state"].get("reason") == "Evicted", "its status cleaned up")
         self.until(lambda: self._record("high")["clusters"], "the other one admitted")
 
     def _split_a_hyperjob(self) -> None:
@@ -237,7 +237,7 @@ class Smoke:
             lambda: self.api.get(self.path("queues", "child"))["status"]["state"] == "Closed", "the child closed"
         )
 
-    def _alter_the_registration(self) -> None:
+    def _change_webhook_configurations(self) -> None:
         """Delete and change the webhook configurations, which the controller repairs."""
         root = "/apis/admissionregistration.k8s.io/v1"
         for kind in ("mutating", "validating"):
@@ -247,7 +247,7 @@ class Smoke:
             self.until(lambda path=path: self.api.get(path), f"the {kind} configuration made again")
             self.api.merge(path, {"webhooks": [{**each, "timeoutSeconds": 29} for each in wanted["webhooks"]]})
             self.until(
-                lambda path=path, kept=wanted["webhooks"]: self.api.get(path)["webhooks"] == kept,
+                lambda path=path, desired=wanted["webhooks"]: self.api.get(path)["webhooks"] == desired,
                 f"the {kind} configuration put right",
             )
 

@@ -39,9 +39,7 @@ OVERRIDES = {
     },
 }
 PROCESSES = ("controller", "webhook", "certs", "hyperjobs")
-REASON = sandbox.reason_not_possible() or (
-    None if REAL.exists() else "the real definitions are not beside the checkout"
-)
+REASON = sandbox.reason_not_possible() or (None if REAL.exists() else "the real definitions are not available")
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 

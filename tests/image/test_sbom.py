@@ -20,13 +20,13 @@ def test_each_locked_requirement_is_listed_once():
 
 
 def test_components_have_the_locked_hashes():
-    told = [
+    hashes = [
         found["content"]
         for each in SBOM["components"]
         for reference in each["externalReferences"]
         for found in reference["hashes"]
     ]
-    assert told == re.findall(r"--hash=sha256:(\w+)", TEXT)
+    assert hashes == re.findall(r"--hash=sha256:(\w+)", TEXT)
 
 
 def test_project_dependencies_match_its_requirements():

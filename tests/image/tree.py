@@ -46,18 +46,18 @@ def build_wheel(folder: Path) -> Path:
 def _requirements() -> Path:
     """Return a folder with the locked requirements, downloaded if they are not cached."""
     text = (ROOT / "requirements.txt").read_bytes() + sys.version.encode()
-    kept = cache_folder() / "tree" / hashlib.sha256(text).hexdigest()[:16]
-    if not kept.exists():
+    cached = cache_folder() / "tree" / hashlib.sha256(text).hexdigest()[:16]
+    if not cached.exists():
         with exclusive(cache_folder() / "tree.lock", waiting=lambda: None):
-            if not kept.exists():
-                aside = Path(tempfile.mkdtemp(dir=_made(kept.parent)))
+            if not cached.exists():
+                unfinished = Path(tempfile.mkdtemp(dir=_create_folder(cached.parent)))
                 locked = ["--require-hashes", "--only-binary", ":all:", "--requirement", ROOT / "requirements.txt"]
-                _run([*_PIP, "install", "--no-compile", "--target", aside, *locked])
-                aside.rename(kept)
-    return kept
+                _run([*_PIP, "install", "--no-compile", "--target", unfinished, *locked])
+                unfinished.rename(cached)
+    return cached
 
 
-def _made(folder: Path) -> Path:
+def _create_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -207,7 +207,7 @@ def test_stored_override_can_be_labelled(guarded, tenant):
     "policy",
     [
         pytest.param(propagation(JOB, preserveResourcesOnDeletion=True), id="preserved"),
-        pytest.param(propagation(CONFIG_MAP, JOB, preserveResourcesOnDeletion=True), id="preserved-beside-another"),
+        pytest.param(propagation(CONFIG_MAP, JOB, preserveResourcesOnDeletion=True), id="preserved-with-another"),
         pytest.param(
             propagation({**JOB, "apiVersion": "batch.volcano.sh/v1"}, preserveResourcesOnDeletion=True),
             id="preserved-in-another-version",
@@ -305,7 +305,7 @@ def test_tenant_cannot_write_a_mapped_claim_template(plane, tenant):
     mapped = "resource-claim-template"
     apply_files(plane.admin, QUOTA_POLICIES.parent / "claim-policies.yaml")
     wait_until(lambda: _refuses(tenant, CLAIMS, claim_template(mapped), "claim-templates"), "policy on claim templates")
-    _denied(tenant, CLAIMS, claim_template(mapped), "only operators write it")
+    _denied(tenant, CLAIMS, claim_template(mapped), "only operators may write it")
     tenant.create(CLAIMS, claim_template("my-own"))
     plane.admin.create(CLAIMS, claim_template(mapped, count=1))
     with pytest.raises(ApiError):

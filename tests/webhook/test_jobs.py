@@ -194,7 +194,7 @@ BAD = [
         "doesn't form a directed acyclic graph(DAG)",
         id="circle",
     ),
-    pytest.param(volcano_job(task("a", dependsOn={"name": ["b"]})), "(DAG)", id="depends-on-nobody"),
+    pytest.param(volcano_job(task("a", dependsOn={"name": ["b"]})), "(DAG)", id="depends-on-a-missing-task"),
     pytest.param(volcano_job(task("a", dependsOn={"name": ["a"]})), "(DAG)", id="depends-on-itself"),
     pytest.param(
         volcano_job(task(cpu="1500m", topologyPolicy="restricted")),
@@ -367,16 +367,16 @@ def without_defaults(**spec):
 DEFAULTED = [
     pytest.param(without_defaults(tasks=[{}]), "queue", "default", id="queue"),
     pytest.param(without_defaults(tasks=[{}]), "schedulerName", "volcano", id="scheduler"),
-    pytest.param(without_defaults(tasks=[{}], schedulerName="mine"), "schedulerName", "mine", id="scheduler-kept"),
+    pytest.param(without_defaults(tasks=[{}], schedulerName="mine"), "schedulerName", "mine", id="scheduler-unchanged"),
     pytest.param(without_defaults(tasks=[{}]), "maxRetry", 3, id="retries"),
-    pytest.param(without_defaults(tasks=[{}], maxRetry=5), "maxRetry", 5, id="retries-kept"),
+    pytest.param(without_defaults(tasks=[{}], maxRetry=5), "maxRetry", 5, id="retries-unchanged"),
     pytest.param(without_defaults(tasks=[{}, {"name": "b"}, {}]), "tasks.2.name", "default2", id="task-name"),
     pytest.param(without_defaults(tasks=[{"replicas": 4}]), "tasks.0.minAvailable", 4, id="task-minimum"),
     pytest.param(
         without_defaults(tasks=[{"replicas": 4, "minAvailable": 0}]),
         "tasks.0.minAvailable",
         0,
-        id="task-minimum-0-kept",
+        id="task-minimum-0-unchanged",
     ),
     pytest.param(without_defaults(tasks=[{}]), "tasks.0.maxRetry", 3, id="task-retries"),
     pytest.param(
@@ -385,7 +385,7 @@ DEFAULTED = [
     pytest.param(
         without_defaults(tasks=[{"replicas": 4}], minAvailable=0), "minAvailable", 4, id="an-explicit-0-is-unset"
     ),
-    pytest.param(without_defaults(tasks=[{"replicas": 4}], minAvailable=2), "minAvailable", 2, id="minimum-kept"),
+    pytest.param(without_defaults(tasks=[{"replicas": 4}], minAvailable=2), "minAvailable", 2, id="minimum-unchanged"),
     pytest.param(
         without_defaults(
             tasks=[{"replicas": 8, "partitionPolicy": {"totalPartitions": 4, "partitionSize": 2, "minPartitions": 3}}]
@@ -412,7 +412,7 @@ DEFAULTED = [
         without_defaults(tasks=[{"template": {"spec": {"hostNetwork": True, "dnsPolicy": "Default"}}}]),
         "tasks.0.template.spec.dnsPolicy",
         "Default",
-        id="dns-kept",
+        id="dns-unchanged",
     ),
     pytest.param(
         without_defaults(tasks=[{}], plugins={"pytorch": []}), "plugins", {"pytorch": [], "svc": []}, id="pytorch"
@@ -428,7 +428,7 @@ DEFAULTED = [
         without_defaults(tasks=[{}], plugins={"mpi": [], "ssh": ["k"]}),
         "plugins",
         {"mpi": [], "svc": [], "ssh": ["k"]},
-        id="ssh-kept",
+        id="ssh-unchanged",
     ),
     pytest.param(without_defaults(tasks=[{}], plugins={"env": []}), "plugins", {"env": []}, id="other-plugins"),
 ]

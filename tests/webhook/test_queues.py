@@ -61,7 +61,7 @@ HELD = volcano_queue("p") | {"status": {"state": "Open", "allocated": {"pods": "
         pytest.param(volcano_queue(parent="q4"), chain(4), id="as-deep-as-may-be"),
         pytest.param(volcano_queue(parent="p", **amounts(capability="10")), [P], id="as-much-as-its-parent"),
         pytest.param(volcano_queue(parent="p", **amounts(deserved="6", guarantee="4")), [P], id="all-its-parent-has"),
-        pytest.param(volcano_queue(parent="root", **amounts(deserved="999")), [], id="the-root-bounds-nobody"),
+        pytest.param(volcano_queue(parent="root", **amounts(deserved="999")), [], id="the-root-has-no-limit"),
         pytest.param(
             volcano_queue(parent="p"), [HELD, volcano_queue("c", parent="p")], id="below-one-that-has-children-already"
         ),
@@ -69,7 +69,7 @@ HELD = volcano_queue("p") | {"status": {"state": "Open", "allocated": {"pods": "
         pytest.param(
             volcano_queue(annotations=placed("root/eng", "1/2")),
             [volcano_queue("other", annotations=placed("root/english", "1/1"))],
-            id="hierarchy-beside-another",
+            id="two-hierarchies",
         ),
     ],
 )

@@ -265,7 +265,7 @@ MISBEHAVIOURS = {
     "500": (patching(), 500, "failed calling webhook"),
     "garbage": (lambda _: b"<html>garbage</html>", 200, "failed calling webhook"),
     "no-review": (lambda _: b"{}", 200, "failed calling webhook"),
-    "wrong-uid": (with_uid("somebody-else"), 200, "expected response.uid"),
+    "wrong-uid": (with_uid("another-uid"), 200, "expected response.uid"),
     "hangs-up": (lambda _: None, 200, "failed calling webhook"),
 }
 

@@ -135,8 +135,8 @@ def test_parent_and_child_can_be_created_in_succession(plane):
 
 @pytest.mark.usefixtures("webhook")
 def test_invalid_queue_is_refused_by_the_api_server(plane):
-    with pytest.raises(ApiError, match=r"parent queue 'nobody' of queue 'q' does not exist"):
-        plane.admin.create(QUEUES, volcano_queue(parent="nobody"))
+    with pytest.raises(ApiError, match=r"parent queue 'missing' of queue 'q' does not exist"):
+        plane.admin.create(QUEUES, volcano_queue(parent="missing"))
     plane.admin.create(QUEUES, volcano_queue("default"))
     with pytest.raises(ApiError, match=r"`default` queue can not be deleted"):
         plane.admin.delete(f"{QUEUES}/default")
