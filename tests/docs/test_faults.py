@@ -20,12 +20,12 @@ def named(row: str) -> list[tuple[Path, str]]:
     return found
 
 
-def test_every_fault_and_every_invariant_has_its_row():
+def test_every_fault_and_invariant_has_a_row():
     assert list(TABLE) == [*(f"I{number}" for number in range(1, 9)), *(f"F{number}" for number in range(1, 31))]
 
 
 @pytest.mark.parametrize("subject", TABLE)
-def test_its_tests_exist(subject):
+def test_tests_named_by_faults_exist(subject):
     tests = named(TABLE[subject])
     assert tests
     for file, name in tests:

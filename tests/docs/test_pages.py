@@ -23,19 +23,19 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", TOP, ids=name)
-def test_every_link_outside_of_the_site_leads_somewhere(page):
+def test_every_link_outside_the_site_resolves(page):
     for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_file_that_is_named_exists(page):
+def test_every_named_file_exists(page):
     for file in re.findall(r"\b(?:charts|docs|examples|tests)/[A-Za-z0-9_./-]*[A-Za-z0-9]", page.read_text()):
         assert (ROOT / file).exists(), file
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_piece_of_yaml_can_be_used(page):
+def test_every_yaml_block_is_valid(page):
     schema = values()["properties"]
     for text in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         for document in yaml.safe_load_all(text):
@@ -46,13 +46,13 @@ def test_every_piece_of_yaml_can_be_used(page):
                 load_configuration(yaml.safe_dump(document.get("admission", {})))
 
 
-def test_metrics_that_are_named_exist():
+def test_documented_metrics_exist():
     known = {row.key for table in ("controller-metrics", "webhook-metrics") for row in generate.TABLES[table]().rows}
     text = "".join(page.read_text() for page in PAGES)
     assert {each for each in re.findall(r"`(volcano_global_[a-z_]+)[` {]", text) if each not in known} == set()
 
 
-def test_commands_that_are_named_exist():
+def test_documented_commands_exist():
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
     known |= {group.name for group in app.registered_groups}
     text = "".join(page.read_text() for page in PAGES)
@@ -61,7 +61,7 @@ def test_commands_that_are_named_exist():
     assert named <= known
 
 
-def test_objects_that_are_named_are_created_by_the_chart(helm):
+def test_documented_objects_are_created_by_the_chart(helm):
     text = helm.run("template", "volcano-global", str(CHART), "--namespace", "karmada-system")
     made = {(each["kind"].lower(), each["metadata"]["name"]) for each in yaml.safe_load_all(text) if each}
     text = "".join(page.read_text() for page in PAGES)
@@ -70,7 +70,7 @@ def test_objects_that_are_named_are_created_by_the_chart(helm):
     assert named <= made
 
 
-def test_the_readme_is_short_and_leads_to_every_section():
+def test_readme_is_short_and_links_every_section():
     assert len(README.splitlines()) <= 150
     sections = sorted(page.parent.name for page in (ROOT / "docs").glob("*/index.md"))
     assert len(sections) == 6

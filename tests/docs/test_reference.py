@@ -50,12 +50,12 @@ def metric_names() -> list[str]:
         pytest.param("reasons.md", list(map(str, EvictionReason)), id="evictions"),
     ],
 )
-def test_each_name_stands_on_exactly_one_page(page, names):
+def test_each_name_is_documented_on_exactly_one_page(page, names):
     assert names
     assert {name: pages_of(name) for name in names} == {name: [page] for name in names}
 
 
-def test_each_helm_value_stands_on_its_page():
+def test_each_helm_value_is_documented():
     values = yaml.safe_load((generate.CHART / "values.yaml").read_text())
     schema = json.loads((generate.CHART / "values.schema.json").read_text())
     names = [name for name, _ in generate.chart_values(values, schema)]
@@ -64,20 +64,20 @@ def test_each_helm_value_stands_on_its_page():
 
 
 @pytest.mark.parametrize("process", FLAGS)
-def test_each_flag_of_a_process_stands_in_its_section(process):
+def test_each_flag_is_in_the_section_of_its_process(process):
     sections = re.split(r"^## ", PAGES["flags.md"], flags=re.MULTILINE)
     (section,) = [each for each in sections if each.startswith(process)]
     flags = [f"--{name.replace('_', '-')}" for name in FLAGS[process].model_fields if name != "command"]
     assert rows(section) == flags
 
 
-def test_each_command_has_a_section_of_its_own():
+def test_each_command_has_its_own_section():
     named = {command.name or command.callback.__name__ for command in app.registered_commands}
     sections = re.findall(r"^## volcano-global (\w+)$", PAGES["cli.md"], re.MULTILINE)
     assert named | {"explain"} == set(sections)
 
 
-def test_no_row_is_about_an_unknown_name():
+def test_each_documented_name_exists():
     known = {path for path, _ in generate.configuration_keys()}
     assert set(rows(PAGES["configuration.md"])) == known
     assert set(rows(PAGES["metrics.md"])) == set(metric_names())
@@ -87,7 +87,7 @@ def test_no_row_is_about_an_unknown_name():
     }
 
 
-def test_a_missing_description_and_a_stale_row_are_noticed():
+def test_generator_adds_missing_and_removes_stale_rows():
     before = "<!-- table: labels -->\n| `volcano.sh/no-such` | words |\n<!-- end -->\n"
     after = generate.page(before)
     assert "no-such" not in after
@@ -95,7 +95,7 @@ def test_a_missing_description_and_a_stale_row_are_noticed():
     assert generate.page(after) == after
 
 
-def test_events_that_pages_name_exist():
+def test_documented_events_exist():
     known = set(rows(PAGES["events.md"]))
     texts = [page.read_text() for page in (generate.ROOT / "docs").rglob("*.md")]
     named = {name for text in texts for name in re.findall(r"\bevent\s+`(\w+)`", text)}
@@ -103,7 +103,7 @@ def test_events_that_pages_name_exist():
     assert named <= known
 
 
-def test_the_summary_of_a_simulation_is_described():
+def test_simulation_summary_fields_are_documented():
     named = set(re.findall(r"`(\w+)`", PAGES["simulation.md"]))
     fields = [field.encode_name for model in (Summary, QueueSummary) for field in msgspec.structs.fields(model)]
     assert {*fields, *map(str, IdleCause)} - named == {"name"}

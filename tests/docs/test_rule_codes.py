@@ -10,7 +10,7 @@ def test_every_cited_code_has_an_anchor():
     assert sorted({(name, code) for name, code in citations() if code not in known}) == []
 
 
-def test_every_heading_of_a_rule_has_its_own_anchor():
+def test_every_rule_heading_has_a_unique_anchor():
     headings = re.findall(r"^### ([A-Z]\d+) .*\{#(\w+)\}$", SEMANTICS.read_text(), re.MULTILINE)
     assert [code.lower() for code, _ in headings] == [anchor for _, anchor in headings]
     assert len({anchor for _, anchor in headings}) == len(headings) == 42

@@ -30,7 +30,7 @@ def defined(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("attack", "tests"), list(attacks()))
-def test_every_attack_names_tests_that_exist(attack, tests):
+def test_every_attack_names_existing_tests(attack, tests):
     named = FILE.findall(tests)
     assert named, f"no test of: {attack}"
     for file, names in named:
@@ -42,14 +42,14 @@ def test_every_attack_names_tests_that_exist(attack, tests):
                 assert any(fnmatchcase(name, wanted) for name in defined(source)), pattern
 
 
-def test_every_threat_has_its_row():
+def test_every_threat_has_a_row():
     ids = {f"TA{number}" for number in range(1, 8)}
     ids |= {f"TB{number}" for number in range(1, 11)} | {"TB3b"} | {f"TC{number}" for number in range(1, 10)}
     assert set(THREATS) == ids
 
 
 @pytest.mark.parametrize("threat", THREATS)
-def test_every_threat_names_tests_that_exist(threat):
+def test_every_threat_names_existing_tests(threat):
     place = ROOT
     named = NAME.findall(THREATS[threat])
     assert named

@@ -18,9 +18,9 @@ from localup.namespaces import create_namespace
 from localup.processes import tail
 from localup.realkarmada.programs import programs_from_environment
 from localup.stack import Stack
-from tests.answers import gated_kinds
 from tests.e2e.environment import Environment, open_environment
 from tests.e2e.observer import Observer
+from tests.integration import gated_kinds
 from tests.waiting import LIMIT_SECONDS
 
 SHAPES = [{"clusters": ["c1"], "nodes": [{"count": 4, "allocatable": {"cpu": 64, "nvidia.com/gpu": 8}}]}]

@@ -27,7 +27,7 @@ ONE, TWO = ({"cpu": Fraction(count)} for count in (1, 2))
         pytest.param(Charge("q", ONE), Run(ONE | {"gpu": Fraction(1)}, is_edited=True), True, id="other-resource"),
     ],
 )
-def test_charges_and_what_runs_are_compared_both_ways(charge, run, is_found):
+def test_charges_and_running_jobs_are_compared_both_ways(charge, run, is_found):
     found = differences({KEY: charge} if charge else {}, {KEY: run} if run else {})
     assert list(found) == [KEY] * is_found
 
@@ -41,12 +41,12 @@ def test_charges_and_what_runs_are_compared_both_ways(charge, run, is_found):
         pytest.param(0, 0, True, id="record-without-usage"),
     ],
 )
-def test_records_are_compared_with_the_usage_of_their_queue(before, after, is_found):
+def test_records_are_compared_with_queue_usage(before, after, is_found):
     charged = {KEY: Charge("wild-a", ONE)}
     usages = ({("wild-a", "cpu"): Fraction(value)} for value in (before, after))
     assert bool(miscounts(charged, *usages)) is is_found
 
 
-def test_usage_of_a_queue_without_any_record_is_found():
+def test_queue_usage_without_record_is_reported():
     held = {("wild-b", "cpu"): Fraction(3), ("root", "cpu"): Fraction(3)}
     assert list(miscounts({}, held, held)) == [("", "wild-b", "cpu")]

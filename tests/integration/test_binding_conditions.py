@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from tests.answers import gated_kinds
-from tests.answers.events import events_of, wait_for_event
+from tests.integration import gated_kinds
+from tests.integration.events import events_of, wait_for_event
 from tests.rig.harness import Harness, open_harness
 
 ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
@@ -30,7 +30,7 @@ async def slipped(harness: Harness, name: str) -> None:
     await harness.karmada.bind(name, await harness.karmada.template(name, "q"), suspension=None)
 
 
-async def test_tc1_a_binding_that_came_past_the_webhook_is_told_and_left_alone(plane, tmp_path):
+async def test_tc1_unsuspended_binding_is_reported_and_not_changed(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         await slipped(harness, "past")
@@ -44,7 +44,7 @@ async def test_tc1_a_binding_that_came_past_the_webhook_is_told_and_left_alone(p
         assert not harness.bindings()["past"].suspended
 
 
-async def test_f18_where_the_operator_wants_it_what_came_past_waits_its_turn(plane, tmp_path):
+async def test_f18_repair_suspends_ungated_binding_before_placement(plane, tmp_path):
     """With Ignore and a webhook that is away, bindings are stored as they come."""
     async with open_harness(
         plane, tmp_path, *configured(tmp_path, repair={"ungatedBindings": True}), plays=False
@@ -66,7 +66,7 @@ async def test_f18_where_the_operator_wants_it_what_came_past_waits_its_turn(pla
         await harness.admitted("past")
 
 
-async def test_a_binding_placed_by_somebody_while_it_waits_is_cleared_and_that_is_told(plane, tmp_path):
+async def test_binding_placed_while_pending_is_cleared_and_reported(plane, tmp_path):
     """The leak of Karmada's event filter looks like this: a binding in its queue is placed although it is paused."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "1"})
@@ -78,7 +78,7 @@ async def test_a_binding_placed_by_somebody_while_it_waits_is_cleared_and_that_i
         assert event["note"] == "another client placed it without admission; its clusters are removed"
 
 
-async def test_what_is_paused_after_its_admission_is_resumed_and_that_is_told(plane, tmp_path):
+async def test_binding_resuspended_after_admission_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         await harness.karmada.job("runs", "q")
@@ -88,9 +88,7 @@ async def test_what_is_paused_after_its_admission_is_resumed_and_that_is_told(pl
         await harness.admitted("runs")
 
 
-async def test_a_policy_that_copies_a_job_to_every_cluster_is_warned_of_with_the_constraint_that_is_missing(
-    plane, tmp_path
-):
+async def test_policy_that_duplicates_job_to_all_clusters_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         await harness.karmada.cluster("m2", cpu="8")
@@ -104,7 +102,7 @@ async def test_a_policy_that_copies_a_job_to_every_cluster_is_warned_of_with_the
         assert "PlacedOnAllClusters" not in [item["reason"] for item in await events_of(harness, "Job", "once")]
 
 
-async def test_a_workload_that_would_outlive_its_eviction_is_told_of(plane, tmp_path):
+async def test_policy_that_preserves_resources_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         uid = await harness.karmada.template("stays", "q")
@@ -114,7 +112,7 @@ async def test_a_workload_that_would_outlive_its_eviction_is_told_of(plane, tmp_
         assert "preserveResourcesOnDeletion" in event["note"]
 
 
-async def test_tb3b_a_volcano_job_whose_name_a_batch_job_has_taken_does_not_run_and_hears_why(plane, tmp_path):
+async def test_tb3b_volcano_job_with_taken_binding_name_is_reported(plane, tmp_path):
     """Karmada names both bindings alike; the one that was first has it, the other gets none."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
@@ -128,7 +126,7 @@ async def test_tb3b_a_volcano_job_whose_name_a_batch_job_has_taken_does_not_run_
         await harness.expect_no_writes(seconds=0.3)
 
 
-async def test_tb3b_a_batch_job_that_comes_second_changes_nothing_for_the_volcano_job(plane, tmp_path):
+async def test_tb3b_later_batch_job_does_not_affect_volcano_job(plane, tmp_path):
     """Where somebody makes the binding stand for it, the Volcano Job has none, and nobody is charged for it."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "1"})
@@ -147,9 +145,7 @@ def batch_job(name: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-async def test_tb4_whatever_a_policy_is_changed_to_a_paused_job_stays_paused_and_a_running_one_is_charged_anew(
-    plane, tmp_path
-):
+async def test_tb4_policy_change_keeps_suspension_and_updates_charge(plane, tmp_path):
     """The detector copies the policy's fields; it never touches the pause or the clusters."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "2"})
@@ -175,7 +171,7 @@ async def test_tb4_whatever_a_policy_is_changed_to_a_paused_job_stays_paused_and
         assert harness.bindings()["small"].suspended
 
 
-async def test_tb5_a_job_scaled_up_after_its_admission_is_charged_with_all_of_it(plane, tmp_path):
+async def test_tb5_job_scaled_up_after_admission_is_fully_charged(plane, tmp_path):
     async with open_harness(
         plane, tmp_path, *configured(tmp_path, resize={"action": "Report"}), plays=False
     ) as harness:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from controller.api.keys import JOBS
-from tests.answers.events import wait_for_event
+from tests.integration.events import wait_for_event
 from tests.rig.faults import ErrorReply, writes
 from tests.rig.harness import Harness, open_harness
 
@@ -33,7 +33,7 @@ def ordered(*groups: tuple[str, ...]) -> dict[str, Any]:
     return {"clusterAffinities": terms, "spreadConstraints": ONE_CLUSTER}
 
 
-async def test_c1_a_later_affinity_is_observed_before_its_cluster_is_named(plane, tmp_path):
+async def test_c1_later_affinity_term_is_observed_before_placement(plane, tmp_path):
     """Karmada's scheduler would begin with the first term, find nothing there, and take our choice away."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
@@ -58,7 +58,7 @@ async def test_c1_a_later_affinity_is_observed_before_its_cluster_is_named(plane
         assert [cluster["name"] for cluster in binding(harness, "later")["spec"]["clusters"]] == ["m2"]
 
 
-async def test_a_status_that_an_eviction_left_behind_is_put_right(plane, tmp_path):
+async def test_stale_status_after_eviction_is_repaired(plane, tmp_path):
     """Karmada goes on saying Running and Scheduled, whoever asks."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "2"})
@@ -83,7 +83,7 @@ async def test_a_status_that_an_eviction_left_behind_is_put_right(plane, tmp_pat
         await harness.expect_no_writes(seconds=0.5)
 
 
-async def test_what_karmada_places_after_its_eviction_is_cleared_again_and_takes_no_room_for_good(plane, tmp_path):
+async def test_late_placement_after_eviction_is_cleared(plane, tmp_path):
     """Its event filter leaks: what is in its queue already is placed up to five minutes later, paused or not."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness, capability={"cpu": "2"})
@@ -100,7 +100,7 @@ async def test_what_karmada_places_after_its_eviction_is_cleared_again_and_takes
         assert harness.bindings()["gone"].suspended
 
 
-async def test_the_next_leader_goes_on_putting_status_right(plane, tmp_path):
+async def test_new_leader_continues_status_cleanup(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         await harness.karmada.job("gone", "q")
@@ -118,7 +118,7 @@ async def test_the_next_leader_goes_on_putting_status_right(plane, tmp_path):
         )
 
 
-async def test_a_refusal_by_karmadas_own_quota_is_shown_as_such(plane, tmp_path):
+async def test_rejection_by_karmada_quota_is_reported_and_retried(plane, tmp_path):
     """Its webhook refuses our clusters; the workload backs off, and others go on."""
     says = (
         'admission webhook "resourcebinding.karmada.io" denied the request: FederatedResourceQuota(team/most) exceeded '
@@ -142,7 +142,7 @@ async def test_a_refusal_by_karmadas_own_quota_is_shown_as_such(plane, tmp_path)
         assert "patch rejected" not in harness.controller.part.output
 
 
-async def test_d9_without_a_claim_nobody_is_admitted_or_charged_and_with_one_it_goes_on(plane, tmp_path):
+async def test_d9_workload_without_policy_is_not_admitted_or_charged(plane, tmp_path):
     """Karmada's scheduler passes over what no policy claims, also when it was resumed."""
     claim = "propagationpolicy.karmada.io/permanent-id"
     async with open_harness(plane, tmp_path, plays=False) as harness:

@@ -11,5 +11,5 @@ from localup.etcd import Etcd
 @pytest.fixture(scope="session")
 def plane(etcd: Etcd) -> Iterator[ControlPlane]:
     """Yield a control plane that records who writes; one test at a time acts on it."""
-    with ControlPlane(etcd, prefix="/answers", controllers=False, audit=True) as running:
+    with ControlPlane(etcd, prefix="/integration", controllers=False, audit=True) as running:
         yield running

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from tests.answers.events import wait_for_event
+from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
 
 
@@ -18,7 +18,7 @@ async def change(harness: Harness, name: str, **spec: Any) -> None:
     await harness.karmada.merge(harness.karmada.path(name), {"spec": spec})
 
 
-async def test_r1_one_moved_where_it_fits_is_charged_and_recorded_there(plane, tmp_path):
+async def test_r1_moved_workload_is_charged_to_its_new_cluster(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="2")
@@ -60,7 +60,7 @@ async def test_r1_job_moved_to_a_full_cluster_is_evicted(plane, tmp_path):
         await harness.expect_no_writes(seconds=0.5)
 
 
-async def test_r1_one_that_runs_is_never_evicted_for_a_move(plane, tmp_path):
+async def test_r1_running_workload_is_not_evicted_for_a_move(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="4")
@@ -76,7 +76,7 @@ async def test_r1_one_that_runs_is_never_evicted_for_a_move(plane, tmp_path):
         assert harness.bindings()["runs"].clusters == ("m2",)
 
 
-async def test_an_accepted_growth_is_recorded(plane, tmp_path):
+async def test_accepted_resize_is_recorded(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="9")
@@ -90,7 +90,7 @@ async def test_an_accepted_growth_is_recorded(plane, tmp_path):
         await harness.expect_no_writes(seconds=0.5)
 
 
-async def test_one_paused_by_hand_keeps_its_place_and_is_resumed_though_its_queue_is_closed(plane, tmp_path):
+async def test_resuspended_workload_is_resumed_and_stays_charged(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "4"})
         await harness.karmada.cluster("m1", cpu="9")
@@ -104,7 +104,7 @@ async def test_one_paused_by_hand_keeps_its_place_and_is_resumed_though_its_queu
         assert harness.bindings()["waits"].suspended
 
 
-async def test_one_paused_and_cleared_by_hand_waits_behind_who_gets_its_place(plane, tmp_path):
+async def test_externally_evicted_workload_is_queued_again(plane, tmp_path):
     """The leak of Karmada's event filter places it once more: that is no admission."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "4"})

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION, HYPERJOBS, PROPAGATION_POLICIES
-from tests.answers import gated_kinds
-from tests.answers.events import wait_for_event
 from tests.hyperjob.objects import document, replicated, task
+from tests.integration import gated_kinds
+from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
 
 TIMEOUT = 3
@@ -25,7 +25,7 @@ def pauses(harness: Harness, name: str) -> int:
     return sum(bool(state.get("clusters")) and bool(state["suspension"]["scheduling"]) for state in states)
 
 
-async def test_r1_what_does_not_start_is_requeued_and_then_tried_elsewhere(plane, tmp_path):
+async def test_r1_unstarted_workload_is_requeued_then_moved(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
@@ -65,7 +65,7 @@ async def leave(harness: Harness, *names: str) -> None:
         await harness.karmada.merge(f"{harness.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
 
 
-async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_out(plane, tmp_path):
+async def test_r2_new_leader_honours_backoff_and_excluded_cluster(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     flags = ("--admission-configuration", file)
@@ -117,7 +117,7 @@ def messages(harness: Harness) -> list[str]:
     return [item.get("status", {}).get("message", "") for item in harness.history.now["hyperjobs"].values()]
 
 
-async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_without_it(plane, tmp_path):
+async def test_g1_startup_timeout_evicts_parts_below_the_minimum(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:

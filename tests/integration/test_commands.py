@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION, COMMANDS, QUEUES
-from tests.answers.events import wait_for_event
+from tests.integration.events import wait_for_event
 from tests.rig.faults import ErrorReply
 from tests.rig.harness import Harness, open_harness
 
@@ -47,7 +47,7 @@ def is_left(harness: Harness) -> bool:
     return any(namespace in places for namespace, _ in harness.history.now.get("commands", {}))
 
 
-async def test_a_queue_command_of_a_tenants_namespace_is_refused(plane, tmp_path):
+async def test_queue_command_in_tenant_namespace_is_refused(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("theirs")
         await harness.karmada.cluster("m1", cpu="4")
@@ -59,7 +59,7 @@ async def test_a_queue_command_of_a_tenants_namespace_is_refused(plane, tmp_path
         assert state(harness, "theirs") in {"", "Open"}
 
 
-async def test_a_queue_is_closed_takes_nobody_and_is_opened_again(plane, tmp_path):
+async def test_closed_queue_admits_nothing_until_it_is_opened(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="4")
@@ -81,7 +81,7 @@ async def test_a_queue_is_closed_takes_nobody_and_is_opened_again(plane, tmp_pat
         await harness.history.until(lambda _: not is_left(harness), "no command left")
 
 
-async def test_those_below_a_queue_close_and_open_with_it(plane, tmp_path):
+async def test_child_queues_close_and_open_with_their_parent(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("top")
         await harness.karmada.queue("left", parent="top")
@@ -119,7 +119,7 @@ def record(harness: Harness, name: str) -> dict[str, Any]:
     return found
 
 
-async def test_d8_what_was_aborted_waits_until_it_is_resumed(plane, tmp_path):
+async def test_d8_aborted_workload_is_pending_until_resumed(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="4")
@@ -136,7 +136,7 @@ async def test_d8_what_was_aborted_waits_until_it_is_resumed(plane, tmp_path):
         await harness.history.until(lambda _: not is_left(harness), "no command left")
 
 
-async def test_d8_what_was_aborted_is_tried_again_when_its_template_changes_also_while_we_are_down(plane, tmp_path):
+async def test_d8_aborted_workload_is_retried_after_template_change(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="4")
@@ -153,7 +153,7 @@ async def test_d8_what_was_aborted_is_tried_again_when_its_template_changes_also
         await harness.admitted("stopped")
 
 
-async def test_commands_of_others_are_left_alone_and_ours_are_carried_out_once(plane, tmp_path):
+async def test_unsupported_commands_are_ignored_and_others_run_once(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.queue("old")

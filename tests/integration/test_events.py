@@ -5,7 +5,7 @@ import json
 import sys
 
 from controller.api.keys import EVENTS
-from tests.answers.events import events_of, wait_for_event
+from tests.integration.events import events_of, wait_for_event
 from tests.rig.faults import ErrorReply, writes
 from tests.rig.harness import Harness, open_harness
 from tests.rig.proxy import Call
@@ -22,7 +22,7 @@ def of_events(call: Call) -> bool:
     return call.is_event and call.method in {"POST", "PATCH"}
 
 
-async def test_a_job_and_its_binding_are_told_why_they_wait_and_that_they_were_admitted(plane, tmp_path):
+async def test_job_and_binding_get_pending_and_admitted_events(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         await harness.karmada.job("first", "q", cpu=2)
@@ -41,7 +41,7 @@ async def test_a_job_and_its_binding_are_told_why_they_wait_and_that_they_were_a
         await wait_for_event(harness, "Admitted", "Job", "next")
 
 
-async def test_what_only_somebody_can_put_right_is_a_warning(plane, tmp_path):
+async def test_reason_that_needs_user_action_is_a_warning(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         await harness.karmada.job("lost", "no-such-queue")
@@ -51,7 +51,7 @@ async def test_what_only_somebody_can_put_right_is_a_warning(plane, tmp_path):
         assert (await wait_for_event(harness, "ExceedsQueueLimit", "Job", "giant"))["type"] == "Warning"
 
 
-async def test_who_is_evicted_hears_why(plane, tmp_path):
+async def test_eviction_event_states_the_reason(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         await harness.karmada.job("stopped", "q")
@@ -61,7 +61,7 @@ async def test_who_is_evicted_hears_why(plane, tmp_path):
         assert event["note"].startswith("evicted: it was aborted")
 
 
-async def test_the_same_again_adds_to_the_series_also_after_a_restart(plane, tmp_path):
+async def test_repeated_event_extends_series_across_restart(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await begun(harness)
         await harness.karmada.job("lost", "no-such-queue")
@@ -77,7 +77,7 @@ async def test_the_same_again_adds_to_the_series_also_after_a_restart(plane, tmp
         assert event["series"]["count"] == 2
 
 
-async def test_nobody_waits_for_what_is_told(plane, tmp_path):
+async def test_admission_does_not_wait_for_event_writes(plane, tmp_path):
     """The server takes no events: everyone is admitted all the same, and what was not told is counted."""
     async with open_harness(plane, tmp_path, "--event-backlog", "5") as harness:
         await harness.karmada.queue("q")
@@ -93,7 +93,7 @@ async def test_nobody_waits_for_what_is_told(plane, tmp_path):
         harness.proxy.clear_faults()
 
 
-async def test_without_the_right_to_tell_it_goes_on_and_says_so(plane, tmp_path):
+async def test_rejected_event_is_logged_and_admission_continues(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="4")
@@ -104,7 +104,7 @@ async def test_without_the_right_to_tell_it_goes_on_and_says_so(plane, tmp_path)
         await harness.controller.wait_for_log("event rejected")
 
 
-async def test_who_wants_no_events_gets_none(plane, tmp_path):
+async def test_zero_event_rate_disables_events(plane, tmp_path):
     async with open_harness(plane, tmp_path, "--events-per-second", "0") as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="4")
@@ -135,7 +135,7 @@ async def explained(harness: Harness, name: str, *flags: str) -> str:
     return said.decode()
 
 
-async def test_explain_knows_what_was_told_also_what_only_the_controller_has_seen(plane, tmp_path):
+async def test_explain_shows_events_of_the_controller(plane, tmp_path):
     """A refusal by Karmada's own quota stands in no object but the event."""
     says = "FederatedResourceQuota(team/most) exceeded for resource cpu: requested sum 5, limit 4."
     async with open_harness(plane, tmp_path, plays=False) as harness:

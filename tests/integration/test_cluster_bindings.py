@@ -6,9 +6,9 @@ from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, POLICY_LABELS
 from controller.kube import ApiError
-from tests.answers import gated_kinds
-from tests.answers.events import wait_for_event
 from tests.benchmarks import seed
+from tests.integration import gated_kinds
+from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
 from tests.waiting import LIMIT_SECONDS
 
@@ -110,10 +110,10 @@ async def cleared(harness: Harness) -> None:
     await harness.karmada.api.delete(FLEETS)
 
 
-async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plane, tmp_path):
+async def test_cluster_scoped_workload_is_admitted_and_reported(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     rule = {"apiVersion": FLEET[0], "kind": FLEET[1], "finished": {"path": "phase", "values": ["Done"]}}
-    file.write_text(f"{gated_kinds.HEAD}workloads: [{json.dumps(rule)}]\n")
+    file.write_text(f"{gated_kinds.HEAD}integrations: [{json.dumps(rule)}]\n")
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
         await served(harness)
         await harness.karmada.queue("q", capability={"cpu": "4"})
@@ -137,7 +137,7 @@ async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plan
         await cleared(harness)
 
 
-async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane, tmp_path):
+async def test_tb1_job_under_cluster_resource_binding_is_gated(plane, tmp_path):
     """However it came to be: it is charged to its queue, and cleared where somebody has placed it beforehand."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "2"})
@@ -156,7 +156,7 @@ async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane
         await cleared(harness)
 
 
-async def test_what_another_binding_brings_along_waits_for_nobody(plane, tmp_path):
+async def test_dependent_binding_is_resumed_until_a_policy_selects_it(plane, tmp_path):
     """Paused by whomever, it is let go; as soon as a policy selects it, it is a workload of its own."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "1"})

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from tests.answers import gated_kinds
-from tests.answers.events import wait_for_event
+from tests.integration import gated_kinds
+from tests.integration.events import wait_for_event
 from tests.rig.faults import ErrorReply
 from tests.rig.harness import Harness, open_harness
 
@@ -59,7 +59,7 @@ async def let_go(harness: Harness, name: str, kind: str = "deployment") -> None:
     await shown(harness, lambda: is_let_go(harness, name, kind), f"{name} resumed")
 
 
-async def test_a_kind_that_is_switched_on_while_we_run_waits_its_turn(plane, tmp_path):
+async def test_kind_enabled_at_run_time_is_gated(plane, tmp_path):
     """Its pods are counted as they will be, limits where requests are missing, whatever Karmada has counted."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.HEAD)
@@ -78,7 +78,7 @@ async def test_a_kind_that_is_switched_on_while_we_run_waits_its_turn(plane, tmp
         assert await harness.controller.metric('volcano_global_cache_synced{resource="deployments.apps"}') == 1
 
 
-async def test_without_a_queue_it_is_let_through_at_once_and_charged_to_nobody(plane, tmp_path):
+async def test_q6_workload_without_queue_is_resumed_and_not_charged(plane, tmp_path):
     """Q6."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
@@ -89,7 +89,7 @@ async def test_without_a_queue_it_is_let_through_at_once_and_charged_to_nobody(p
         assert record(harness, "free") == {}
 
 
-async def test_its_queue_is_fixed_when_it_is_first_seen(plane, tmp_path):
+async def test_q6_queue_is_fixed_when_workload_is_first_observed(plane, tmp_path):
     """Q6: taking the label away does not release it, another label does not move it."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
@@ -110,7 +110,7 @@ async def test_its_queue_is_fixed_when_it_is_first_seen(plane, tmp_path):
         assert record(harness, "big")["queue"] == "q"
 
 
-async def test_the_room_of_a_batch_job_that_is_over_goes_to_the_next(plane, tmp_path):
+async def test_finished_batch_job_frees_its_quota(plane, tmp_path):
     """Its binding bears the name that a Volcano Job's would bear."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(BATCH_JOB))
@@ -127,7 +127,7 @@ async def test_the_room_of_a_batch_job_that_is_over_goes_to_the_next(plane, tmp_
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
-async def test_a_kind_that_karmada_has_not_counted_is_counted_from_its_pod_template(plane, tmp_path, kind):
+async def test_kind_without_karmada_requests_is_charged_from_template(plane, tmp_path, kind):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(("apps/v1", kind)))
     plane.admin.apply(
@@ -158,7 +158,7 @@ async def test_a_kind_that_karmada_has_not_counted_is_counted_from_its_pod_templ
         assert record(harness, "set", kind.lower())["charge"]["cpu"] == "3"
 
 
-async def test_a_kind_that_is_switched_off_again_is_let_go(plane, tmp_path):
+async def test_workload_of_disabled_kind_is_resumed(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
@@ -172,7 +172,7 @@ async def test_a_kind_that_is_switched_off_again_is_let_go(plane, tmp_path):
         await harness.admitted("after")
 
 
-async def test_a_kind_that_nobody_serves_or_we_may_not_read_keeps_nobody_waiting(plane, tmp_path):
+async def test_unserved_or_forbidden_kind_does_not_delay_other_kinds(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(("example.com/v1", "Gizmo"), DEPLOYMENT))
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:

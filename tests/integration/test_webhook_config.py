@@ -15,8 +15,8 @@ from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from controller.kube import NotFound
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
-from tests.answers.events import wait_for_event
-from tests.answers.gated_kinds import HEAD
+from tests.integration.events import wait_for_event
+from tests.integration.gated_kinds import HEAD
 from tests.rig.harness import Harness, open_harness
 from tests.webhook_config.test_comparison import FILE
 
@@ -77,7 +77,7 @@ ALTERED: dict[str, Callable[[list[dict[str, Any]]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("with_file", [True, False], ids=["as-installed", "as-found"])
-async def test_what_is_altered_is_noticed_at_once_and_so_is_its_end(plane, tmp_path, with_file):
+async def test_webhook_change_and_its_revert_are_detected_at_once(plane, tmp_path, with_file):
     file = tmp_path / "webhooks.yaml"
     configurations = registration(tmp_path)
     file.write_text(yaml.safe_dump_all(configurations))
@@ -103,7 +103,7 @@ async def test_what_is_altered_is_noticed_at_once_and_so_is_its_end(plane, tmp_p
         await registered(harness, 0, kind="Validating")
 
 
-async def test_what_was_altered_while_we_were_away_is_noticed_by_the_file(plane, tmp_path):
+async def test_webhook_change_during_downtime_is_detected(plane, tmp_path):
     file = tmp_path / "webhooks.yaml"
     configurations = registration(tmp_path)
     file.write_text(yaml.safe_dump_all(configurations))
@@ -127,7 +127,7 @@ def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Pa
     return file, ("--webhook-registration", file, "--admission-configuration", admission)
 
 
-async def test_an_upgrade_that_changes_the_file_and_the_registration_is_not_undone(plane, tmp_path):
+async def test_upgrade_of_webhook_configuration_is_not_reverted(plane, tmp_path):
     configurations = registration(tmp_path)
     file, flags = repairing(plane, tmp_path)
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
@@ -159,7 +159,7 @@ async def expressed(harness: Harness, condition: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_what_is_gone_is_not_made_again_by_who_never_saw_whom_to_believe(plane, tmp_path):
+async def test_deleted_webhook_without_known_ca_is_not_recreated(plane, tmp_path):
     _, flags = repairing(plane, tmp_path)
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
@@ -170,7 +170,7 @@ async def test_what_is_gone_is_not_made_again_by_who_never_saw_whom_to_believe(p
             await harness.karmada.api.get(MUTATING)
 
 
-async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
+async def test_changed_webhook_is_repaired_where_enabled(plane, tmp_path):
     configurations = registration(tmp_path)
     _, flags = repairing(plane, tmp_path)
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
