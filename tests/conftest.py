@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,17 @@ _prefixes = (f"/registry-{number}" for number in itertools.count(1))
 
 
 draws.load()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that names the folder of real definitions and captured objects."""
+    parser.addoption(
+        "--real-definitions",
+        type=Path,
+        metavar="DIR",
+        help="Folder with the CustomResourceDefinitions (crds) of a real Karmada and Volcano, and objects captured"
+        " from them (objects); without it, tests that compare with them are skipped.",
+    )
 
 
 def pytest_configure() -> None:
@@ -71,6 +83,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("seconds by folder")
         for folder, spent in seconds.most_common():
             terminalreporter.line(f"{spent:8.1f}  {folder}")
+
+
+@pytest.fixture(scope="session")
+def real_definitions(pytestconfig: pytest.Config) -> Path:
+    """Return the folder with the definitions of a real Karmada and Volcano; skip the test without it."""
+    return _folder_of(pytestconfig, "crds")
+
+
+@pytest.fixture(scope="session")
+def captured_objects(pytestconfig: pytest.Config) -> Path:
+    """Return the folder with objects captured from a real Karmada; skip the test without it."""
+    return _folder_of(pytestconfig, "objects")
+
+
+def _folder_of(config: pytest.Config, name: str) -> Path:
+    folder = config.getoption("--real-definitions")
+    if folder is None:
+        pytest.skip("needs --real-definitions DIR")
+    if not (folder / name).is_dir():
+        pytest.fail(f"--real-definitions: {folder} has no folder {name}")
+    return Path(folder / name)
 
 
 @pytest.fixture(scope="session")

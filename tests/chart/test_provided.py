@@ -16,10 +16,9 @@ from tests.chart.site import Site, list_all, opened
 from tests.chart.team import create_objects, run_through
 from tests.image.tree import build_tree
 
-REAL = Path(__file__).parents[3] / "shared" / "crds"
 POLICY = "/apis/policy.karmada.io/v1alpha1"
 INTERPRETER = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"
-#: Karmada's own definition is not available in the tests.
+#: Karmada's own definition is not needed in ``--real-definitions``.
 OVERRIDES = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -39,15 +38,15 @@ OVERRIDES = {
     },
 }
 PROCESSES = ("controller", "webhook", "certs", "hyperjobs")
-REASON = sandbox.reason_not_possible() or (None if REAL.exists() else "the real definitions are not available")
+REASON = sandbox.reason_not_possible()
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 
 
 @pytest.fixture(scope="module")
-def site(fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
+def site(real_definitions, fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
-    with opened(fresh_control_plane, helm, build_tree(folder / "image"), folder, crds=REAL) as site:
+    with opened(fresh_control_plane, helm, build_tree(folder / "image"), folder, crds=real_definitions) as site:
         site.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", OVERRIDES)
         create_objects(site)
         yield site

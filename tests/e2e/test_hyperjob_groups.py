@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import yaml
 
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import JOBS, Resource
-from tests.cache.objects import SHARED
 from tests.e2e.environment import Environment
 from tests.e2e.hyperjobs import auto, grow, names, submit, until, works
+from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
 
 
@@ -37,11 +36,7 @@ class Case:
     def manifest(self) -> dict[str, Any]:
         if self.hyperjob is not None:
             return dict(self.hyperjob)
-        path = SHARED / "manifests" / "hyperjob-conceptual.yaml"
-        if not path.exists():
-            pytest.skip("the documentation's manifest is not at hand")
-        found: dict[str, Any] = yaml.safe_load(path.read_text())
-        return found
+        return read_object(EXAMPLES / "hyperjob-conceptual.yaml")
 
     @property
     def resource(self) -> Resource:

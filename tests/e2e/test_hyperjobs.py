@@ -4,25 +4,23 @@ import asyncio
 import itertools
 
 import pytest
-import yaml
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES
 from controller.kube import NotFound
-from tests.cache.objects import SHARED, needs_shared
 from tests.e2e.environment import Environment
 from tests.e2e.hyperjobs import auto, gone, names, read, submit, until, works
+from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
 from tests.rig.history import followed, present
 from tests.rig.hyperjob_invariant import HyperJobChecker
 
 
-@needs_shared
 @pytest.mark.smoke
 async def test_documented_hyperjob_completes_on_two_clusters(environment: Environment):
     await environment.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
     await environment.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
     await environment.queue("global-ai")
-    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    found = read_object(EXAMPLES / "hyperjob-conceptual.yaml")
     await submit(environment, found, BATCH_HYPERJOBS, runtime="2s")
     running = await until(environment, "llm-train-hyperjob", "Running", resource=BATCH_HYPERJOBS)
     assert (running["partsRunning"], running["clusters"]) == ("2/2", "cluster-a,cluster-b")

@@ -6,7 +6,7 @@ import yaml
 from controller.hyperjob.__main__ import FOLDER, outdated
 from controller.hyperjob.crd import crd_files
 from localup.api import ApiError
-from tests.cache.objects import SHARED, needs_shared
+from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
 
 TRAINING = "/apis/training.volcano.sh/v1alpha1/namespaces/{}/hyperjobs"
@@ -31,18 +31,16 @@ def test_crds_in_the_chart_are_up_to_date():
     assert outdated(FOLDER) == [], "run python -m controller.hyperjob"
 
 
-@needs_shared
-def test_crd_has_every_upstream_field_with_its_type():
-    upstream = spec_schema((SHARED / "crds" / "training.volcano.sh_hyperjobs.yaml").read_text())
+def test_crd_has_every_upstream_field_with_its_type(real_definitions):
+    upstream = spec_schema((real_definitions / "training.volcano.sh_hyperjobs.yaml").read_text())
     ours = dict(fields({"properties": spec_schema(crd_files()["training.volcano.sh_hyperjobs.yaml"])}))
     missing = [(path, kind) for path, kind in fields({"properties": upstream}) if ours.get(path) != kind]
     # A claim is opaque to us; the Job's definition says what is in it.
     assert [path for path, _ in missing if ".volumeClaim." not in path] == []
 
 
-@needs_shared
 def test_documented_manifest_is_stored_unchanged(control_plane, namespace):
-    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    found = read_object(EXAMPLES / "hyperjob-conceptual.yaml")
     stored = control_plane.admin.create(BATCH.format(namespace), found)
     assert stored["spec"] == found["spec"]
 

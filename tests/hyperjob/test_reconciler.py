@@ -3,7 +3,6 @@ from datetime import datetime
 
 import msgspec
 import pytest
-import yaml
 
 from controller.api.keys import (
     BATCH_HYPERJOBS,
@@ -17,15 +16,14 @@ from controller.cache.objects import ObjectKey
 from controller.hyperjob.children import build_parts, cached_hyperjob_of
 from controller.hyperjob.observed import PartPlacement
 from controller.hyperjob.reconciler import Reconciler
-from tests.cache.objects import SHARED, needs_shared
+from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import capacity, cluster, document, gpus, replicated, task, two_copies
 
 # -- what it becomes ------------------------------------------------------------
 
 
-@needs_shared
 async def test_documented_hyperjob_becomes_two_pinned_jobs(harness):
-    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    found = read_object(EXAMPLES / "hyperjob-conceptual.yaml")
     await harness.submit(found, BATCH_HYPERJOBS)
     await harness.reconcile_until_stable("llm-train-hyperjob", BATCH_HYPERJOBS)
     names = ["llm-train-hyperjob-0", "llm-train-hyperjob-1"]

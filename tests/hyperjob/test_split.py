@@ -1,12 +1,11 @@
 import pytest
-import yaml
 
 from controller.api.hyperjobs import read_hyperjob
 from controller.engine.clusters import NodeShape
 from controller.hyperjob.pending_reason import PendingReason
 from controller.hyperjob.split import split
 from controller.hyperjob.template_requests import SplitError
-from tests.cache.objects import SHARED, needs_shared
+from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import GPU, auto, capacity, cluster, gpus, hyperjob, replicated, task
 
 
@@ -23,9 +22,8 @@ def counted(job, *, clusters=None):
     return [(part.cluster, part.pods[0]) for part in layout.parts]
 
 
-@needs_shared
 def test_documented_hyperjob_becomes_two_jobs_of_32_replicas():
-    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    found = read_object(EXAMPLES / "hyperjob-conceptual.yaml")
     assert places(split(read_hyperjob(found), gpus())) == [
         ("llm-train-hyperjob-0", "cluster-a", (32,)),
         ("llm-train-hyperjob-1", "cluster-b", (32,)),

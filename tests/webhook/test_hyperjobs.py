@@ -1,11 +1,10 @@
 import json
 
 import pytest
-import yaml
 
 from controller.api import review as wire_review
 from controller.api.configuration import Tenant
-from tests.cache.objects import SHARED, needs_shared
+from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
 from tests.webhook.reviews import apply, review_of, wire
 from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
@@ -34,8 +33,7 @@ def validate(new, *, policy=POLICY, queues=None, **request):
 
 
 def documented():
-    (hyperjob,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
-    return hyperjob
+    return read_object(EXAMPLES / "hyperjob-conceptual.yaml")
 
 
 def mutated(new):
@@ -61,14 +59,12 @@ def test_queue_default_means_the_operators_default_queue():
     assert mutated(document(job))["spec"]["replicatedJobs"][0]["templateSpec"]["queue"] == "common"
 
 
-@needs_shared
 def test_batch_hyperjob_gets_the_default_queue():
     hyperjob = documented()
     del hyperjob["spec"]["template"]["spec"]["queue"]
     assert mutated(hyperjob)["spec"]["template"]["spec"]["queue"] == "common"
 
 
-@needs_shared
 def test_documented_manifest_is_allowed():
     assert validate(documented(), queues=queue_cache("global-ai")).outcome is Outcome.ALLOWED
     assert mutated(documented()) == documented()
