@@ -139,7 +139,7 @@ def _queueing_steps() -> list[ScenarioStep]:
             "two HyperJobs: one with 256 GPUs that is split automatically, one from the documentation; too large now",
             hyperjobs=[
                 _hyperjob("hyperjob-auto.yaml", Reason.EXCEEDS_EVERY_CLUSTER),
-                _hyperjob("hyperjob-conceptual.yaml", Reason.EXCEEDS_QUEUE_LIMIT),
+                _hyperjob("hyperjob-conceptual.yaml", Reason.EXCEEDS_TOTAL_CAPACITY),
             ],
         ),
     ]

@@ -69,7 +69,7 @@ def test_demo_runs_all_admissible_jobs(demo, tmp_path):
     assert "41 jobs have run; 3 stay pending as expected" in output
     for hyperjob, reason, parts in (
         ("ml/llm-training", "ExceedsEveryCluster", "onprem-1 16, onprem-2 8, cluster-b 8"),
-        ("ml/llm-train-hyperjob", "ExceedsQueueLimit", "cluster-a 32, cluster-b 32"),
+        ("ml/llm-train-hyperjob", "ExceedsTotalCapacity", "cluster-a 32, cluster-b 32"),
         ("ml/llm-finetuning", "", "member1 8, member2 4"),
     ):
         count = parts.count(",") + 1
