@@ -1,4 +1,4 @@
-"""A control plane of their own for the answers to what Karmada and tenants do."""
+"""Fixture: a control plane for tests of reactions to Karmada and tenants."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from localup.etcd import Etcd
 
 @pytest.fixture(scope="session")
 def plane(etcd: Etcd) -> Iterator[ControlPlane]:
-    """Yield a control plane that records who writes; one test at a time acts on it."""
+    """Yield a control plane with an audit log; one test at a time uses it."""
     with ControlPlane(etcd, prefix="/integration", controllers=False, audit=True) as running:
         yield running

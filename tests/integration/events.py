@@ -1,4 +1,4 @@
-"""What tenants can read: the events of a namespace, as the API server has them."""
+"""Reads Kubernetes events of tenants' objects."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ Told = list[dict[str, Any]]
 
 
 async def events_of(harness: Harness, kind: str, name: str, *, namespace: str | None = None) -> Told:
-    """Return the events of one object."""
+    """Return the events of an object."""
     folder = EVENTS.item_path(namespace or harness.karmada.namespace, "").rstrip("/")
     items = json.loads(await harness.karmada.api.get(folder))["items"]
     # The API server has told of nothing by name where a slow start kept it from making its own service range.
@@ -29,7 +29,7 @@ async def wait_for_event(
     seconds: float = LIMIT_SECONDS,
     **where: Any,
 ) -> dict[str, Any]:
-    """Wait for the event of that reason, and return the newest."""
+    """Wait for an event with *reason* and return the newest."""
     found: Told = []
     try:
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""Objects of further kinds, their bindings as Karmada makes them, and the configuration that gates them."""
+"""Objects of other gated kinds, their bindings as created by Karmada, and the configuration that gates them."""
 
 import json
 from typing import Any
@@ -12,13 +12,13 @@ PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "j
 
 
 def configuration(*kinds: tuple[str, str], **more: Any) -> str:
-    """Return the configuration that gates these kinds besides Volcano Jobs."""
+    """Return a configuration that gates these kinds in addition to Volcano Jobs."""
     rules = [{"apiVersion": version, "kind": kind} for version, kind in kinds]
     return f"{HEAD}integrations: {json.dumps(rules)}\n" + "".join(f"{key}: {json.dumps(more[key])}\n" for key in more)
 
 
 async def enable(harness: Harness, cluster: str, *kinds: tuple[str, str]) -> None:
-    """Let the cluster serve these kinds."""
+    """Enable these kinds in a cluster."""
     served = [
         {"groupVersion": version, "resources": [{"kind": kind, "name": PLURALS[kind]}]} for version, kind in kinds
     ]
@@ -27,7 +27,7 @@ async def enable(harness: Harness, cluster: str, *kinds: tuple[str, str]) -> Non
 
 
 async def submit(harness: Harness, version: str, kind: str, name: str, **more: Any) -> str:
-    """Submit an object with *replicas* pods of *cpu* each, and its binding; return the binding's uid."""
+    """Create an object with *replicas* pods of *cpu* each and its binding; return the binding's uid."""
     labels = {"scheduling.volcano.sh/queue-name": more["queue"]} if more.get("queue") else {}
     made = await harness.karmada.create(
         folder(harness, version, kind),
@@ -42,7 +42,7 @@ async def submit(harness: Harness, version: str, kind: str, name: str, **more: A
 
 
 async def bind(harness: Harness, version: str, kind: str, name: str, **more: Any) -> str:
-    """Make the paused binding of an object; what Karmada has *counted* of it is told there."""
+    """Create the suspended binding of an object with the *counted* size fields."""
     bound = seed.binding(harness.karmada.namespace, name, more["uid"])
     bound["metadata"]["name"] = f"{name}-{kind.lower()}"
     placement = {"clusterAffinity": {}, **more.get("placement", {})}
@@ -55,13 +55,13 @@ async def bind(harness: Harness, version: str, kind: str, name: str, **more: Any
 
 
 def folder(harness: Harness, version: str, kind: str) -> str:
-    """Return where objects of a kind are."""
+    """Return the collection path of a kind."""
     root = f"/{'apis' if '/' in version else 'api'}/{version}"
     return f"{root}/namespaces/{harness.karmada.namespace}/{PLURALS[kind]}"
 
 
 def path(harness: Harness, name: str, kind: str) -> str:
-    """Return where the binding of an object is."""
+    """Return the path of an object's binding."""
     return RESOURCE_BINDINGS.item_path(harness.karmada.namespace, f"{name}-{kind.lower()}")
 
 

@@ -5,28 +5,28 @@ import pytest
 from localup.apply import WaitTimeoutError, apply, read_manifests, wait_until
 
 
-def test_waiting_returns_the_first_answer_that_is_one():
+def test_wait_until_returns_the_first_truthy_value():
     answers = iter(["", None, "yes", "no"])
     assert wait_until(lambda: next(answers), "an answer") == "yes"
 
 
-def test_what_does_not_happen_is_named():
+def test_timeout_names_the_condition():
     with pytest.raises(WaitTimeoutError, match=r"the policy bites: not within 0\.1 s"):
         wait_until(lambda: False, "the policy bites", seconds=0.1)
 
 
-def test_what_progresses_is_waited_for_beyond_its_limit():
+def test_progress_extends_the_limit():
     began = time.monotonic()
     waits = iter(range(10**6))
     assert wait_until(lambda: time.monotonic() - began > 0.5, "a slow start", seconds=0.2, progress=lambda: next(waits))
 
 
-def test_what_makes_no_progress_is_given_up_at_its_limit():
+def test_wait_without_progress_ends_at_its_limit():
     with pytest.raises(WaitTimeoutError, match=r"a start: no progress for 0\.1 s"):
         wait_until(lambda: False, "a start", seconds=0.1, progress=lambda: 7)
 
 
-def test_what_progresses_for_ever_is_given_up_in_the_end():
+def test_wait_with_endless_progress_ends_eventually():
     waits = iter(range(10**6))
     with pytest.raises(WaitTimeoutError, match=r"a start: not within 1 s"):
         wait_until(lambda: False, "a start", seconds=0.1, progress=lambda: next(waits))
@@ -48,7 +48,7 @@ def test_applying_twice_changes_nothing(control_plane, namespace):
     assert versions[0] == versions[1]
 
 
-def test_a_kind_that_the_server_does_not_know_is_named(control_plane):
+def test_unknown_kind_is_named(control_plane):
     unknown = {"apiVersion": "v1", "kind": "Unknown", "metadata": {"name": "x"}}
     with pytest.raises(LookupError, match="does not serve kind Unknown in v1; apply its CRD first"):
         apply(control_plane.admin, [unknown])

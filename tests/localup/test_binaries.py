@@ -13,7 +13,7 @@ PINS = (MODULE / "go.mod").read_text()
 
 
 def fake_go(folder, *, version="go1.99.1", build='echo program > "$out"'):
-    """Put a Go first on the path that answers what the test wants."""
+    """Install a fake Go at the start of PATH."""
     program = folder / "tools" / "go"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(
@@ -40,12 +40,12 @@ def test_the_same_pins_and_go_have_the_same_key():
     assert binaries.build_key("go1.26.1") == binaries.build_key("go1.26.1")
 
 
-def test_another_go_has_another_key():
+def test_other_go_version_changes_the_key():
     assert binaries.build_key("go1.26.1") != binaries.build_key("go1.26.2")
 
 
 @pytest.mark.parametrize("file", ["go.mod", "go.sum"])
-def test_another_pin_has_another_key(file, tmp_path, monkeypatch):
+def test_other_pin_changes_the_key(file, tmp_path, monkeypatch):
     before = binaries.build_key("go1.26.1")
     for name in ("go.mod", "go.sum"):
         (tmp_path / name).write_text((MODULE / name).read_text())
@@ -54,7 +54,7 @@ def test_another_pin_has_another_key(file, tmp_path, monkeypatch):
     assert binaries.build_key("go1.26.1") != before
 
 
-def test_every_staging_module_is_mapped_to_the_release_of_kubernetes():
+def test_staging_modules_use_the_kubernetes_release():
     release = binaries.kubernetes_version().replace("v1.", "v0.")
     mapped = re.findall(r"^\t(k8s\.io/\S+) => (\S+) (\S+)$", PINS, re.MULTILINE)
     assert len(mapped) > 30
@@ -62,7 +62,7 @@ def test_every_staging_module_is_mapped_to_the_release_of_kubernetes():
     assert all(source == target for source, target, _ in mapped)
 
 
-def test_etcd_is_the_release_that_kubernetes_speaks():
+def test_etcd_matches_the_kubernetes_release():
     versions = re.findall(r"^\tgo\.etcd\.io/etcd/\S+ (v\S+)", PINS, re.MULTILINE)
     assert len(set(versions)) == 1
 
@@ -73,12 +73,12 @@ def test_the_pinned_go_is_new_enough_for_the_pins():
     assert pinned >= tuple(int(number) for number in wanted.groups()) == MINIMUM
 
 
-def test_the_pins_name_no_host_to_fetch_from():
+def test_pins_contain_no_download_host():
     texts = [(MODULE / name).read_text() for name in ("go.mod", "requirements.txt")]
     assert not any("://" in text or "--index" in text for text in texts)
 
 
-def test_a_build_keeps_what_it_makes_in_its_folder(tmp_path):
+def test_go_environment_stays_in_its_folder(tmp_path):
     environment = go_environment(tmp_path, {"PATH": "/bin", "GOFLAGS": "-mod=vendor", "GOCACHE": "/elsewhere"})
     places = ("GOCACHE", "GOMODCACHE", "GOPATH", "GOTMPDIR", "XDG_CONFIG_HOME")
     assert all(environment[place].startswith(str(tmp_path)) for place in places)
@@ -97,7 +97,7 @@ def test_an_old_go_is_replaced_by_the_pinned_one(ground, version):
     assert find_go().version == f"go{pinned_version()}"
 
 
-def test_a_build_keeps_the_programs_and_nothing_else(ground):
+def test_build_leaves_only_the_programs(ground):
     fake_go(ground)
     built = binaries.ensure_binaries(say=print)
     assert built.apiserver.read_text() == "program\n"
@@ -105,21 +105,21 @@ def test_a_build_keeps_the_programs_and_nothing_else(ground):
     assert sorted(path.name for path in built.folder.iterdir()) == ["etcd", "kube-apiserver", "kube-controller-manager"]
 
 
-def test_what_is_built_is_not_built_again(ground):
+def test_existing_programs_are_not_rebuilt(ground):
     fake_go(ground)
     built = binaries.ensure_binaries(say=print)
     fake_go(ground, build="exit 1")
     assert binaries.ensure_binaries(say=print) == built
 
 
-def test_a_failed_build_says_what_failed_and_what_the_compiler_said(ground):
+def test_failed_build_shows_the_compiler_output(ground):
     fake_go(ground, build='echo "no space left on device" >&2; exit 1')
     with pytest.raises(StepError, match=r"(?s)building etcd failed.*no space left on device.*try again"):
         binaries.ensure_binaries(say=print)
     assert not (ground / "cache" / "bin").exists()
 
 
-def test_a_full_disk_is_said_before_the_build(ground, monkeypatch):
+def test_full_disk_is_reported_before_the_build(ground, monkeypatch):
     fake_go(ground)
     monkeypatch.setattr(binaries, "_NEEDED_BYTES", 2**60)
     with pytest.raises(StepError, match=r"GiB are free.*VOLCANO_GLOBAL_CACHE"):

@@ -14,21 +14,21 @@ from localup.cachefolder import cache_folder, exclusive
         pytest.param({"VOLCANO_GLOBAL_CACHE": "", "HOME": "/c"}, "/c/.cache/volcano-global", id="empty-is-unset"),
     ],
 )
-def test_the_cache_folder_is_the_first_that_is_named(environment, folder):
+def test_cache_folder_is_the_first_configured_one(environment, folder):
     assert cache_folder(environment) == Path(folder)
 
 
 @pytest.mark.parametrize("environment", [{}, {"HOME": ""}])
-def test_without_a_home_there_is_still_a_cache_folder(environment):
+def test_cache_folder_exists_without_a_home(environment):
     assert cache_folder(environment).is_absolute()
 
 
-def test_a_held_lock_is_waited_for_and_said_so(tmp_path):
+def test_waiting_for_a_held_lock_is_reported(tmp_path):
     said = []
     lock = tmp_path / "folder" / "lock"
     with (
         exclusive(lock, waiting=lambda: said.append("first")),
-        # The second holder would block for ever, so what is said before the wait ends this test.
+        # The second holder would block forever, so the callback before the wait ends this test.
         pytest.raises(InterruptedError),
         exclusive(lock, waiting=_interrupt),
     ):

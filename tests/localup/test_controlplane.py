@@ -46,15 +46,15 @@ def listens(port):
 
 @pytest.fixture(scope="module")
 def second(fresh_control_plane):
-    """Return a control plane beside the run's own, on the same store, that may be shot at."""
+    """Yield another control plane on the same store that tests may kill."""
     return fresh_control_plane(controllers=False, audit=True)
 
 
-def test_it_is_the_pinned_kubernetes(control_plane):
+def test_api_server_has_the_pinned_version(control_plane):
     assert control_plane.admin.get("/version")["gitVersion"] == kubernetes_version()
 
 
-def test_a_stranger_is_refused(control_plane):
+def test_unknown_token_is_rejected(control_plane):
     with (
         Api(control_plane.url, ca=control_plane.ca, token="guessed") as api,
         pytest.raises(ApiError, match="401"),
@@ -62,7 +62,7 @@ def test_a_stranger_is_refused(control_plane):
         api.get("/version")
 
 
-def test_another_authority_is_not_trusted(control_plane, second):
+def test_other_ca_is_not_trusted(control_plane, second):
     with (
         Api(control_plane.url, ca=second.ca, token=control_plane.token("admin")) as api,
         pytest.raises(ssl.SSLCertVerificationError),
@@ -70,7 +70,7 @@ def test_another_authority_is_not_trusted(control_plane, second):
         api.get("/version")
 
 
-def test_a_deleted_namespace_goes_with_its_bindings(control_plane, namespace):
+def test_deleted_namespace_deletes_its_bindings(control_plane, namespace):
     binding = {
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": "ResourceBinding",
@@ -82,7 +82,7 @@ def test_a_deleted_namespace_goes_with_its_bindings(control_plane, namespace):
     wait_until(lambda: not exists(control_plane.admin, f"/api/v1/namespaces/{namespace}"), f"{namespace} gone")
 
 
-def test_what_is_owned_goes_with_its_owner(control_plane, namespace):
+def test_owned_objects_are_garbage_collected(control_plane, namespace):
     jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
     job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "owner"}, "spec": {}}
     uid = control_plane.admin.create(jobs, job)["metadata"]["uid"]
@@ -94,7 +94,7 @@ def test_what_is_owned_goes_with_its_owner(control_plane, namespace):
     wait_until(lambda: not exists(control_plane.admin, path), "the owned object gone")
 
 
-def test_a_second_api_server_on_the_same_store_has_other_objects(control_plane, namespace, second):
+def test_second_api_server_has_separate_objects(control_plane, namespace, second):
     assert exists(control_plane.admin, f"/api/v1/namespaces/{namespace}")
     assert not exists(second.admin, f"/api/v1/namespaces/{namespace}")
 
@@ -112,20 +112,20 @@ def test_a_restart_keeps_data_and_address(second, end):
     assert exists(second.admin, f"{CONFIG_MAPS.format('default')}/{name}")
 
 
-def test_writes_are_recorded_when_asked_for(second):
+def test_writes_are_audited_if_enabled(second):
     name = named()
     second.admin.create(CONFIG_MAPS.format("default"), {"metadata": {"name": name}})
     wait_until(lambda: name in second.audit_log.read_text(), "the write in the audit log")
 
 
-def test_a_wrong_flag_is_reported_with_the_server_s_words(fresh_control_plane):
+def test_invalid_flag_is_reported_with_the_server_log(fresh_control_plane):
     began = time.monotonic()
     with pytest.raises(ProcessError, match=r"(?s)kube-apiserver ended unexpectedly.*no-such-flag"):
         fresh_control_plane(controllers=False, flags=["--no-such-flag"])
     assert time.monotonic() - began < 10
 
 
-def test_a_taken_port_is_left_for_another(tmp_path):
+def test_used_port_is_replaced(tmp_path):
     server = Server("server", tmp_path / "log")
     tried = []
 
@@ -152,7 +152,7 @@ def test_stopping_leaves_no_process_no_port_and_no_file(etcd, fresh_control_plan
 
 @pytest.mark.usefixtures("binaries")
 @pytest.mark.parametrize("end", ["terminate", "kill"])
-def test_a_control_plane_held_up_ends_with_its_command(end, monkeypatch, tmp_path):
+def test_control_plane_of_the_command_ends_with_it(end, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     run = subprocess.Popen([sys.executable, "-m", "localup", "up"], stdout=subprocess.PIPE, text=True)
     export = run.stdout.readline()

@@ -19,7 +19,7 @@ def definition(file):
 
 
 def outline(manifest):
-    """Return what clients see of a definition: its names and how its stored version is served."""
+    """Return the names of a CRD and how its storage version is served."""
     spec = manifest["spec"]
     (stored,) = [version for version in spec["versions"] if version["storage"]]
     names = {key: sorted(value) if isinstance(value, list) else value for key, value in spec["names"].items()}
@@ -29,14 +29,14 @@ def outline(manifest):
 
 @needs_shared
 @pytest.mark.parametrize("file", SHORT, ids=lambda file: file.stem)
-def test_a_short_definition_is_served_like_the_real_one(file):
+def test_short_crd_is_served_like_the_real_one(file):
     if not (REAL / file.name).exists():
         pytest.skip(f"no real definition of {file.stem} in {REAL}")
     assert outline(definition(file)) == outline(definition(REAL / file.name))
 
 
 @pytest.mark.parametrize("file", SHORT, ids=lambda file: file.stem)
-def test_a_definition_lies_in_the_file_of_its_name(file):
+def test_crd_file_has_the_name_of_its_crd(file):
     spec = definition(file)["spec"]
     assert file.stem == f"{spec['group']}_{spec['names']['plural']}"
 
@@ -47,14 +47,14 @@ def captured():
 
 @needs_shared
 @pytest.mark.parametrize("file", captured())
-def test_a_captured_object_is_stored_as_it_was(control_plane, file):
+def test_captured_object_is_stored_unchanged(control_plane, file):
     (found,) = read_manifests(file)
     defaults = {"resourceModels": default_models()} if found["kind"] == "Cluster" else {}
     assert stored(control_plane.admin, found)["spec"] == defaults | found["spec"]
 
 
 @needs_shared
-def test_the_real_definitions_serve_instead_of_the_short_ones(fresh_control_plane):
+def test_real_crds_replace_the_short_ones(fresh_control_plane):
     plane = fresh_control_plane(crds=REAL)
     for file in sorted(OBJECTS.glob("*.yaml")):
         (found,) = read_manifests(file)
@@ -62,7 +62,7 @@ def test_the_real_definitions_serve_instead_of_the_short_ones(fresh_control_plan
 
 
 def stored(api, found):
-    """Create a captured object without what the server adds, and return it as the server has it."""
+    """Create a captured object without server-set fields, and return it as stored."""
     kept = ("name", "namespace", "labels", "annotations", "finalizers")
     metadata = {key: value for key, value in found["metadata"].items() if key in kept and key != "finalizers"}
     body = {key: value for key, value in found.items() if key != "status"} | {"metadata": metadata}

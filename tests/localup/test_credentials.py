@@ -14,11 +14,11 @@ def credentials(tmp_path):
     return issue(tmp_path)
 
 
-def test_only_the_bootstrap_is_a_master():
+def test_only_the_admin_is_in_system_masters():
     assert [name for name, identity in IDENTITIES.items() if "system:masters" in identity.groups] == ["admin"]
 
 
-def test_every_identity_has_a_token_of_its_own(credentials):
+def test_every_identity_has_a_unique_token(credentials):
     assert credentials.tokens.keys() == IDENTITIES.keys()
     assert len(set(credentials.tokens.values())) == len(IDENTITIES)
 
@@ -32,7 +32,7 @@ def test_a_kubeconfig_has_one_cluster_and_the_token_of_its_user(credentials):
     assert config["current-context"] == "tenant"
 
 
-def test_a_kubeconfig_file_is_ours_alone(credentials):
+def test_kubeconfig_file_has_mode_0600(credentials):
     path = write_kubeconfig(credentials, "tenant", url=URL)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert yaml.safe_load(path.read_text()) == kubeconfig(credentials, "tenant", url=URL)
@@ -43,6 +43,6 @@ def test_no_key_or_token_is_readable_by_others(credentials):
     assert set(modes.values()) == {0o600}
 
 
-def test_an_unknown_identity_is_refused_with_those_there_are(credentials):
+def test_unknown_identity_is_rejected_with_known_ones(credentials):
     with pytest.raises(KeyError, match="unknown identity 'root'; known: admin"):
         kubeconfig(credentials, "root", url=URL)

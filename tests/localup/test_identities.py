@@ -97,7 +97,7 @@ DENIED = [
     [pytest.param(question, True, id="-".join(question)) for question in ALLOWED]
     + [pytest.param(question, False, id="not-" + "-".join(question)) for question in DENIED],
 )
-def test_each_identity_may_do_what_it_needs_and_no_more(control_plane, namespace, question, answer):
+def test_identity_has_only_the_needed_permissions(control_plane, namespace, question, answer):
     name, verb, target, *place = question
     identity = name if name in IDENTITIES else f"volcano-global-{name}"
     where = [namespace if part == "own" else part for part in place]
@@ -105,7 +105,7 @@ def test_each_identity_may_do_what_it_needs_and_no_more(control_plane, namespace
 
 
 def may(plane, identity, *, verb, target, place):
-    """Ask the API server as *identity* whether it may."""
+    """Return whether *identity* is allowed the request, by a SubjectAccessReview."""
     resource, _, group = target.partition(".")
     resource, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "resource": resource, "subresource": subresource, "group": group}
@@ -120,27 +120,27 @@ def may(plane, identity, *, verb, target, place):
 
 
 def rules():
-    """Yield the rules of our own users."""
+    """Yield the RBAC rules of the project's users."""
     for path in FILES.values():
         for document in yaml.safe_load_all(path.read_text()):
             if document["metadata"]["name"] != "volcano-global-hyperjobs-edit":
                 yield from document.get("rules", ())
 
 
-def test_no_right_of_ours_is_a_wildcard():
+def test_no_rule_has_a_wildcard():
     assert not [rule for rule in rules() for values in rule.values() if "*" in values]
 
 
-def test_no_right_of_ours_makes_more_rights():
+def test_no_rule_allows_escalation():
     assert not {"escalate", "bind", "impersonate"}.intersection(verb for rule in rules() for verb in rule["verbs"])
 
 
-def test_no_right_of_ours_reads_secrets():
+def test_no_rule_reads_secrets():
     assert "secrets" not in {resource for rule in rules() for resource in rule["resources"]}
 
 
 @pytest.mark.parametrize("file", OURS)
-def test_the_users_of_the_roles_are_our_processes(file):
+def test_role_subjects_are_the_processes(file):
     documents = list(yaml.safe_load_all(FILES[file].read_text()))
     users = {subject["name"] for document in documents for subject in document.get("subjects", ())}
     assert users == OURS[file]

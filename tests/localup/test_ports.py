@@ -14,7 +14,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Leave two ports to choose from."""
+    """Restrict the port range to two ports."""
     first = ports.claim()
     ports.release(first)
     monkeypatch.setattr(ports, "FIRST", first)
@@ -35,28 +35,28 @@ def claimed():
         ports.release(port)
 
 
-def test_ports_lie_below_those_of_outgoing_connections(claimed):
+def test_ports_are_below_the_ephemeral_range(claimed):
     assert all(20000 <= claimed() < 32768 for _ in range(20))
 
 
-def test_no_port_is_given_twice(claimed):
+def test_no_port_is_claimed_twice(claimed):
     assert len({claimed() for _ in range(50)}) == 50
 
 
-def test_a_port_that_somebody_listens_on_is_not_given(narrow, claimed):
+def test_used_port_is_not_claimed(narrow, claimed):
     with socket.create_server(("127.0.0.1", narrow)):
         assert claimed() == narrow + 1
 
 
 @pytest.mark.usefixtures("narrow")
-def test_when_all_ports_are_taken_it_says_so(claimed):
+def test_exhausted_ports_are_reported(claimed):
     claimed()
     claimed()
     with pytest.raises(ports.NoPortError, match="no free port"):
         ports.claim()
 
 
-def test_a_port_claimed_by_another_run_is_given_when_that_has_ended(narrow, claimed):
+def test_claim_of_an_ended_process_is_released(narrow, claimed):
     code = f"from localup import ports; ports.FIRST = ports.LAST = {narrow}; print(ports.claim(), flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert other.stdout.readline() == f"{narrow}\n".encode()

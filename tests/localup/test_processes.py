@@ -11,7 +11,7 @@ from localup.processes import ChildProcess, ProcessError, spawn, tail, terminate
 
 
 def lives(pid):
-    """Say whether *pid* runs; one that is dead but not yet reaped does not."""
+    """Return whether *pid* runs and is no zombie."""
     answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return answer.stdout.strip() not in {"", "Z", "Z+", "Zs"}
 
@@ -28,7 +28,7 @@ def test_a_child_writes_to_its_log(tmp_path):
     assert (tmp_path / "log").read_text() == "out\nerr\n"
 
 
-def test_a_child_is_killed_with_us(tmp_path):
+def test_child_is_killed_with_its_parent(tmp_path):
     code = (
         "import time; from pathlib import Path; from localup.processes import spawn;"
         f"print(spawn(['sleep', '1000'], log=Path({str(tmp_path / 'log')!r})).pid, flush=True); time.sleep(1000)"
@@ -41,7 +41,7 @@ def test_a_child_is_killed_with_us(tmp_path):
     assert gone_soon(child)
 
 
-def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path):
+def test_child_outlives_the_thread_that_started_it(tmp_path):
     service = ChildProcess("sleep", tmp_path / "log")
     thread = threading.Thread(target=service.start, args=(["sleep", "1000"],))
     thread.start()
@@ -51,13 +51,13 @@ def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path):
     service.stop()
 
 
-def test_a_child_has_a_session_of_its_own(tmp_path):
+def test_child_has_its_own_session(tmp_path):
     process = spawn(["sleep", "1000"], log=tmp_path / "log")
     assert os.getsid(process.pid) == process.pid
     terminate(process, grace_seconds=1)
 
 
-def test_the_whole_session_ends(tmp_path):
+def test_all_processes_of_the_session_end(tmp_path):
     log = tmp_path / "log"
     process = spawn(["sh", "-c", "sleep 1000 & echo $!; wait"], log=log)
     while not log.exists() or not log.read_text():
@@ -66,7 +66,7 @@ def test_the_whole_session_ends(tmp_path):
     assert gone_soon(int(log.read_text()))
 
 
-def test_who_does_not_listen_is_killed_after_the_grace(tmp_path):
+def test_process_that_ignores_sigterm_is_killed(tmp_path):
     log = tmp_path / "log"
     process = spawn([sys.executable, "-c", DEAF], log=log)
     while not log.exists() or not log.read_text():
@@ -83,7 +83,7 @@ time.sleep(1000)
 """
 
 
-def test_a_service_that_ended_by_itself_shows_its_last_lines(tmp_path):
+def test_ended_process_is_reported_with_its_last_lines(tmp_path):
     service = ChildProcess("etcd", tmp_path / "log")
     service.start(["sh", "-c", "echo the disk is gone; exit 3"])
     gone_soon(service.pid)
@@ -92,7 +92,7 @@ def test_a_service_that_ended_by_itself_shows_its_last_lines(tmp_path):
     service.stop()
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path):
+def test_missing_program_is_named(tmp_path):
     with pytest.raises(ProcessError, match="cannot start /no/such/etcd"):
         spawn(["/no/such/etcd"], log=tmp_path / "log")
 

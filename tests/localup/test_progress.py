@@ -10,7 +10,7 @@ def step(folder, **fields):
     return Step(**{"title": "building etcd", "log": folder / "log", "remedy": "try again"} | fields)
 
 
-def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path, monkeypatch):
+def test_without_terminal_progress_is_periodic(tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "_PLAIN_SECONDS", 0.1)
     out = io.StringIO()
     run(["sh", "-c", "echo one package; sleep 0.3"], step(tmp_path), out=out)

@@ -1,4 +1,4 @@
-"""A real Karmada's programs, as they are named; what they do is asked in tests/karmada."""
+"""Programs of a real Karmada and the fake kubelet's pods; Karmada's behaviour is tested in tests/karmada."""
 
 import pytest
 import yaml
@@ -18,7 +18,7 @@ NAMES = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder with three programs that know their version."""
+    """Return a folder with three programs that print their version."""
     for name in NAMES:
         program = tmp_path / name
         program.write_text('#!/bin/sh\necho \'version: version.Info{GitVersion:"v9.9.9", GitCommit:"x"}\'\n')
@@ -26,7 +26,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_three_programs_are_taken_from_a_folder_and_tell_their_version(folder):
+def test_programs_of_a_folder_report_their_version(folder):
     programs = Programs.from_folder(folder)
     assert [item.name for item in (programs.controller_manager, programs.scheduler, programs.webhook)] == list(NAMES)
     assert programs.version == "v9.9.9"
@@ -44,21 +44,21 @@ def test_programs_built_without_the_prefix_are_found(folder):
     assert programs.version == "v9.9.9"
 
 
-def test_what_a_folder_lacks_or_may_not_be_run_is_named(folder):
+def test_missing_or_unexecutable_programs_are_named(folder):
     (folder / NAMES[1]).unlink()
     (folder / NAMES[2]).chmod(0o644)
     with pytest.raises(StepError, match=r"has no karmada-scheduler, karmada-webhook; name a folder"):
         Programs.from_folder(folder)
 
 
-def test_the_environment_names_a_folder_where_no_option_does(folder, monkeypatch):
+def test_environment_variable_names_the_folder(folder, monkeypatch):
     monkeypatch.delenv(KARMADA_BIN, raising=False)
     assert programs_from_environment() is None
     monkeypatch.setenv(KARMADA_BIN, str(folder))
     assert programs_from_environment() == Programs.from_folder(folder)
 
 
-def test_the_short_definitions_for_it_are_none_of_those_that_are_there_anyway():
+def test_its_short_crds_do_not_duplicate_others():
     more = [item["metadata"]["name"] for item in yaml.safe_load_all(karmada_processes._DEFINITIONS.read_text())]
     there = {yaml.safe_load(file.read_text())["metadata"]["name"] for file in CRDS.glob("*.yaml")}
     assert len(more) == len(set(more))
@@ -77,7 +77,7 @@ def run(phase, *, bound):
     return Run(Workload((Task({"cpu": 1000}, 3, 2),)), phase, 0, (bound,))
 
 
-def test_a_job_that_runs_has_its_pods_and_those_without_room_have_no_node():
+def test_running_job_has_pods_with_and_without_node():
     pods = pods_of(job(), run(Phase.RUNNING, bound=2), [[0, 3]], owner="jobs/ml/train")
     assert [pod["metadata"]["name"] for pod in pods] == [f"train-123456-0-{number}" for number in range(3)]
     assert [pod["spec"].get("nodeName") for pod in pods] == ["node", "node-3", None]
@@ -85,11 +85,11 @@ def test_a_job_that_runs_has_its_pods_and_those_without_room_have_no_node():
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.COMPLETED])
-def test_a_job_that_waits_or_is_over_has_none(phase):
+def test_pending_or_finished_job_has_no_pods(phase):
     assert pods_of(job(), run(phase, bound=0), [[]], owner="x") == []
 
 
-def test_the_node_is_as_large_as_the_member_and_a_pod_holds_what_others_use():
+def test_node_has_the_capacity_and_external_usage():
     amounts = {"cpu": 8000, "nvidia.com/gpu": 4 * MILLI, PODS: 110 * MILLI}
     patch = {item["path"]: item["value"] for item in node_status(amounts)}
     assert patch["/status/allocatable"] == {"cpu": "8", "nvidia.com/gpu": "4", "pods": "110"}

@@ -22,20 +22,20 @@ def opened() -> RunFolder:
     return folder
 
 
-def test_a_closed_folder_is_gone():
+def test_closed_folder_is_deleted():
     folder = opened()
     (folder.path / "data").write_text("x")
     folder.close()
     assert not folder.path.exists()
 
 
-def test_only_we_can_read_it():
+def test_folder_has_mode_0700():
     folder = opened()
     assert folder.path.stat().st_mode & 0o077 == 0
     folder.close()
 
 
-def test_a_folder_in_use_is_left_alone():
+def test_folder_in_use_is_not_deleted():
     folder = opened()
     remove_stale_folders()
     assert folder.path.exists()
@@ -43,7 +43,7 @@ def test_a_folder_in_use_is_left_alone():
 
 
 @pytest.mark.parametrize("made", ["", "folder", "folder and lock"])
-def test_a_folder_that_was_being_made_when_we_were_interrupted_goes_as_well(made, monkeypatch):
+def test_partially_created_folder_is_deleted(made, monkeypatch):
     folder = RunFolder()
     step = {"": (Path, "mkdir"), "folder": (os, "open"), "folder and lock": (fcntl, "flock")}[made]
     with monkeypatch.context() as patch:
@@ -59,7 +59,7 @@ def interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(temporary):
+def test_folder_of_a_killed_run_is_deleted_by_the_next(temporary):
     code = (
         "from localup.runfolder import RunFolder; folder = RunFolder(); folder.open()\n"
         "print(folder.path, flush=True); input()"

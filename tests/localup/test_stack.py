@@ -57,18 +57,18 @@ def listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_binding_is_paused_as_soon_as_it_has_started(plane, stack):
+def test_bindings_are_suspended_after_the_start(plane, stack):
     with plane.client("karmada") as karmada:
         stored = karmada.create(BINDINGS, binding("train"))
     assert stored["spec"]["suspension"] == {"scheduling": True}
 
 
-def test_a_tenant_writes_no_binding_as_soon_as_it_has_started(plane, stack):
+def test_tenant_cannot_write_bindings_after_the_start(plane, stack):
     with plane.client("tenant") as tenant, pytest.raises(ApiError, match="only Karmada creates bindings"):
         tenant.create(BINDINGS, binding("forged"))
 
 
-def test_a_killed_part_comes_back_on_its_ports(plane, stack):
+def test_killed_process_restarts_on_its_ports(plane, stack):
     before = stack.webhook.pid
     stack.webhook.kill()
     assert stack.webhook.pid is None
@@ -80,14 +80,14 @@ def test_a_killed_part_comes_back_on_its_ports(plane, stack):
     assert stack.webhook.pid not in {None, before}
 
 
-def test_the_stand_in_answers_again_after_a_restart(stack):
+def test_stand_in_works_after_a_restart(stack):
     stack.karmada.kill()
     stack.start_karmada()
     assert stack.karmada.output.count("all lists applied") == 1
     assert stack.log("karmada").read_text().count("all lists applied") > 1
 
 
-def test_a_part_that_has_died_is_named_with_its_last_lines(stack):
+def test_ended_process_is_named_with_its_last_lines(stack):
     os.kill(stack.karmada.pid, 9)
     with pytest.raises(ProcessError, match=r"karmada ended unexpectedly .* last lines"):
         wait_until(stack.check, "noticed")
@@ -105,7 +105,7 @@ def test_nothing_is_left_when_it_has_stopped(empty):
     assert empty.admin.get(HOOKS)["items"] == []
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(empty):
+def test_failed_start_is_reported_and_cleaned_up(empty):
     stack = Stack(empty, controller=False, options={"webhook": ProcessOptions(flags=("--port", "soon"))})
     with pytest.raises(ProcessError, match=r"(?s)webhook ended unexpectedly .*--port"):
         stack.start()
@@ -113,12 +113,12 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(empty):
     assert empty.admin.get(HOOKS)["items"] == []
 
 
-def test_options_of_an_unknown_part_are_refused(plane):
+def test_options_of_an_unknown_process_are_rejected(plane):
     with pytest.raises(KeyError, match="unknown process scheduler; known: controller, karmada, webhook"):
         Stack(plane, options={"scheduler": ProcessOptions()})
 
 
-def test_a_part_has_the_environment_it_is_given(tmp_path):
+def test_process_gets_its_environment(tmp_path):
     part = ManagedProcess(
         "probe",
         tmp_path / "log",
@@ -130,6 +130,6 @@ def test_a_part_has_the_environment_it_is_given(tmp_path):
     part.stop()
 
 
-def test_a_program_that_fails_is_named_with_its_last_lines(tmp_path):
+def test_failed_program_is_named_with_its_last_lines(tmp_path):
     with pytest.raises(ProcessError, match=r"(?s)certs failed \(exit code 3\).*no folder"):
         run_to_completion("certs", tmp_path / "log", ["-c", "import sys; print('no folder'); sys.exit(3)"])

@@ -23,7 +23,7 @@ def read(events, count):
     return [(event.change, event.key[1], event.object.get("data")) for event in found]
 
 
-def test_it_tells_what_exists_and_then_every_change_in_order(control_plane, path):
+def test_existing_objects_come_before_changes_in_order(control_plane, path):
     admin, events = control_plane.admin, queue.SimpleQueue()
     admin.create(path, config_map("old"))
     with Watch(control_plane, path, events):
@@ -38,14 +38,14 @@ def test_it_tells_what_exists_and_then_every_change_in_order(control_plane, path
         ]
 
 
-def test_what_exists_has_been_told_when_it_has_begun(control_plane, path):
+def test_existing_objects_are_delivered_at_the_start(control_plane, path):
     events = queue.SimpleQueue()
     control_plane.admin.create(path, config_map("old"))
     with Watch(control_plane, path, events):
         assert events.get_nowait().key[1] == "old"
 
 
-def test_what_happened_while_the_server_was_away_is_told_once(fresh_control_plane):
+def test_changes_during_an_outage_are_delivered_once(fresh_control_plane):
     plane, events = fresh_control_plane(controllers=False), queue.SimpleQueue()
     path = PATH.format("default")
     plane.admin.create(path, config_map("kept"))
@@ -59,7 +59,7 @@ def test_what_happened_while_the_server_was_away_is_told_once(fresh_control_plan
         assert events.empty()
 
 
-def test_it_ends_at_once(control_plane, path):
+def test_close_ends_the_watch_immediately(control_plane, path):
     with Watch(control_plane, path, queue.SimpleQueue()) as watch:
         time.sleep(0.2)
         began = time.monotonic()

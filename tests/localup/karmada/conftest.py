@@ -1,4 +1,4 @@
-"""A control plane with the stand-in at work on it, and three members of different sizes."""
+"""Fixtures: a control plane with the stand-in and three members of different sizes."""
 
 import sys
 import uuid
@@ -21,7 +21,7 @@ SIZES = {
 
 @dataclass
 class StandIn:
-    """The stand-in's process, which can be stopped and started again."""
+    """Stand-in process that can be stopped and restarted."""
 
     api: Api
     service: ChildProcess
@@ -33,7 +33,7 @@ class StandIn:
 
 @pytest.fixture(scope="module")
 def stand_in(fresh_control_plane):
-    """Yield the stand-in at work on a control plane of the module's own."""
+    """Yield the running stand-in on a control plane of the module."""
     plane = fresh_control_plane()
     command = [sys.executable, "-m", "localup.karmada", "--kubeconfig", plane.kubeconfig("karmada")]
     options = ["--run-time", "1s", "--status-period", "200ms"]
@@ -49,7 +49,7 @@ def stand_in(fresh_control_plane):
 
 @pytest.fixture
 def harness(stand_in):
-    """Yield what a test works with, in a namespace of its own."""
+    """Yield a harness in a new namespace."""
     name = f"team-{uuid.uuid4().hex[:8]}"
     create_namespace(stand_in.api, name)
     yield Harness(stand_in.api, name)

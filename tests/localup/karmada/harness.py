@@ -1,4 +1,4 @@
-"""What the tests of the stand-in submit, and what they look at."""
+"""Helpers for tests of the stand-in."""
 
 import json
 
@@ -52,7 +52,7 @@ def policy(name="jobs", *, clusters=("member1", "member2"), spread=True, kind="J
 
 
 class Harness:
-    """What a test does and looks at in its namespace."""
+    """Creates and reads objects in one namespace."""
 
     def __init__(self, api, namespace):
         self.api = api

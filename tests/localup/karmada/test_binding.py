@@ -1,4 +1,4 @@
-"""Bindings as the stand-in makes them, beside those that a real Karmada made."""
+"""Bindings of the stand-in compared with those of a real Karmada."""
 
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def policy(*, name="vcjobs", namespace="team-a", clusters=("member1",), spread=T
 
 
 def policy_behind(real):
-    """Return the policy that a real binding was made with."""
+    """Return the policy of a real binding."""
     placement = real["spec"]["placement"]
     return policy(
         name=real["metadata"]["annotations"][names.POLICY_NAME],
@@ -95,7 +95,7 @@ def template_behind(real):
 
 
 def as_the_detector_made_it(real):
-    """Return a real binding without what others wrote, and with our ids in place of its own."""
+    """Return a real binding without fields of others, and with the ids of the test."""
     metadata = {
         "annotations": {k: v for k, v in real["metadata"]["annotations"].items() if k != names.APPLIED_PLACEMENT},
         "finalizers": real["metadata"]["finalizers"],
@@ -111,14 +111,14 @@ def as_the_detector_made_it(real):
 
 @pytest.mark.skipif(not REAL, reason=f"no real bindings in {OBJECTS}")
 @pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
-def test_bindings_are_those_of_a_real_karmada(file):
+def test_bindings_equal_those_of_a_real_karmada(file):
     real = yaml.safe_load(file.read_text())
     gate = "components" in real["spec"]
     made = binding_for(template_behind(real), policy_behind(real), permanent_id="b1", multi_template=gate)
     assert made == as_the_detector_made_it(real)
 
 
-def test_another_pass_keeps_what_others_wrote():
+def test_second_pass_keeps_fields_of_others():
     made = binding_for(TEMPLATES["single-job"], policy(), permanent_id="b1")
     existing = made | {
         "metadata": made["metadata"] | {"annotations": made["metadata"]["annotations"] | {"ours": "kept"}},
@@ -153,7 +153,7 @@ def test_suspension_is_merged_field_by_field(existing, wanted, merged):
     assert after["spec"].get("suspension") == merged
 
 
-def test_another_pass_follows_the_policy():
+def test_second_pass_applies_policy_changes():
     made = binding_for(TEMPLATES["single-job"], policy(), permanent_id="b1")
     moved = binding_for(TEMPLATES["single-job"], policy(clusters=["member2"]), permanent_id="b1")
     assert merge_patch(made, updated_binding(made, moved)) == {
@@ -161,12 +161,12 @@ def test_another_pass_follows_the_policy():
     }
 
 
-def test_a_policy_without_details_gets_the_defaults_of_karmadas_webhook():
+def test_minimal_policy_gets_webhook_defaults():
     bare = policy(spread=False) | {"spec": {"placement": {"spreadConstraints": [{"maxGroups": 1}]}}}
     made = binding_for(TEMPLATES["single-job"], bare, permanent_id="b1")["spec"]
     assert made["placement"]["spreadConstraints"] == [ONE_CLUSTER]
     assert (made["schedulerName"], made["conflictResolution"]) == ("default-scheduler", "Abort")
 
 
-def test_a_binding_names_its_template_as_owner():
+def test_binding_is_owned_by_its_template():
     assert owner_of(binding_for(TEMPLATES["single-job"], policy(), permanent_id="b1")) == "t1"

@@ -1,4 +1,4 @@
-"""A simulated member cluster: what starts, what waits, what ends."""
+"""Simulated member cluster: starts, pending jobs and ends."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def phases(cluster):
     return {each.name: str(run.phase) for each, run in cluster.runs.items()}
 
 
-def test_a_gang_starts_whole_and_ends_after_its_time():
+def test_gang_starts_completely_and_ends_after_its_time():
     cluster = member()
     cluster.submit(key("a"), load(), 100)
     assert cluster.advance(100) == {key("a")}
@@ -35,7 +35,7 @@ def test_a_gang_starts_whole_and_ends_after_its_time():
     assert (phases(cluster), cluster.allocated) == ({"a": "Completed"}, {})
 
 
-def test_a_gang_that_does_not_fit_waits_for_the_end_of_another():
+def test_gang_that_does_not_fit_waits_for_capacity():
     cluster = member()
     cluster.submit(key("a"), load(count=3), 0)
     cluster.submit(key("b"), load(count=2), 0)
@@ -53,7 +53,7 @@ def test_a_later_job_passes_one_that_does_not_fit():
     assert phases(cluster) == {"a": "Running", "b": "Pending", "c": "Running"}
 
 
-def test_what_exceeds_the_gang_follows_when_there_is_room():
+def test_pods_beyond_the_gang_start_with_free_capacity():
     cluster = member()
     cluster.submit(key("a"), load(count=6, gang_minimum=2), 0)
     cluster.submit(key("b"), load(count=1, run_seconds=None), 0)
@@ -65,14 +65,14 @@ def test_what_exceeds_the_gang_follows_when_there_is_room():
     assert (cluster.runs[key("a")].running, phases(cluster)["b"]) == (6, "Running")
 
 
-def test_a_waiting_job_has_no_pods_that_a_summary_could_show():
+def test_pending_job_is_not_in_the_summary():
     cluster = member(cpu=1000)
     cluster.submit(key("a"), load(), 0)
     cluster.advance(0)
     assert (phases(cluster), cluster.allocating, cluster.allocated) == ({"a": "Pending"}, {}, {})
 
 
-def test_pods_of_others_take_room():
+def test_external_usage_reduces_capacity():
     cluster = member()
     cluster.external_usage = {"cpu": 3000}
     cluster.submit(key("a"), load(), 0)
@@ -87,7 +87,7 @@ def test_pods_count():
     assert phases(cluster) == {"a": "Pending"}
 
 
-def test_a_removed_job_is_gone_at_once():
+def test_removed_job_frees_its_capacity_immediately():
     cluster = member()
     cluster.submit(key("a"), load(), 0)
     cluster.advance(0)
@@ -95,7 +95,7 @@ def test_a_removed_job_is_gone_at_once():
     assert (cluster.runs, cluster.allocated, cluster.next_change()) == ({}, {}, None)
 
 
-def test_a_job_that_is_to_fail_fails():
+def test_job_with_outcome_failed_fails():
     cluster = member()
     cluster.submit(key("a"), load(fails=True), 0)
     cluster.advance(0)
@@ -138,7 +138,7 @@ def test_a_gang_is_counted_as_volcano_counts_it(spec, together):
     assert [task.gang_minimum for task in parse_workload(manifest, run_time=1).tasks] == together
 
 
-def test_a_job_says_how_long_it_runs_and_how_it_ends():
+def test_annotations_set_run_time_and_outcome():
     told = {"volcano-global.io/runtime": "1m30s", "volcano-global.io/outcome": "Failed"}
     metadata = {"name": "a", "annotations": told}
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
@@ -146,14 +146,14 @@ def test_a_job_says_how_long_it_runs_and_how_it_ends():
 
 
 @pytest.mark.parametrize("text", ["", "x", "90", "-1h", '{"uid":"u"}', "1970-01-01T00:00:00Z"])
-def test_a_run_time_that_is_no_duration_is_ignored(text):
-    """Any tenant may write the annotation; a real cluster runs the job all the same."""
+def test_invalid_run_time_is_ignored(text):
+    """Tenants may write any annotation; a real cluster runs such a job, too."""
     metadata = {"name": "a", "annotations": {"volcano-global.io/runtime": text}}
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
     assert parse_workload(manifest, run_time=7).run_seconds == 7
 
 
-def test_a_job_whose_pods_appear_late_waits_although_it_fits():
+def test_job_with_pod_delay_is_pending_though_it_fits():
     cluster = member()
     cluster.pods_late = 5
     cluster.submit(key("a"), load(), 100)
@@ -164,13 +164,13 @@ def test_a_job_whose_pods_appear_late_waits_although_it_fits():
 
 
 def nodes_member(*gpus):
-    """Return a member with a node for each number of GPUs."""
+    """Return a member with one node per number of GPUs."""
     sizes = tuple({"gpu": count * 1000, PODS: 110_000} for count in gpus)
     return Member(total(sizes), node_sizes=sizes)
 
 
 def gang(*sizes, run_seconds=10.0):
-    """Return a load of one pod for each number of GPUs, all of which start together."""
+    """Return a workload with one pod per number of GPUs, all in one gang."""
     return Workload(tuple(Task({"gpu": gpus * 1000, PODS: 1000}, 1, 1) for gpus in sizes), run_seconds)
 
 
@@ -200,21 +200,21 @@ def test_pods_stay_on_their_nodes_and_free_ones_are_taken_first_fit():
     assert phases(cluster)["d"] == "Pending", "8 are free, 5 and 3 on two nodes"
 
 
-def test_what_follows_the_gang_takes_nodes_too():
+def test_pods_beyond_the_gang_use_nodes():
     cluster = nodes_member(8, 8)
     cluster.submit(key("a"), Workload((Task({"gpu": 5000}, 3, 1),)), 0)
     cluster.advance(0)
     assert (cluster.runs[key("a")].running, cluster.runs[key("a")].waiting) == (2, 1)
 
 
-def test_pods_that_run_already_are_on_nodes_whether_they_fit_or_not():
+def test_restored_pods_are_placed_even_beyond_capacity():
     cluster = nodes_member(8, 8)
     cluster.adopt(key("a"), Run(gang(5, 5, 5), Phase.RUNNING, 0, (1, 1, 1)))
     cluster.advance(1)
     assert used(cluster) == [5, 10]
 
 
-def test_pods_of_a_node_that_goes_move_to_those_that_stay():
+def test_pods_of_a_removed_node_move_to_other_nodes():
     cluster = nodes_member(8, 8)
     cluster.submit(key("a"), gang(5, 5), 0)
     cluster.advance(0)
@@ -223,7 +223,7 @@ def test_pods_of_a_node_that_goes_move_to_those_that_stay():
     assert (used(cluster), phases(cluster)) == ([10], {"a": "Running"})
 
 
-def test_foreign_use_fills_nodes_one_after_the_other():
+def test_external_usage_fills_nodes_in_order():
     cluster = nodes_member(8, 8, 8)
     cluster.external_usage = {"gpu": 11_000}
     assert used(cluster) == [8, 3, 0]

@@ -1,4 +1,4 @@
-"""How the stand-in counts nodes in grades: the cases of Karmada's own tests and code."""
+"""Node counts per grade, with cases from Karmada's tests and code."""
 
 import pytest
 import yaml
@@ -36,7 +36,7 @@ def test_a_node_counts_in_the_lowest_grade_of_its_resources(free, grade):
     assert grades(Node({**free, "pods": 110_000})) == {grade: 1}
 
 
-def test_what_pods_hold_is_not_free():
+def test_usage_of_pods_reduces_the_grade():
     assert grades(Node(EMPTY_NODE, {"cpu": 60_000, "memory": 16 * GI, "pods": 3_000})) == {3: 1}
 
 

@@ -1,4 +1,4 @@
-"""Where the scheduler puts a binding."""
+"""Cluster selection of the scheduler."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ THREE = [cluster("m2"), cluster("m1"), cluster("m3")]
         pytest.param(binding(clusterAffinity={"exclude": ["m1"]}), THREE, ["m2"], id="not-an-excluded-one"),
     ],
 )
-def test_a_whole_workload_goes_to(wanted, clusters, chosen):
+def test_indivisible_workload_is_placed(wanted, clusters, chosen):
     outcome = place(wanted, clusters)
     assert (outcome.reason, names(outcome)) == (Reason.SUCCESS, chosen)
 
@@ -106,7 +106,7 @@ def test_affinity_terms_are_tried_in_order(observed, clusters, term):
     assert place(binding(clusterAffinities=TERMS, observed=observed), clusters).term == term
 
 
-def test_nothing_fits_and_the_clusters_are_cleared():
+def test_no_feasible_cluster_clears_the_targets():
     wanted = binding(clusters=["m1"], clusterAffinity={"clusterNames": ["m1"]})
     outcome = place(wanted, [cluster("m2"), cluster("m3", apis=False)])
     assert outcome.reason is Reason.NO_CLUSTER_FIT
@@ -117,12 +117,12 @@ def test_nothing_fits_and_the_clusters_are_cleared():
     )
 
 
-def test_too_few_clusters_for_the_constraint_leave_everything_as_it_is():
+def test_too_few_clusters_leave_the_targets_unchanged():
     outcome = place(binding(spread=[{"spreadByField": "cluster", "minGroups": 4}]), THREE)
     assert (outcome.reason, outcome.targets) == (Reason.SCHEDULER_ERROR, None)
 
 
-def test_components_are_told_to_the_one_cluster():
+def test_single_target_gets_the_components():
     size = {"components": [{"name": "ps", "replicas": 1}, {"name": "worker", "replicas": 2}]}
     assert place(binding(size=size), THREE).targets == (
         {"name": "m1", "components": [{"name": "ps", "replicas": 1}, {"name": "worker", "replicas": 2}]},
@@ -172,7 +172,7 @@ def test_replicas_are_divided(wanted, shares):
     assert ({target["name"]: target["replicas"] for target in targets} if targets else None) == shares
 
 
-def test_too_little_room_is_unschedulable():
+def test_insufficient_capacity_is_unschedulable():
     outcome = place(divided(19, "Aggregated"), SIZES)
     assert (outcome.reason, outcome.message) == (
         Reason.UNSCHEDULABLE,
@@ -182,14 +182,14 @@ def test_too_little_room_is_unschedulable():
 
 @pytest.mark.skipif(not REAL, reason="no real bindings beside the project")
 @pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
-def test_the_placement_is_noted_as_a_real_karmada_notes_it(file):
+def test_applied_placement_equals_a_real_karmada(file):
     real = yaml.safe_load(file.read_text())
     assert format_applied_placement(real["spec"]["placement"]) == real["metadata"]["annotations"][APPLIED_PLACEMENT]
 
 
 @pytest.mark.skipif(not REAL, reason="no real bindings beside the project")
 @pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
-def test_clusters_are_written_as_a_real_karmada_writes_them(file):
+def test_targets_equal_those_of_a_real_karmada(file):
     real = yaml.safe_load(file.read_text())
     kind = real["spec"]["resource"]
     members = [cluster("member1", cpu="100"), cluster("member2", cpu="50"), cluster("member3", cpu="25")]

@@ -1,4 +1,4 @@
-"""Which policy propagates a template."""
+"""Selection of the policy that propagates a template."""
 
 import pytest
 
@@ -58,14 +58,14 @@ def test_a_claimed_template_stays_with_its_policy():
     assert policy_of(with_claim(template(), Claim.of(first)), [policy("later", BY_NAME, priority=9), first]) is first
 
 
-def test_a_policy_that_does_not_select_any_more_loses_its_template():
+def test_policy_that_stops_selecting_loses_its_template():
     gone, other = policy("gone", {"name": "x"}), policy("other")
     held = with_claim(template(), Claim.of(gone))
     assert selects_or_claims(gone, held)
     assert policy_of(held, [gone, other]) is other
 
 
-def test_a_claim_takes_the_place_of_another():
+def test_new_claim_replaces_the_old_one():
     held = with_claim(
         with_claim(template(labels={"team": "a"}), Claim.of(cluster_policy("all"))), Claim.of(policy("own"))
     )
@@ -73,7 +73,7 @@ def test_a_claim_takes_the_place_of_another():
     assert held["metadata"]["annotations"] == {names.POLICY_NAME: "own", names.POLICY_NAMESPACE: "team-a"}
 
 
-def test_a_released_template_has_no_claim_left():
+def test_released_template_has_no_claim():
     held = with_claim(template(labels={"team": "a"}), Claim.of(policy("own")))
     assert is_claimed(held)
     assert without_claim(held)["metadata"] == {"name": "train", "namespace": "team-a", "labels": {"team": "a"}}

@@ -1,4 +1,4 @@
-"""The switches of the stand-in: how they are told, and what they do to each decision."""
+"""Quirks of the stand-in: parsing, and their effects on decisions."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def cluster(name="m1", *, ready="True", taints=()):
     return {"metadata": {"name": name}, "spec": {"taints": list(taints)}, "status": status}
 
 
-def test_switches_are_told_by_name_and_times_as_durations():
+def test_quirks_are_parsed_with_durations():
     told = Quirks.parse(["leak=off", "summary-late=10s", "taint_eviction=on"])
     assert told == Quirks(leak=False, summary_late=10, taint_eviction=True)
 
@@ -49,12 +49,12 @@ def test_switches_are_told_by_name_and_times_as_durations():
         pytest.param("pods-late=soon", "'soon' is not a duration", id="no-duration"),
     ],
 )
-def test_a_switch_that_cannot_be_read_is_refused(word, says):
+def test_invalid_quirk_is_rejected(word, says):
     with pytest.raises(ValueError, match=says):
         Quirks.parse([word])
 
 
-def test_a_new_eviction_task_is_dated():
+def test_new_eviction_task_gets_a_timestamp():
     new = {"fromCluster": "m1"}
     assert unfinished_tasks(binding(tasks=[new]), timeout=600, now=NOON) == [{**new, "creationTimestamp": BEGUN}]
 
@@ -71,22 +71,22 @@ def test_a_new_eviction_task_is_dated():
         pytest.param({"suppressDeletion": False}, ["m2"], {}, 1, False, id="confirmed"),
     ],
 )
-def test_an_eviction_task_stays_until_it_is_done(more, clusters, health, after, stays):
+def test_eviction_task_stays_until_it_is_finished(more, clusters, health, after, stays):
     judged = binding(clusters=clusters, tasks=[TASK | more], health=health)
     assert bool(unfinished_tasks(judged, timeout=600, now=NOON + after)) is stays
 
 
-def test_health_counts_only_once_the_scheduler_has_seen_the_binding():
+def test_health_counts_only_for_the_observed_generation():
     judged = binding(clusters=["m2"], tasks=[TASK], health={"m2": "Healthy"}, generation=2)
     assert unfinished_tasks(judged, timeout=600, now=NOON + 1) == [TASK]
 
 
-def test_works_stay_where_a_task_sees_them_out_and_not_where_it_purges_directly():
+def test_graceful_tasks_retain_works():
     direct = TASK | {"fromCluster": "m3", "purgeMode": "Directly"}
     assert retained_clusters(binding(clusters=["m2"], tasks=[TASK, direct])) == {"m1", "m2"}
 
 
-def test_what_is_needed_goes_where_those_go_that_need_it():
+def test_dependency_follows_its_dependents():
     required = [
         {"namespace": "ml", "name": name, "clusters": [{"name": where}]}
         for name, where in {"a": "m1", "b": "m2"}.items()
@@ -103,34 +103,34 @@ def test_what_is_needed_goes_where_those_go_that_need_it():
         pytest.param("True", [NOT_READY], [], id="ready"),
     ],
 )
-def test_a_cluster_is_tainted_as_it_is_ready(ready, has, wanted):
+def test_cluster_is_tainted_by_readiness(ready, has, wanted):
     own = {"key": "repair", "effect": "NoSchedule"}
     told = tainted(cluster(ready=ready, taints=[own, *has]))
     assert told["spec"]["taints"] == [own, *wanted]
     assert tainted(told) is told
 
 
-def test_who_is_taken_out_leaves_a_task_once():
+def test_eviction_adds_one_task():
     left = evicted(binding(clusters=["m1", "m2"]), "m1")["spec"]
     task = {"fromCluster": "m1", "producer": "TaintManager", "purgeMode": "Gracefully", "reason": "TaintUntolerated"}
     assert (left["clusters"], left["gracefulEvictionTasks"]) == ([{"name": "m2"}], [task])
     assert evicted(binding(clusters=["m1"], tasks=[TASK]), "m1")["spec"]["gracefulEvictionTasks"] == [TASK]
 
 
-def test_without_the_habit_a_job_is_not_copied():
+def test_without_copies_a_job_goes_to_one_cluster():
     everywhere = [cluster("m1"), cluster("m2")]
     assert [target["name"] for target in place(binding(), everywhere).targets] == ["m1", "m2"]
     assert [target["name"] for target in place(binding(), everywhere, SchedulerOptions(copies=False)).targets] == ["m1"]
 
 
-def test_without_the_habit_only_the_first_affinity_is_tried():
+def test_without_affinity_terms_only_the_first_is_tried():
     terms = [{"affinityName": "a", "clusterNames": ["nowhere"]}, {"affinityName": "b", "clusterNames": ["m1"]}]
     ordered = binding(placement={"clusterAffinities": terms})
     assert place(ordered, [cluster()]).term == "b"
     assert place(ordered, [cluster()], SchedulerOptions(affinity_terms=False)).reason is Reason.NO_CLUSTER_FIT
 
 
-def test_the_config_maps_that_pods_need_are_found_wherever_they_are_named():
+def test_config_maps_of_pods_are_dependencies():
     container = {
         "env": [
             {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "one", "key": "a"}}},
@@ -146,7 +146,7 @@ def test_the_config_maps_that_pods_need_are_found_wherever_they_are_named():
     assert dependencies_of({"spec": {"template": {"spec": pod}}}) == {"one", "two", "three", "four"}
 
 
-def test_what_is_needed_has_a_binding_without_a_placement():
+def test_dependency_binding_has_no_placement():
     needed = {"apiVersion": "v1", "kind": "ConfigMap"}
     needed["metadata"] = {"name": "settings", "namespace": "ml", "uid": "u1", "resourceVersion": "7"}
     made = dependency_binding(binding(clusters=["m1"]), needed)

@@ -1,4 +1,4 @@
-"""Switches of the stand-in that show only while it runs: what comes late, and what is looked at twice."""
+"""Quirks of the stand-in that need a running process: delays and repeated passes."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ def harness(plane):
     delete_namespace(plane.admin, name)
 
 
-def test_without_the_leak_what_is_paused_stays_paused(harness):
+def test_without_leak_suspended_bindings_stay_unscheduled(harness):
     harness.propagate(clusters=["member1", "late"], placement={"spreadConstraints": [{"minGroups": 3, "maxGroups": 3}]})
     harness.submit("train")
     harness.wait_for_conditions(Scheduled="SchedulerError")
@@ -51,7 +51,7 @@ def test_without_the_leak_what_is_paused_stays_paused(harness):
     assert harness.targets() == []
 
 
-def test_late_pods_and_a_late_summary_show_what_happened_some_time_ago(harness):
+def test_delayed_pods_and_summary_show_an_earlier_state(harness):
     harness.propagate(clusters=["member2"])
     harness.submit("train", annotations=LONG)
     harness.wait_for_phase("Pending")
@@ -63,7 +63,7 @@ def test_late_pods_and_a_late_summary_show_what_happened_some_time_ago(harness):
     assert time.monotonic() - began > 2
 
 
-def test_without_stale_status_an_eviction_clears_what_the_template_says(harness):
+def test_without_stale_status_eviction_clears_it(harness):
     harness.propagate(clusters=["member1"])
     harness.submit("train", annotations=LONG)
     harness.wait_for_phase("Running")

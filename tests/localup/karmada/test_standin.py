@@ -1,4 +1,4 @@
-"""The stand-in on a real API server: a job's whole way, and what must not happen on it."""
+"""The stand-in on a real API server."""
 
 import signal
 
@@ -24,7 +24,7 @@ def test_a_job_runs_and_completes(harness):
     assert harness.job()["status"]["succeeded"] == 2
 
 
-def test_a_suspended_binding_is_left_alone(harness):
+def test_suspended_binding_is_not_scheduled(harness):
     harness.propagate(schedulerName="nobody")
     harness.submit("train")
     harness.wait_for_binding()
@@ -37,7 +37,7 @@ def test_a_suspended_binding_is_left_alone(harness):
     assert harness.targets() == []
 
 
-def test_the_pick_of_whoever_resumes_a_binding_is_confirmed(harness):
+def test_preset_cluster_is_confirmed(harness):
     harness.propagate(schedulerName="nobody")
     harness.submit("train")
     harness.wait_for_binding()
@@ -47,7 +47,7 @@ def test_the_pick_of_whoever_resumes_a_binding_is_confirmed(harness):
     assert harness.targets() == ["member2"]
 
 
-def test_an_eviction_stops_the_job_and_its_status_stays(harness):
+def test_eviction_stops_the_job_and_keeps_its_status(harness):
     harness.propagate()
     harness.submit("train", annotations=LONG)
     harness.wait_for_phase("Running")
@@ -68,7 +68,7 @@ def test_a_failing_job_fails(harness):
     assert harness.binding()["status"]["aggregatedStatus"][0]["health"] == "Unhealthy"
 
 
-def test_a_gang_waits_in_its_member_for_room(harness):
+def test_gang_is_pending_in_its_member_until_it_fits(harness):
     harness.propagate(clusters=["member3"])
     harness.submit("first", cpu="1", replicas=2)
     harness.wait_for_phase("Running", "first")
@@ -78,7 +78,7 @@ def test_a_gang_waits_in_its_member_for_room(harness):
     assert harness.phase("first") == "Completed"
 
 
-def test_the_summary_follows_what_runs(harness):
+def test_summary_follows_running_jobs(harness):
     def allocated():
         return harness.api.get(f"{CLUSTERS}/member2")["status"]["resourceSummary"].get("allocated")
 
@@ -89,14 +89,14 @@ def test_the_summary_follows_what_runs(harness):
     wait_until(lambda: allocated() is None, "use gone")
 
 
-def test_a_cluster_that_does_not_exist_is_no_cluster(harness):
+def test_nonexistent_cluster_is_infeasible(harness):
     harness.propagate(clusters=["elsewhere"])
     harness.submit("train")
     harness.wait_for_conditions(Scheduled="NoClusterFit")
     assert harness.targets() == []
 
 
-def test_a_cluster_that_becomes_ready_takes_what_found_no_cluster(harness):
+def test_ready_cluster_gets_unschedulable_bindings(harness):
     create_cluster(harness.api, "late", {"cpu": "4"}, ready="False")
     harness.propagate(clusters=["late"])
     harness.submit("train")
@@ -106,14 +106,14 @@ def test_a_cluster_that_becomes_ready_takes_what_found_no_cluster(harness):
     harness.wait_for_phase("Running")
 
 
-def test_without_a_spread_constraint_a_job_runs_everywhere(harness):
+def test_job_without_spread_constraint_runs_everywhere(harness):
     harness.propagate(spread=False)
     harness.submit("train")
     harness.wait_for_phase("Completed")
     assert harness.targets() == ["member1", "member2"]
 
 
-def test_dispatching_that_the_policy_suspends_keeps_the_job_out(harness):
+def test_suspended_dispatching_blocks_the_job(harness):
     harness.propagate(suspension={"dispatching": True})
     harness.submit("train")
     harness.wait_for_conditions(Scheduled="Success", FullyApplied="FullyAppliedFailed")
@@ -129,7 +129,7 @@ def test_a_deleted_job_leaves_nothing(harness):
     wait_until(lambda: harness.binding() is None and not harness.works("member1"), "all gone")
 
 
-def test_without_its_policy_a_binding_is_nobodys(harness):
+def test_binding_without_policy_is_unclaimed(harness):
     label = "propagationpolicy.karmada.io/permanent-id"
     harness.propagate(clusters=["elsewhere"])
     harness.submit("train")
@@ -140,7 +140,7 @@ def test_without_its_policy_a_binding_is_nobodys(harness):
     wait_until(lambda: label not in harness.job()["metadata"].get("labels", {}), "template released")
 
 
-def test_a_changed_template_reaches_its_cluster_though_the_binding_is_suspended(harness):
+def test_template_change_reaches_a_suspended_binding(harness):
     harness.propagate(clusters=["member2"])
     harness.submit("train", annotations=LONG)
     harness.wait_for_phase("Running")
@@ -168,7 +168,7 @@ def test_a_deployment_is_divided(harness):
 
 @pytest.fixture
 def refused(harness):
-    """Have the API server refuse the namespace's bindings, as it does while a webhook is down; yield the remedy."""
+    """Reject the namespace's bindings as if a webhook were down; yield a function that ends this."""
     rule = {"apiGroups": ["work.karmada.io"], "apiVersions": ["*"], "resources": ["resourcebindings"]}
     policy = {
         "matchConstraints": {"resourceRules": [rule | {"operations": ["CREATE"]}]},
@@ -197,7 +197,7 @@ def refused(harness):
     return allow
 
 
-def test_a_refused_binding_is_made_once_it_may_be(harness, refused):
+def test_rejected_binding_is_created_once_allowed(harness, refused):
     harness.propagate()
     harness.submit("train")
     wait_until(lambda: harness.job()["metadata"].get("labels"), "template claimed")
@@ -206,7 +206,7 @@ def test_a_refused_binding_is_made_once_it_may_be(harness, refused):
     harness.wait_for_phase("Completed")
 
 
-def test_it_ends_when_told_to_and_goes_on_where_it_was(harness, stand_in):
+def test_stand_in_continues_after_a_restart(harness, stand_in):
     harness.propagate()
     harness.submit("train", annotations=LONG)
     harness.wait_for_phase("Running")
@@ -239,7 +239,7 @@ def test_bindings_and_templates_get_core_events(harness):
     assert "deprecatedSource" in found
 
 
-def test_a_failed_job_is_made_again_on_another_cluster(harness):
+def test_failed_job_is_recreated_on_another_cluster(harness):
     failover = {"application": {"decisionConditions": {"tolerationSeconds": 0}}}
     harness.propagate(failover=failover, propagateDeps=True)
     harness.submit("train", annotations={"volcano-global.io/outcome": "Failed", "volcano-global.io/runtime": "100ms"})

@@ -1,4 +1,4 @@
-"""What the stand-in knows of objects, and how it gets around to looking at them."""
+"""Store and work queue of the stand-in."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ def heard_by(store):
     return heard
 
 
-def test_news_older_than_an_answer_to_us_is_not_news():
+def test_event_older_than_a_write_response_is_ignored():
     store = Store(BINDING)
     store.upsert(item(1))
     heard = heard_by(store)
@@ -34,7 +34,7 @@ def test_news_older_than_an_answer_to_us_is_not_news():
     assert heard == [("1", "3")]
 
 
-def test_an_answer_does_not_bring_back_what_is_gone():
+def test_write_response_does_not_restore_a_removed_object():
     store = Store(BINDING)
     store.upsert(item(1))
     store.remove(item(2))
@@ -42,7 +42,7 @@ def test_an_answer_does_not_bring_back_what_is_gone():
     assert list(store) == []
 
 
-def test_another_object_of_the_name_is_a_removal_and_an_arrival():
+def test_recreated_object_is_a_removal_and_an_addition():
     store = Store(BINDING)
     store.upsert(item(1))
     heard = heard_by(store)
@@ -51,7 +51,7 @@ def test_another_object_of_the_name_is_a_removal_and_an_arrival():
     assert heard == [("1", None), (None, "5")]
 
 
-def test_a_new_list_removes_what_it_lacks():
+def test_relist_removes_absent_objects():
     store = Store(BINDING)
     store.replace([item(1), item(2, name="c", uid="u2")])
     heard = heard_by(store)
@@ -59,14 +59,14 @@ def test_a_new_list_removes_what_it_lacks():
     assert heard == [("2", None)]
 
 
-def test_a_difference_is_what_a_merge_patch_needs():
+def test_merge_patch_contains_the_difference():
     old = {"spec": {"clusters": [1], "kept": 1, "gone": 2}, "status": {}}
     new = {"spec": {"clusters": [2], "kept": 1}, "status": {}, "more": 3}
     assert merge_patch(old, new) == {"spec": {"clusters": [2], "gone": None}, "more": 3}
     assert merge_patch(old, old) == {}
 
 
-def test_a_status_is_no_specification():
+def test_status_change_is_no_specification_change():
     assert same_specification(item(1, status={"a": 1}, spec={}), item(2, status={"a": 2}, spec={}))
     assert not same_specification(item(1, spec={}), item(2, spec={"a": 1}))
 
@@ -78,7 +78,7 @@ async def served(queue, until):
     task.cancel()
 
 
-async def test_a_key_is_never_in_two_hands_and_never_lost():
+async def test_key_is_processed_once_at_a_time_and_never_lost():
     looked, under_way, done = [], set(), asyncio.Event()
 
     async def look(key):
@@ -100,7 +100,7 @@ async def test_a_key_is_never_in_two_hands_and_never_lost():
     assert looked == ["k", "k"]
 
 
-async def test_what_fails_is_tried_again():
+async def test_failed_key_is_retried():
     tries, done = [], asyncio.Event()
 
     async def look(key):

@@ -1,4 +1,4 @@
-"""What a Cluster says of its simulated member."""
+"""Status of simulated Clusters."""
 
 from pathlib import Path
 
@@ -27,12 +27,12 @@ def summary(shown, member):
     return with_summary(shown, description, member, now=NOON)["status"]
 
 
-def test_an_empty_member_has_no_zeros():
+def test_empty_member_omits_zero_amounts():
     shown = summary(cluster(allocatable='{"cpu": "64", "memory": "256Gi", "pods": 220}'), Member())
     assert shown["resourceSummary"] == {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "220"}}
 
 
-def test_use_is_split_into_what_has_a_node_and_what_has_none():
+def test_usage_is_divided_into_allocated_and_allocating():
     told = cluster(allocatable='{"cpu": "4", "pods": "10"}', external_usage='{"cpu": "1500m", "pods": "2"}')
     member = Member({"cpu": 4000, "pods": 10000}, {"cpu": 1500, "pods": 2000})
     member.submit(Key("n", "a"), Workload((Task({"cpu": 1000, "pods": 1000}, 4, 1),)), 0)
@@ -44,7 +44,7 @@ def test_use_is_split_into_what_has_a_node_and_what_has_none():
     }
 
 
-def test_nodes_are_summed_up_and_counted_by_grade():
+def test_nodes_are_added_and_counted_by_grade():
     sizes = '[{"count": 3, "allocatable": {"cpu": "64", "memory": "256Gi"}}, {"count": 1, "allocatable": {"cpu": "4"}}]'
     told = cluster(nodes=sizes, external_usage='{"cpu": "60", "memory": "16Gi"}')
     told["spec"]["resourceModels"] = default_models()
@@ -52,12 +52,12 @@ def test_nodes_are_summed_up_and_counted_by_grade():
     assert shown["nodeSummary"] == {"readyNum": 4, "totalNum": 4}
     assert shown["resourceSummary"]["allocatable"] == {"cpu": "196", "memory": "768Gi", "pods": "440"}
     counted = {modeling["grade"]: modeling["count"] for modeling in shown["resourceSummary"]["allocatableModelings"]}
-    # Two nodes are empty, one has 4 CPUs left, and one has no memory.
+    # Two nodes are empty, one has 4 free CPUs, and one has no memory.
     assert {grade: count for grade, count in counted.items() if count} == {6: 2, 3: 1, 0: 1}
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no real clusters beside the project")
-def test_a_status_has_the_form_of_a_real_one():
+def test_status_has_the_fields_of_a_real_one():
     real = yaml.safe_load(REAL.read_text())["status"]
     shown = summary(cluster(allocatable='{"cpu": "64"}'), Member())
     assert set(shown) == set(real)
@@ -70,7 +70,7 @@ def test_a_status_has_the_form_of_a_real_one():
     }
 
 
-def test_a_cluster_that_is_lost_keeps_its_last_summary():
+def test_unreachable_cluster_keeps_its_last_summary():
     before = cluster(allocatable='{"cpu": "4"}')
     known = before | {"status": summary(before, Member())}
     lost = known | {"metadata": cluster(allocatable='{"cpu": "8"}', ready="Unknown")["metadata"]}
@@ -79,7 +79,7 @@ def test_a_cluster_that_is_lost_keeps_its_last_summary():
     assert {condition["type"]: condition["status"] for condition in shown["conditions"]}["Ready"] == "Unknown"
 
 
-def test_a_cluster_without_the_annotation_is_somebody_elses():
+def test_cluster_without_annotation_is_not_simulated():
     assert MemberDescription.of(cluster()) is None
 
 
@@ -97,6 +97,6 @@ def test_a_cluster_without_the_annotation_is_somebody_elses():
         pytest.param({"nodes": '[{"count": 99999, "allocatable": {}}]'}, id="too-many-nodes"),
     ],
 )
-def test_annotations_that_cannot_be_read_are_refused(annotations):
+def test_invalid_annotations_are_rejected(annotations):
     with pytest.raises(DescriptionError, match=r"standin\.volcano-global\.io"):
         MemberDescription.of(cluster(**annotations))

@@ -1,4 +1,4 @@
-"""Works beside a real one, and what they say upwards."""
+"""Works of the stand-in compared with real ones, and status aggregation."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def real_binding():
 
 
 def template_behind(work):
-    """Return the template that a Work was made from."""
+    """Return the template of a Work."""
     manifest = work["spec"]["workload"]["manifests"][0]
     own = {"propagationpolicy.karmada.io", "kubectl.kubernetes.io"}
     kept = {k: v for k, v in manifest["metadata"]["annotations"].items() if k.partition("/")[0] in own}
@@ -43,7 +43,7 @@ def template_behind(work):
 
 
 @needs_objects
-def test_a_work_is_that_of_a_real_karmada():
+def test_work_equals_that_of_a_real_karmada():
     real = real_work()
     target = {"name": "real1", "components": []}
     permanent_id = real["metadata"]["labels"][names.WORK_ID]
@@ -54,7 +54,7 @@ def test_a_work_is_that_of_a_real_karmada():
 
 
 @needs_objects
-def test_a_work_tells_what_became_of_its_manifest_as_a_real_one_does():
+def test_work_status_equals_a_real_one():
     real = real_work()
     status = real["status"]["manifestStatuses"][0]["status"]
     told = with_applied_status(real | {"status": {}}, status, "Healthy", now=NOON)["status"]
@@ -64,7 +64,7 @@ def test_a_work_tells_what_became_of_its_manifest_as_a_real_one_does():
 
 
 @needs_objects
-def test_a_binding_sums_its_works_up_as_a_real_one_does():
+def test_aggregated_status_equals_a_real_one():
     real = real_binding()
     bare = {k: v for k, v in real["status"].items() if k != "aggregatedStatus"}
     assert aggregate_status(real | {"status": bare}, [real_work()], now=NOON) == real
@@ -90,7 +90,7 @@ def binding(**spec):
     return {"metadata": {"name": "web-deployment", "namespace": "a"}, "spec": {"resource": reference, **spec}}
 
 
-def test_a_work_bears_the_replicas_of_its_cluster():
+def test_work_has_the_replicas_of_its_cluster():
     made = work_for(binding(), deployment(), {"name": "m1", "replicas": 2}, permanent_id="w")
     assert made["spec"]["workload"]["manifests"][0]["spec"] == {"replicas": 2}
 
@@ -116,7 +116,7 @@ def work(cluster, status, *, health="Healthy"):
     return with_applied_status(bare | {"spec": manifests}, status, health, now=NOON)
 
 
-def test_what_is_held_is_not_applied():
+def test_suspended_work_is_not_applied():
     bare = {"metadata": {"name": "w", "namespace": "karmada-es-m1"}}
     told = aggregate_status(binding(clusters=[{"name": "m1"}]), [with_suspended_condition(bare, now=NOON)], now=NOON)[
         "status"
@@ -125,7 +125,7 @@ def test_what_is_held_is_not_applied():
     assert told["conditions"][0]["status"] == "False"
 
 
-def test_a_binding_without_works_says_nothing_of_them():
+def test_binding_without_works_has_no_aggregated_status():
     told = aggregate_status(binding(), [], now=NOON)["status"]
     assert "aggregatedStatus" not in told
     assert told["conditions"][0]["reason"] == "FullyAppliedFailed"
