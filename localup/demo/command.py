@@ -91,11 +91,11 @@ def _environment(programs: Binaries, console: DemoConsole, karmada: Karmada | No
     """Start the control plane, create namespaces, queues and clusters, and yield the stack."""
     began = time.monotonic()
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         console.print_step(time.monotonic() - began, text)
 
     with Etcd(programs) as etcd, ControlPlane(etcd) as plane:
-        tell("etcd and kube-apiserver are ready, with CRDs and roles")
+        report("etcd and kube-apiserver are ready, with CRDs and roles")
         karmada_name = "Karmada" if karmada else "stand-in"
         configuration = setup.write_configuration(plane.folder, reclaim=False)
         options = {
@@ -103,9 +103,9 @@ def _environment(programs: Binaries, console: DemoConsole, karmada: Karmada | No
             "controller": ProcessOptions(flags=["--admission-configuration", configuration]),
         }
         with Stack(plane, options=options, karmada=karmada or True) as stack:
-            tell(f"certificates, webhook and policies are in force; controller and {karmada_name} run")
+            report(f"certificates, webhook and policies are in effect; controller and {karmada_name} run")
             setup.create_objects(plane.admin)
-            tell("namespaces, queues and three member clusters are created; the clock restarts at 0")
+            report("namespaces, queues and three member clusters are created; the clock restarts at 0")
             yield stack
 
 

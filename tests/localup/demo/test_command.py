@@ -56,7 +56,7 @@ def test_demo_runs_all_admissible_jobs(demo, tmp_path):
         assert re.search(rf"ml/{name} .*admitted +to member\d after", output)
         assert re.search(rf"ml/{name} .*running +on member\d, 3 pods", output)
         assert re.search(rf"ml/{name} .*finished +Completed after", output)
-    assert re.search(r"team-b/train-\d+ +pending +QueueLimitReached: ", output)
+    assert re.search(r"team-b/train-\d+ +pending +InsufficientCapacity: ", output)
     for name, reason in (
         ("ops/old-report", "QueueClosed"),
         ("ops/rebuild-all", "ExceedsQueueLimit"),
@@ -118,7 +118,7 @@ def test_demo_beyond_its_time_limit_names_stuck_jobs(demo):
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 1
     assert "time limit reached after 3 s" in output
-    assert re.search(r"team-a/train-01 is pending as QueueLimitReached: ", output)
+    assert re.search(r"team-a/train-01 is pending as InsufficientCapacity: ", output)
     assert "last lines of the log of controller:" in output
 
 
