@@ -1,0 +1,529 @@
+"""An in-memory Kubernetes API server: a state machine of requests in, responses and watch events out.
+
+It has no clock and no randomness: time and UIDs come from the functions that it is constructed with. Its answers are
+compared with those of the real kube-apiserver by `test_equivalence`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from tests.deterministic import statuses
+from tests.deterministic.field_ownership import (
+    ApplyConflictError,
+    Manager,
+    Ownership,
+    after_update,
+    apply_fields,
+    fields_of,
+)
+from tests.deterministic.json_patches import PatchError, json_patch, merge_patch
+from tests.deterministic.objects import (
+    CLIENT_METADATA,
+    NAMESPACES,
+    SERVER_METADATA,
+    Key,
+    Kind,
+    Object,
+    applied_metadata,
+    empty_object,
+    list_item,
+    normalised,
+    normalised_metadata,
+    spec_of,
+    with_metadata,
+)
+from tests.deterministic.parsing import (
+    APPLY_PATCH,
+    MERGE_PATCH,
+    Request,
+    continue_token,
+    decode_applied,
+    decode_object,
+    delete_options,
+    names_one,
+    parse_integer,
+    parse_version,
+    read_continue_token,
+    rejected_patch_type,
+    require_name,
+    selection,
+    unsupported_dry_run,
+)
+from tests.deterministic.statuses import StatusError, Violation, bad_request
+from tests.deterministic.validation import Target, apply_conflict, check_preconditions, failed_precondition, validate
+from tests.deterministic.watches import Change, Watch
+
+_GC_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+_TOO_OLD_TOKEN = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    body: Object
+    watch: Watch | None = None
+    """Where the events of a watch arrive."""
+
+
+class ApiServer:
+    """Serves *kinds*; ``handle`` processes one request."""
+
+    def __init__(
+        self, kinds: Iterable[Kind], *, now: Callable[[], str], uid: Callable[[], str], version: int = 1
+    ) -> None:
+        self.version = version
+        self.changes: list[Change] = []
+        self.compacted = version
+        """Changes up to this version are forgotten."""
+        self.watches: list[Watch] = []
+        self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in (NAMESPACES, *kinds)}
+        self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in self._kinds.values()}
+        self._owners: dict[str, Ownership] = {}
+        self._now = now
+        self._uid = uid
+
+    # -- for actors of a simulation ------------------------------------------
+
+    @property
+    def kinds(self) -> Iterable[Kind]:
+        return self._kinds.values()
+
+    def objects(self, kind: Kind) -> Mapping[Key, Object]:
+        """Return the stored objects, which callers must not change."""
+        return self._objects[kind]
+
+    def compact(self) -> None:
+        """Forget all changes, so that watches and pages from an earlier version get 410."""
+        self.compacted = self.version
+        self.changes.clear()
+
+    def send_bookmarks(self, watch: Watch) -> None:
+        """Send a bookmark to *watch* if its client allows them."""
+        if watch.bookmarks:
+            metadata: Object = {"resourceVersion": str(self.version), "creationTimestamp": None}
+            if not watch.kind.builtin:
+                metadata.pop("creationTimestamp")
+            bookmark = {"kind": watch.kind.name, "apiVersion": watch.kind.api_version, "metadata": metadata}
+            watch.send("BOOKMARK", bookmark)
+
+    def end_watch(self, watch: Watch) -> None:
+        """End *watch*, for instance at its timeout."""
+        if watch in self.watches:
+            self.watches.remove(watch)
+        watch.end()
+
+    # -- requests ------------------------------------------------------------
+
+    def handle(self, request: Request) -> Response:
+        """Process one request; errors are responses too."""
+        try:
+            return self._dispatch(request, self._route(request.path))
+        except StatusError as error:
+            return Response(error.code, error.status)
+
+    def _route(self, path: str) -> Target:
+        parts = path.strip("/").split("/")
+        if parts[0] == "api" and len(parts) > 2:
+            group, version, rest = "", parts[1], parts[2:]
+        elif parts[0] == "apis" and len(parts) > 3:
+            group, version, rest = parts[1], parts[2], parts[3:]
+        else:
+            raise statuses.not_served()
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2 and (group or rest[2] not in {"finalize", "status"}):
+            namespace, rest = rest[1], rest[2:]
+        kind = self._kinds.get((group, version, rest[0]))
+        plural, name, subresource = (*rest, "", "")[:3]
+        served = (
+            {""} | ({"status"} if kind and kind.status else set()) | ({"finalize"} if kind == NAMESPACES else set())
+        )
+        if kind is None or len(rest) > 3 or subresource not in served or plural != kind.plural:
+            raise statuses.not_served()
+        return Target(kind, namespace, name, subresource)
+
+    def _dispatch(self, request: Request, target: Target) -> Response:  # noqa: PLR0911 -- one for each method
+        if request.query.get("dryRun", "All") != "All" and not (request.method == "DELETE" and request.body):
+            raise unsupported_dry_run(request)
+        if request.method == "GET" and target.name:
+            return Response(200, self._get(target))
+        if request.method == "GET":
+            return (
+                self._watch(request, target)
+                if request.query.get("watch") in {"true", "1"}
+                else self._list(request, target)
+            )
+        if request.method == "POST" and not target.name:
+            return self._create(request, target, decode_object(target.kind, request.body))
+        if request.method == "PUT" and target.name:
+            return self._put(request, target)
+        if request.method == "PATCH" and target.name:
+            return self._patch(request, target)
+        if request.method == "DELETE" and target.name:
+            return self._delete(request, target)
+        if request.method == "DELETE":
+            return self._delete_collection(request, target)
+        why = "the server does not allow this method on the requested resource"
+        raise StatusError(405, "MethodNotAllowed", why, {})
+
+    def _get(self, target: Target) -> Object:
+        found = self._objects[target.kind].get(target.key)
+        if found is None:
+            raise statuses.not_found(target.kind.group, target.kind.plural, target.name)
+        return found
+
+    # -- lists and watches ---------------------------------------------------
+
+    def _list(self, request: Request, target: Target) -> Response:
+        kind, query = target.kind, request.query
+        matches = selection(kind, query)
+        limit = parse_integer(query.get("limit", ""))
+        version, start, limit = self._list_position(query, limit)
+        objects = self._objects_at(kind, self.version if version < 0 else version)
+        chosen = sorted(key for key in objects if (not target.namespace or key[0] == target.namespace) and key > start)
+        page = [key for key in chosen if matches(objects[key])]
+        left = 0
+        if limit and len(page) >= limit and not names_one(query, target.namespace):
+            page = page[:limit]
+            left = len(chosen) - chosen.index(page[-1]) - 1
+        shown = self.version if version < 0 else version
+        metadata: Object = {"resourceVersion": str(shown)}
+        if not kind.builtin and not request.metadata_only:
+            metadata["continue"] = ""
+        if left:
+            metadata["continue"] = continue_token(shown, page[-1])
+            if not query.get("labelSelector") and not query.get("fieldSelector"):
+                metadata["remainingItemCount"] = left
+        items = [list_item(kind, objects[key], metadata_only=request.metadata_only) for key in page]
+        if request.metadata_only:
+            head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+        else:
+            head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
+        return Response(200, {**head, "metadata": metadata, "items": items})
+
+    def _list_position(self, query: Mapping[str, str], limit: int) -> tuple[int, Key, int]:
+        """Return the version to read (-1 for the newest), the key to start after, and the limit."""
+        asked, token = query.get("resourceVersion", ""), query.get("continue", "")
+        if token:
+            if asked not in {"", "0"}:
+                raise bad_request("specifying resource version is not allowed when using continue")
+            version, start = read_continue_token(token)
+            if 0 <= version < self.compacted:
+                raise statuses.expired(_TOO_OLD_TOKEN, token=continue_token(-1, start))
+            return version, start, limit
+        version = parse_version(asked, "invalid resource version: ")
+        if version > self.version:
+            raise statuses.version_too_large(version, self.version)
+        exact = query.get("resourceVersionMatch", "Exact" if limit else "") == "Exact"
+        if version == 0 or not exact:
+            return self.version, ("", ""), 0 if asked == "0" else limit
+        if version < self.compacted:
+            raise statuses.expired("The resourceVersion for the provided list is too old.")
+        return version, ("", ""), limit
+
+    def _objects_at(self, kind: Kind, version: int) -> Mapping[Key, Object]:
+        """Return the objects of *kind* as they were at *version*."""
+        if version == self.version:
+            return self._objects[kind]
+        objects = dict(self._objects[kind])
+        for change in reversed(self.changes):
+            if change.version <= version:
+                break
+            if change.kind == kind and change.previous is not None:
+                objects[change.key] = change.previous
+            elif change.kind == kind:
+                objects.pop(change.key, None)
+        return objects
+
+    def _watch(self, request: Request, target: Target) -> Response:
+        query = request.query
+        matches = selection(target.kind, query)
+        asked = query.get("resourceVersion", "")
+        try:
+            version = parse_version(asked, "")
+        except StatusError as error:
+            raise StatusError(500, "", str(error)) from error
+        watch = Watch(target.kind, target.namespace, matches, query.get("allowWatchBookmarks") in {"true", "1"})
+        if asked in {"", "0"}:
+            for key in sorted(self._objects[target.kind]):
+                obj = self._objects[target.kind][key]
+                watch.observe(Change(self.version, target.kind, key, obj, None))
+        elif version < self.compacted:
+            why = f"too old resource version: {version} ({self.compacted})"
+            watch.end(statuses.expired(why).status)
+            return Response(200, {}, watch)
+        for change in self.changes:
+            if asked not in {"", "0"} and change.version > version:
+                watch.observe(change)
+        self.watches.append(watch)
+        return Response(200, {}, watch)
+
+    # -- writes --------------------------------------------------------------
+
+    def _create(self, request: Request, target: Target, body: Object) -> Response:
+        kind = target.kind
+        metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key in CLIENT_METADATA}
+        if metadata.get("namespace", target.namespace) != target.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        name = metadata.get("name") or ""
+        if not name and metadata.get("generateName"):
+            name = metadata["generateName"] + self._uid()[-5:]
+        self._require_namespace(kind, target.namespace, name)
+        metadata |= {"name": name, "uid": self._uid(), "creationTimestamp": self._now()}
+        if target.namespace:
+            metadata["namespace"] = target.namespace
+        if not kind.builtin:
+            metadata["generation"] = 1
+        obj = normalised(kind, {**body, "apiVersion": kind.api_version, "kind": body.get("kind") or kind.name})
+        obj["metadata"] = normalised_metadata(metadata)
+        if kind.status:
+            obj.pop("status", None)
+        if kind == NAMESPACES:
+            labels = {"kubernetes.io/metadata.name": name, **obj["metadata"].get("labels", {})}
+            obj["metadata"]["labels"] = labels
+            obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        validate(kind, obj, None)
+        version = (body.get("metadata") or {}).get("resourceVersion")
+        if version and "dryRun" not in request.query:
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        existing = self._objects[kind].get((target.namespace, name))
+        if existing is not None:
+            deleting = "deletionTimestamp" in existing["metadata"]
+            raise statuses.already_exists(kind.group, kind.plural, name, deleting=deleting)
+        if "dryRun" in request.query:
+            return Response(201, with_metadata(obj, resourceVersion=version) if version else obj)
+        owners = after_update({}, {"metadata": {}}, obj, _manager(request, kind))
+        return Response(201, self._store(kind, (target.namespace, name), obj, owners))
+
+    def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+        if not kind.namespaced:
+            return
+        found = self._objects[NAMESPACES].get(("", namespace))
+        if found is None:
+            raise statuses.not_found("", "namespaces", namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            raise statuses.terminating(kind.group, kind.plural, name, namespace)
+
+    def _put(self, request: Request, target: Target) -> Response:
+        body = decode_object(target.kind, request.body)
+        require_name(body, target.name)
+        creates = target.key not in self._objects[target.kind] and target.kind.create_on_update
+        current = {"metadata": {"uid": ""}} if creates else self._get(target)
+        if target.subresource == "finalize":
+            return Response(200, self._finalize(target, current, body))
+        metadata, dry_run = body.get("metadata") or {}, "dryRun" in request.query
+        if metadata.get("uid") and metadata["uid"] != current["metadata"]["uid"]:
+            raise failed_precondition(target, "UID", metadata["uid"], current["metadata"]["uid"], dry_run=dry_run)
+        if creates:
+            # Only a dry run shows the version that the client sent.
+            version = metadata.get("resourceVersion", "") if dry_run else ""
+            return self._create(request, target, {**body, "metadata": {**metadata, "resourceVersion": version}})
+        return Response(200, self._update(request, target, current, body))
+
+    def _patch(self, request: Request, target: Target) -> Response:
+        if request.content_type == APPLY_PATCH:
+            return self._apply(request, target)
+        current = self._get(target)
+        try:
+            patch = json.loads(request.body)
+        except ValueError:
+            raise bad_request("error decoding patch: unexpected end of JSON input") from None
+        if request.content_type == MERGE_PATCH:
+            if not isinstance(patch, dict):
+                raise rejected_patch_type(patch, "map[string]interface {}")
+            patched = merge_patch(current, patch)
+        elif not isinstance(patch, list):
+            raise rejected_patch_type(patch, "[]handlers.jsonPatchOp")
+        else:
+            try:
+                patched = json_patch(current, patch)
+            except PatchError as error:
+                raise statuses.rejected_patch() from error
+        if not isinstance(patched, dict) or not patched.get("kind"):
+            shown = json.dumps(patched, separators=(",", ":"))
+            why = f"Object 'Kind' is missing in '{shown}'"
+            raise statuses.invalid(
+                "", "", "", [Violation("patch", "FieldValueInvalid", f"Invalid value: {json.dumps(shown)}: {why}")]
+            )
+        require_name(patched, target.name)
+        return Response(200, self._update(request, target, current, patched))
+
+    def _apply(self, request: Request, target: Target) -> Response:
+        kind, query = target.kind, request.query
+        if not query.get("fieldManager"):
+            violation = Violation("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
+            raise statuses.invalid("meta.k8s.io", "PatchOptions", "", [violation])
+        body = decode_applied(kind, request.body)
+        current = self._objects[kind].get(target.key)
+        if current is None and target.subresource:
+            self._get(target)
+        require_name(body, target.name)
+        uid = body["metadata"].get("uid")
+        if current is None and uid:
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise statuses.conflict(kind.group, kind.plural, target.name, why)
+        manager = _manager(request, kind, "Apply", target.subresource)
+        applied = {key: value for key, value in body.items() if self._is_applicable(target, key)}
+        live = current or {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
+        owners = self._owners.get(live["metadata"].get("uid", ""), {})
+        if current is not None and not owners:
+            owners = {Manager("before-first-apply", "Update", kind.api_version): frozenset(fields_of(live))}
+        try:
+            merged, owners = apply_fields(live, applied, owners, manager, force=query.get("force") == "true")
+        except ApplyConflictError as error:
+            raise apply_conflict(error) from error
+        if current is None:
+            merged["metadata"] |= {"name": target.name}
+            response = self._create(request, target, merged)
+            if "dryRun" not in query:
+                self._owners[response.body["metadata"]["uid"]] = owners
+            return response
+        identity = {key: body["metadata"][key] for key in ("uid", "resourceVersion") if body["metadata"].get(key)}
+        merged["metadata"] = {
+            **current["metadata"],
+            **applied_metadata(merged["metadata"], current["metadata"]),
+            **identity,
+        }
+        return Response(200, self._update(request, target, current, merged, owners=owners))
+
+    @staticmethod
+    def _is_applicable(target: Target, key: str) -> bool:
+        if target.subresource == "status":
+            return key in {"status", "apiVersion", "kind"}
+        return key != "status" or not target.kind.status
+
+    def _update(
+        self, request: Request, target: Target, current: Object, body: Object, *, owners: Ownership | None = None
+    ) -> Object:
+        """Replace *current* by *body*; return the stored object."""
+        kind, mine, metadata = target.kind, current["metadata"], body.get("metadata") or {}
+        wanted = _replacement(target, current, body)
+        self._check_version(kind, target.name, metadata.get("resourceVersion"), mine["resourceVersion"])
+        if not kind.builtin and spec_of(wanted) != spec_of(current):
+            wanted["metadata"]["generation"] = mine.get("generation", 0) + 1
+        validate(kind, wanted, current, uid=metadata.get("uid") or mine["uid"])
+        before = self._owners.get(mine["uid"], {})
+        if owners is None and not before:
+            owners = before  # fields are tracked from the creation or the first apply on
+        elif owners is None:
+            owners = after_update(before, current, wanted, _manager(request, kind, "Update", target.subresource))
+        if "deletionTimestamp" in mine and not wanted["metadata"].get("finalizers") and kind != NAMESPACES:
+            if "dryRun" not in request.query:
+                self._remove(kind, target.key)
+            return wanted
+        if wanted == current and owners == before:
+            return current
+        if "dryRun" in request.query:
+            return wanted
+        return self._store(kind, target.key, wanted, owners)
+
+    @staticmethod
+    def _check_version(kind: Kind, name: str, asked: str | None, version: str) -> None:
+        if not asked and not kind.unconditional_update:
+            why = "Invalid value: 0: must be specified for an update"
+            violation = Violation("metadata.resourceVersion", "FieldValueInvalid", why)
+            raise statuses.invalid(kind.group, kind.plural, name, [violation])
+        if asked and asked != version:
+            raise statuses.modified(kind.group, kind.plural, name)
+
+    def _delete(self, request: Request, target: Target) -> Response:
+        options = delete_options(request)
+        policy, dry_run = options.get("propagationPolicy"), bool(options.get("dryRun"))
+        kind, current = target.kind, self._get(target)
+        metadata = current["metadata"]
+        check_preconditions(kind, current, options.get("preconditions") or {})
+        if kind == NAMESPACES:
+            return Response(200, self._terminate(target, current, dry_run=dry_run))
+        finalizers = [name for name in metadata.get("finalizers", []) if name not in _GC_FINALIZERS.values()]
+        remaining = [name for name in metadata.get("finalizers", []) if name in _GC_FINALIZERS.values()]
+        finalizers += remaining if policy is None else [_GC_FINALIZERS[policy]] if policy in _GC_FINALIZERS else []
+        if not finalizers:
+            if remaining and (options.get("preconditions") or {}).get("resourceVersion"):
+                raise failed_precondition(target, "ResourceVersion", "", metadata["resourceVersion"])
+            if not dry_run:
+                self._remove(kind, target.key)
+            elif remaining:
+                # The server shows an empty object, since it did not store the removal of the finalizer.
+                return Response(200, empty_object(kind))
+            named = {"name": target.name, "group": kind.group, "kind": kind.plural, "uid": metadata["uid"]}
+            shown = {key: value for key, value in named.items() if value}
+            body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": shown}
+            return Response(200, body)
+        changed = {"finalizers": finalizers}
+        if "deletionTimestamp" not in metadata:
+            changed |= {"deletionTimestamp": self._now(), "deletionGracePeriodSeconds": 0}
+            if metadata.get("generation"):
+                changed["generation"] = metadata["generation"] + 1
+        wanted = with_metadata(current, **changed)
+        if wanted == current or dry_run:
+            return Response(200, wanted)
+        return Response(200, self._store(kind, target.key, wanted, self._owners.get(metadata["uid"], {})))
+
+    def _delete_collection(self, request: Request, target: Target) -> Response:
+        listed = self._list(Request("GET", request.path, request.query), target)
+        for item in listed.body["items"]:
+            metadata = item["metadata"]
+            self._delete(request, Target(target.kind, metadata.get("namespace", ""), metadata["name"], ""))
+        return listed
+
+    def _terminate(self, target: Target, current: Object, *, dry_run: bool) -> Object:
+        if "deletionTimestamp" in current["metadata"]:
+            return current
+        wanted = {**with_metadata(current, deletionTimestamp=self._now()), "status": {"phase": "Terminating"}}
+        return wanted if dry_run else self._store(NAMESPACES, target.key, wanted, {})
+
+    def _finalize(self, target: Target, current: Object, body: Object) -> Object:
+        wanted = {**current, "spec": body.get("spec") or {}}
+        if "deletionTimestamp" in current["metadata"] and not wanted["spec"].get("finalizers"):
+            self._remove(NAMESPACES, target.key)
+            return wanted
+        return wanted if wanted == current else self._store(NAMESPACES, target.key, wanted, {})
+
+    def _store(self, kind: Kind, key: Key, obj: Object, owners: Ownership) -> Object:
+        stored = with_metadata(obj, resourceVersion=str(self.version + 1))
+        self._owners[stored["metadata"]["uid"]] = owners
+        previous = self._objects[kind].get(key)
+        self._objects[kind][key] = stored
+        self._publish(kind, key, stored, previous)
+        return stored
+
+    def _remove(self, kind: Kind, key: Key) -> None:
+        previous = self._objects[kind].pop(key)
+        self._owners.pop(previous["metadata"]["uid"], None)
+        self._publish(kind, key, None, previous)
+
+    def _publish(self, kind: Kind, key: Key, obj: Object | None, previous: Object | None) -> None:
+        self.version += 1
+        change = Change(self.version, kind, key, obj, previous)
+        self.changes.append(change)
+        for watch in self.watches:
+            watch.observe(change)
+
+
+def _manager(request: Request, kind: Kind, operation: str = "Update", subresource: str = "") -> Manager:
+    name = request.query.get("fieldManager") or request.user_agent.partition("/")[0]
+    return Manager(name, operation, kind.api_version, subresource)
+
+
+def _replacement(target: Target, current: Object, body: Object) -> Object:
+    """Return *body* with what the server alone sets, and with what this request does not change."""
+    kind, mine = target.kind, current["metadata"]
+    if target.subresource == "status":
+        wanted = {key: value for key, value in current.items() if key != "status"}
+        source = body
+    else:
+        metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key not in SERVER_METADATA}
+        wanted = {**body, "metadata": metadata | {key: mine[key] for key in SERVER_METADATA if key in mine}}
+        wanted |= {"apiVersion": body.get("apiVersion") or kind.api_version, "kind": body.get("kind") or kind.name}
+        source = current
+    if kind.status:
+        wanted.pop("status", None)
+        wanted |= {"status": source["status"]} if "status" in source else {}
+    wanted = normalised(kind, wanted)
+    wanted["metadata"] = normalised_metadata(wanted["metadata"])
+    return wanted

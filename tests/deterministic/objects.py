@@ -1,0 +1,99 @@
+"""Kinds of objects, and the form in which a server stores and shows them."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.deterministic.statuses import Violation
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+"""Namespace and name of an object."""
+SERVER_METADATA = {
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+}
+CLIENT_METADATA = {"name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences"}
+
+
+def no_violations(_: Object) -> Sequence[Violation]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind that the server serves. Custom resources have a generation and report the kind of list items."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    namespaced: bool = True
+    builtin: bool = False
+    status: bool = False
+    """Whether it has the status subresource."""
+    unconditional_update: bool = False
+    """Whether a PUT without resourceVersion is accepted."""
+    create_on_update: bool = False
+    structs: tuple[str, ...] = ()
+    """Fields that are shown even if they are empty."""
+    validate: Callable[[Object], Sequence[Violation]] = field(default=no_violations, compare=False)
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False, builtin=True, structs=("spec",))
+CONFIGMAPS = Kind("", "v1", "configmaps", "ConfigMap", builtin=True, unconditional_update=True)
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", builtin=True, create_on_update=True, structs=("spec",))
+
+
+def with_metadata(obj: Object, **changes: Any) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], **changes}}
+
+
+def applied_metadata(merged: Object, current: Object) -> Object:
+    """Return the metadata that clients own after an apply; what it removed is empty."""
+    return {
+        key: merged.get(key)
+        for key in ("labels", "annotations", "finalizers", "ownerReferences")
+        if key in merged or key in current
+    }
+
+
+def spec_of(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in {"metadata", "status"}}
+
+
+def normalised(kind: Kind, obj: Object) -> Object:
+    """Return a copy of *obj*; built-in kinds have no empty fields."""
+    copied = copy.deepcopy(obj)
+    if not kind.builtin:
+        return copied
+    return {name: {} for name in kind.structs} | {
+        key: value for key, value in copied.items() if value not in ({}, None)
+    }
+
+
+def normalised_metadata(metadata: Object) -> Object:
+    return {key: value for key, value in metadata.items() if value not in ({}, [], None, "") and key != "managedFields"}
+
+
+def list_item(kind: Kind, obj: Object, *, metadata_only: bool) -> Object:
+    if metadata_only:
+        return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+    return {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}} if kind.builtin else obj
+
+
+def empty_object(kind: Kind) -> Object:
+    """Return an object of *kind* without content."""
+    head: Object = {"kind": kind.name, "apiVersion": kind.api_version}
+    return head | ({"metadata": {}} | {name: {} for name in kind.structs} if kind.builtin else {})

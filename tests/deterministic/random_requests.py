@@ -1,0 +1,302 @@
+"""Random request sequences for two API servers, and the comparison of what they answer.
+
+A request refers to versions and UIDs by markers, which each side replaces by what its own server returned.
+"""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.deterministic.worlds import ROOTS
+
+UID, VERSION, OLD_VERSION = "@uid", "@version", "@old-version"
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+_HEADS = {
+    "things": ("example.io/v1", "Thing"),
+    "configmaps": ("v1", "ConfigMap"),
+    "leases": ("coordination.k8s.io/v1", "Lease"),
+}
+_WRONG_SIZE = {"op": "replace", "path": "/spec/size", "value": "big"}
+_POLICIES = (None, None, "Background", "Foreground", "Orphan")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request with markers; *owner* names the object that `UID` in its owner references means."""
+
+    method: str
+    plural: str
+    name: str = ""
+    subresource: str = ""
+    body: Any = None
+    kind: str = "json"
+    query: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def path(self) -> str:
+        return "/".join(filter(None, (ROOTS[self.plural], self.name, self.subresource)))
+
+
+Send = Callable[[str, str, Any, str, dict[str, str]], tuple[int, Any]]
+"""Sends a request: method, path, body, kind of body, query."""
+
+
+@dataclass
+class Side:
+    """One server under comparison, with the versions and UIDs that it returned."""
+
+    send: Send
+    seen: dict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def call(self, call: Call) -> Any:
+        """Send *call* and return its normalised answer; of a list, all pages."""
+        query = dict(call.query)
+        status, body = self.send(call.method, call.path, self._replaced(call.body, call), call.kind, query)
+        self._learn(call.plural, body)
+        pages = [(status, self.normalised(body))]
+        while call.method == "GET" and status == 200 and body["metadata"].get("continue"):
+            query["continue"] = body["metadata"]["continue"]
+            status, body = self.send("GET", call.path, None, "json", query)
+            pages.append((status, self.normalised(body)))
+        return pages
+
+    def normalised(self, value: Any, key: str = "") -> Any:
+        """Return *value* with versions, UIDs and times replaced by what must be equal on both sides."""
+        if isinstance(value, dict):
+            shown = {key: self._member(key, value[key]) for key in sorted(value) if key != "managedFields"}
+            if value.get("uid") and value.get("resourceVersion"):
+                shown["resourceVersion"] = self._name("version", value["resourceVersion"])
+            return shown
+        if isinstance(value, list):
+            items = [self.normalised(item) for item in value]
+            # The server lists the causes of a conflict in the order of a Go map.
+            return sorted(items, key=json.dumps) if key == "causes" else items
+        if isinstance(value, str):
+            value = _UUID.sub(lambda found: self._name("uid", found[0]), _TIME.sub("time", value))
+            value = re.sub(r"/registry[-\d]*/", "/registry/", value)
+            return re.sub(r"record \(\d+\)|precondition \(\d+\)|object meta: \d+$", "version", value)
+        return value
+
+    def _member(self, key: str, value: Any) -> Any:
+        if key == "resourceVersion" and isinstance(value, str):
+            return "version"
+        return bool(value) if key == "continue" else self.normalised(value, key)
+
+    def _name(self, kind: str, value: str) -> str:
+        return self.names.setdefault(value, f"{kind}-{len(self.names)}")
+
+    def _learn(self, plural: str, body: Any) -> None:
+        metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
+        if metadata.get("uid") and metadata.get("resourceVersion"):
+            history = self.seen.setdefault((plural, metadata["name"]), [])
+            if not history or history[-1] != (metadata["uid"], metadata["resourceVersion"]):
+                history.append((metadata["uid"], metadata["resourceVersion"]))
+
+    def _replaced(self, body: Any, call: Call) -> Any:
+        if body is None or isinstance(body, bytes):
+            return body
+        history = self.seen.get((call.plural, call.name), [("11111111-2222-4333-8444-555555555555", "1")])
+        uid, version = history[-1]
+        text = json.dumps(body).replace(OLD_VERSION, history[0][1]).replace(VERSION, version)
+        return json.loads(text.replace(UID, uid))
+
+
+def calls(seed: int, count: int) -> Iterator[Call]:
+    """Yield *count* random requests to three names of three kinds."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        plural = rng.choice(["things", "things", "configmaps", "leases"])
+        make = rng.choices(*zip(*_MAKERS, strict=True))[0]
+        yield make(rng, plural, rng.choice("abc"))
+
+
+def _content(rng: random.Random, plural: str) -> dict[str, Any]:
+    if plural == "configmaps":
+        return {"data": {key: str(rng.randint(1, 2)) for key in rng.sample("xyz", rng.randint(1, 3))}}
+    if plural == "leases":
+        spec = {"holderIdentity": rng.choice(["h1", "h2"]), "leaseDurationSeconds": rng.randint(1, 2)}
+        return {"spec": {key: spec[key] for key in rng.sample(sorted(spec), rng.randint(1, 2))}}
+    spec = {"size": rng.randint(1, 3), "b": {"c": rng.randint(1, 2), "d": 1}, "l": [rng.randint(1, 2)], "t": "x"}
+    chosen = {key: spec[key] for key in rng.sample(sorted(spec), rng.randint(1, 4))}
+    return {"spec": chosen} | ({"status": {"ready": rng.randint(1, 2)}} if rng.random() < 0.3 else {})
+
+
+def _metadata(rng: random.Random, name: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name}
+    if rng.random() < 0.5:
+        metadata["labels"] = {"g": str(rng.randint(1, 2))}
+    if rng.random() < 0.15:
+        metadata["finalizers"] = rng.choice([["example.io/x"], ["example.io/x", "example.io/y"]])
+    if rng.random() < 0.15:
+        metadata["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": f"u{rng.randint(1, 2)}"}
+        ]
+    return metadata
+
+
+def _object(rng: random.Random, plural: str, name: str) -> dict[str, Any]:
+    api_version, kind = _HEADS[plural]
+    return {"apiVersion": api_version, "kind": kind, "metadata": _metadata(rng, name), **_content(rng, plural)}
+
+
+def _dry_run(rng: random.Random) -> tuple[tuple[str, str], ...]:
+    return (("dryRun", "All"),) if rng.random() < 0.1 else ()
+
+
+def _create(rng: random.Random, plural: str, name: str) -> Call:
+    body = _object(rng, plural, name)
+    match rng.randint(0, 15):
+        case 0:
+            body["metadata"].pop("name")
+        case 1:
+            body["metadata"]["name"] = "B_"
+        case 2:
+            body["metadata"]["namespace"] = "other"
+        case 3:
+            body["metadata"]["resourceVersion"] = "123456789"
+        case 4 if plural == "things":
+            body["spec"]["size"] = "big"
+        case 5 if plural == "things":
+            body["kind"] = "Other"
+        case 6 if plural == "things":
+            body["apiVersion"] = "example.io/v2"
+        case 7 if plural == "things":
+            del body["kind"]
+        case 8:
+            return Call("POST", plural, body=b"{")
+    return Call("POST", plural, body=body, query=_dry_run(rng))
+
+
+def _get(rng: random.Random, plural: str, name: str) -> Call:
+    return Call("GET", plural, name)
+
+
+def _put(rng: random.Random, plural: str, name: str) -> Call:
+    body = _object(rng, plural, name if rng.random() < 0.95 else "other")
+    version = rng.choice([VERSION, VERSION, VERSION, OLD_VERSION, None])
+    if version:
+        body["metadata"]["resourceVersion"] = version
+    if rng.random() < 0.2:
+        body["metadata"]["uid"] = rng.choice([UID, "99999999-2222-4333-8444-555555555555"])
+    status = plural == "things" and rng.random() < 0.3
+    return Call("PUT", plural, name, "status" if status else "", body, query=_dry_run(rng))
+
+
+def _operations(rng: random.Random, plural: str) -> list[dict[str, Any]]:
+    field_path = {"things": "/spec/size", "configmaps": "/data/x", "leases": "/spec/holderIdentity"}[plural]
+    value: Any = rng.randint(1, 3) if plural == "things" else str(rng.randint(1, 2))
+    pool = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": VERSION},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": OLD_VERSION},
+        {"op": "test", "path": field_path, "value": value},
+        {"op": "test", "path": "/status", "value": None},
+        {"op": "test", "path": "/no/such/path", "value": None},
+        {"op": "test", "path": "/metadata/uid", "value": UID},
+        {"op": "add", "path": field_path, "value": value},
+        {"op": "add", "path": field_path, "value": value},
+        {"op": "replace", "path": field_path, "value": value},
+        {"op": "remove", "path": field_path},
+        {"op": "add", "path": "/metadata/labels", "value": {"g": "1"}},
+        {"op": "add", "path": "/metadata/labels/h~1i", "value": "1"},
+        {"op": "remove", "path": "/metadata/labels"},
+        {"op": "add", "path": "/metadata/finalizers", "value": ["example.io/x"]},
+        {"op": "add", "path": "/metadata/finalizers/-", "value": "example.io/y"},
+        {"op": "remove", "path": "/metadata/finalizers"},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": OLD_VERSION},
+        {"op": "replace", "path": "/metadata/name", "value": "other"},
+        {"op": "unknown", "path": field_path},
+    ]
+    if plural == "things":
+        pool += [
+            {"op": "add", "path": "/status", "value": {"ready": value}},
+            {"op": "add", "path": "/spec/l/-", "value": value},
+            {"op": "remove", "path": "/spec/l/0"},
+            {"op": "copy", "from": "/spec/size", "path": "/spec/copied"},
+            {"op": "move", "from": "/spec/b", "path": "/spec/moved"},
+            _WRONG_SIZE,
+        ]
+    return rng.sample(pool, rng.choice([0, 1, 1, 2, 2, 3]))
+
+
+def _json_patch(rng: random.Random, plural: str, name: str) -> Call:
+    status = plural == "things" and rng.random() < 0.3
+    body: Any = _operations(rng, plural) if rng.random() < 0.95 else {"op": "add"}
+    if status and isinstance(body, list):
+        # The server writes once more after an invalid spec in a patch of the status.
+        body = [operation for operation in body if operation != _WRONG_SIZE]
+    return Call("PATCH", plural, name, "status" if status else "", body, "json-patch", _dry_run(rng))
+
+
+def _merge_patch(rng: random.Random, plural: str, name: str) -> Call:
+    body: dict[str, Any] = _content(rng, plural)
+    metadata = {key: value for key, value in _metadata(rng, name).items() if key != "name"}
+    if rng.random() < 0.3:
+        metadata |= rng.choice(
+            [{"labels": None}, {"finalizers": None}, {"labels": {"g": None, "k": "1"}}, {"finalizers": []}]
+        )
+    if rng.random() < 0.2:
+        metadata["resourceVersion"] = rng.choice([VERSION, OLD_VERSION])
+    if plural == "configmaps" and rng.random() < 0.3:
+        body = {"data": rng.choice([None, {"x": None}])}
+    status = plural == "things" and rng.random() < 0.3
+    return Call(
+        "PATCH", plural, name, "status" if status else "", {**body, "metadata": metadata}, "merge-patch", _dry_run(rng)
+    )
+
+
+def _apply(rng: random.Random, plural: str, name: str) -> Call:
+    body = _object(rng, plural, name)
+    status = plural == "things" and rng.random() < 0.3
+    if status:
+        body = {key: value for key, value in body.items() if key != "spec"} | {
+            "status": {rng.choice("xy"): rng.randint(1, 2)}
+        }
+    if rng.random() < 0.1:
+        body["metadata"] |= rng.choice([{"uid": UID}, {"resourceVersion": VERSION}, {"resourceVersion": OLD_VERSION}])
+    query = {"fieldManager": rng.choice(["m1", "m2"]), "force": rng.choice(["true", "false"])}
+    if rng.random() < 0.03:
+        del query["fieldManager"]
+    return Call(
+        "PATCH", plural, name, "status" if status else "", body, "apply-patch", (*query.items(), *_dry_run(rng))
+    )
+
+
+def _delete(rng: random.Random, plural: str, name: str) -> Call:
+    options: dict[str, Any] = {}
+    if policy := rng.choice(_POLICIES):
+        options["propagationPolicy"] = policy
+    if rng.random() < 0.3:
+        options["preconditions"] = rng.choice([{"uid": UID}, {"uid": "other"}, {"resourceVersion": VERSION}])
+    if rng.random() < 0.1:
+        options["dryRun"] = ["All"]
+    return Call("DELETE", plural, name, body=options or None, query=_dry_run(rng))
+
+
+def _list(rng: random.Random, plural: str, name: str) -> Call:
+    query: dict[str, str] = {}
+    if rng.random() < 0.7:
+        query["limit"] = str(rng.randint(1, 3))
+    if rng.random() < 0.4:
+        query["labelSelector"] = rng.choice(["g=1", "g!=1", "g", "!g", "g in (1,2),!k", "g notin (2)"])
+    if rng.random() < 0.2:
+        query["fieldSelector"] = rng.choice([f"metadata.name={name}", f"metadata.name!={name}", "spec.size=1"])
+    return Call("GET", plural, query=tuple(query.items()))
+
+
+_MAKERS = [
+    (_create, 5),
+    (_get, 1),
+    (_put, 3),
+    (_json_patch, 5),
+    (_merge_patch, 3),
+    (_apply, 4),
+    (_delete, 2),
+    (_list, 1),
+]

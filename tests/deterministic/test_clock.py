@@ -1,0 +1,59 @@
+"""The virtual event loop."""
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from tests.deterministic.clock import EPOCH, DeadlockError, simulate
+
+
+async def _order_of_tasks() -> list[int]:
+    order: list[int] = []
+
+    async def append(number: int) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+            order.append(number)
+
+    await asyncio.gather(*(append(number) for number in range(5)))
+    return order
+
+
+def test_idle_time_jumps_to_the_next_timer():
+    async def main() -> tuple[float, float]:
+        await asyncio.sleep(86_400 * 30)
+        return time.monotonic(), time.time() - EPOCH
+
+    assert simulate(main, 0) == pytest.approx((86_400 * 30, 86_400 * 30))
+
+
+def test_one_seed_gives_one_order_of_ready_tasks():
+    assert simulate(_order_of_tasks, 1) == simulate(_order_of_tasks, 1)
+
+
+def test_seeds_differ_in_the_order_of_ready_tasks():
+    assert len({tuple(simulate(_order_of_tasks, seed)) for seed in range(10)}) > 5
+
+
+def test_random_numbers_come_from_the_seed():
+    async def main() -> float:
+        return random.random()
+
+    assert simulate(main, 3) == simulate(main, 3) != simulate(main, 4)
+
+
+def test_waiting_without_a_timer_is_a_deadlock():
+    async def main() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(DeadlockError):
+        simulate(main, 0)
+
+
+def test_executor_calls_run_on_the_loop():
+    async def main() -> int:
+        return await asyncio.to_thread(lambda: 7)
+
+    assert simulate(main, 0) == 7

@@ -1,0 +1,114 @@
+"""The product's informer against the in-memory API server on virtual time."""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from controller.cache.informer import Informer, WatchOptions
+from tests.deterministic.clock import simulate
+from tests.deterministic.transport import ServedApi, connected
+from tests.deterministic.worlds import ROOTS, THINGS, new_server, send, thing
+
+PATH = ROOTS["things"]
+
+
+class History:
+    """A sink that records every call with its time, and the objects that result."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, str, Any]] = []
+        self.objects: dict[str, str] = {}
+
+    def replace(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
+        self.objects = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in objects}
+        self._record("replace", sorted(self.objects.items()))
+
+    def upsert(self, obj: Any) -> None:
+        self.objects[obj["metadata"]["name"]] = obj["metadata"]["resourceVersion"]
+        self._record("upsert", obj["metadata"])
+
+    def remove(self, obj: Any) -> None:
+        self.objects.pop(obj["metadata"]["name"], None)
+        self._record("remove", obj["metadata"])
+
+    def forget(self, namespace: str, name: str) -> None:
+        self.objects.pop(name, None)
+        self._record("forget", name)
+
+    def _record(self, call: str, what: Any) -> None:
+        self.calls.append((asyncio.get_running_loop().time(), call, what))
+
+
+def run(seed: int, *, minutes: float, faults: bool) -> tuple[History, dict[str, str], int]:
+    """Return what an informer saw of a server that changes at random, what the server has, and the number of lists."""
+
+    async def main() -> tuple[History, dict[str, str], int]:
+        server = new_server(asyncio.get_running_loop().time)
+        served = ServedApi(server, lambda: random.uniform(0.001, 0.2))
+        history = History()
+        async with connected(served) as api, asyncio.TaskGroup() as group:
+            options = WatchOptions(page=2, watch=40, silence=58, healthy_seconds=5)
+            informer: Informer[Any] = Informer(api, PATH, decode=json.loads, sink=history, options=options)
+            watching = group.create_task(informer.run())
+            loop = asyncio.get_running_loop()
+            while loop.time() < minutes * 60:
+                await asyncio.sleep(random.expovariate(1))
+                _change(server)
+                if faults and random.random() < 0.03:
+                    _break(served)
+            served.is_listening = True
+            # A watch ends within 50 s, a silent connection after 58 s, and a retry waits at most 30 s.
+            await asyncio.sleep(150)
+            watching.cancel()
+        await served.close()
+        stored = {name: obj["metadata"]["resourceVersion"] for (_, name), obj in server.objects(THINGS).items()}
+        return history, stored, informer.lists
+
+    return simulate(main, seed)
+
+
+def _change(server: Any) -> None:
+    name, size = random.choice("abcdef"), random.randint(1, 100)
+    match random.randint(0, 3):
+        case 0:
+            send(server, "POST", PATH, thing(name, {"size": size}))
+        case 1 | 2:
+            send(server, "PATCH", f"{PATH}/{name}", {"spec": {"size": size}}, "merge-patch")
+        case _:
+            send(server, "DELETE", f"{PATH}/{name}")
+
+
+def _break(served: ServedApi) -> None:
+    match random.randint(0, 2):
+        case 0:
+            served.server.compact()
+            served.cut()
+        case 1:
+            served.cut()
+        case _:
+            served.is_listening = not served.is_listening
+            served.cut()
+
+
+def test_informer_follows_a_changing_server():
+    history, stored, lists = run(1, minutes=10, faults=False)
+    assert history.objects == stored
+    assert lists == 1
+    assert len(history.calls) > 200
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_informer_recovers_from_cuts_expiry_and_outages(seed):
+    history, stored, lists = run(seed, minutes=10, faults=True)
+    assert history.objects == stored
+    assert lists > 1
+
+
+def test_one_seed_gives_one_history():
+    first, second = (run(7, minutes=10, faults=True)[0].calls for _ in range(2))
+    assert first == second
+    assert first != run(8, minutes=10, faults=True)[0].calls

@@ -1,0 +1,107 @@
+"""Validation of objects and preconditions, with the messages of the real server."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tests.deterministic import statuses
+from tests.deterministic.field_ownership import ApplyConflictError, Manager
+from tests.deterministic.objects import Key, Kind, Object
+from tests.deterministic.statuses import StatusError, Violation
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a path names."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+def validate(kind: Kind, obj: Object, current: Object | None, *, uid: str = "") -> None:
+    violations = [*_metadata_violations(obj, current, uid), *kind.validate(obj)]
+    if not kind.builtin and obj["kind"] != kind.name:
+        violations = [Violation("kind", "FieldValueInvalid", f'Invalid value: "{obj["kind"]}": must be {kind.name}')]
+    if violations:
+        raise statuses.invalid(kind.group, obj["kind"], obj["metadata"].get("name", ""), violations)
+
+
+def _metadata_violations(obj: Object, current: Object | None, uid: str) -> Iterable[Violation]:
+    name = obj["metadata"].get("name")
+    if not name:
+        yield Violation("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
+    elif not _NAME.fullmatch(name):
+        yield Violation("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_NAME_RULE}')
+    if current is None:
+        return
+    mine = current["metadata"]
+    if uid != mine["uid"]:
+        yield from [Violation("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')] * 2
+    new = [each for each in obj["metadata"].get("finalizers", ()) if each not in mine.get("finalizers", ())]
+    if new and "deletionTimestamp" in mine:
+        listed = ", ".join(f'"{each}"' for each in new)
+        why = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+        )
+        yield from [Violation("metadata.finalizers", "FieldValueForbidden", f"Forbidden: {why}")] * 2
+
+
+def check_preconditions(kind: Kind, current: Object, preconditions: Object) -> None:
+    metadata = current["metadata"]
+    name, uid, version = metadata["name"], preconditions.get("uid"), preconditions.get("resourceVersion")
+    if uid and uid != metadata["uid"]:
+        why = (
+            f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise statuses.conflict(kind.group, kind.name, name, why)
+    if version and version != metadata["resourceVersion"]:
+        why = (
+            f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+            f"({metadata['resourceVersion']}). The object might have been modified"
+        )
+        raise statuses.conflict(kind.group, kind.name, name, why)
+
+
+def failed_precondition(target: Target, what: str, given: str, found: str, *, dry_run: bool = False) -> StatusError:
+    kind = target.kind
+    folder = ("" if dry_run else "/registry") + ("" if kind.builtin else f"/{kind.group}") + f"/{kind.plural}"
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: {folder}/{target.namespace}/{target.name}, "
+        f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {given}, "
+        f"{what} in object meta: {found}"
+    )
+    return statuses.conflict(kind.group, kind.plural, target.name, why)
+
+
+def apply_conflict(error: ApplyConflictError) -> StatusError:
+    by_manager: dict[Manager, list[str]] = {}
+    for manager, path in error.conflicts:
+        by_manager.setdefault(manager, []).append("." + ".".join(path))
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
+        for manager, paths in by_manager.items()
+        for path in paths
+    ]
+    if len(causes) == 1:
+        shown = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        lists = [
+            f"conflicts with {manager}:\n" + "\n".join(f"- {path}" for path in paths)
+            for manager, paths in by_manager.items()
+        ]
+        shown = f"{len(causes)} conflicts: " + "\n".join(lists)
+    return StatusError(409, "Conflict", f"Apply failed with {shown}", {"causes": causes})
