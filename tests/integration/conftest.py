@@ -1,4 +1,4 @@
-"""Fixture: a control plane for tests of reactions to Karmada and tenants."""
+"""Control plane shared by the integration tests of the controller."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from localup.etcd import Etcd
 
 @pytest.fixture(scope="session")
 def plane(etcd: Etcd) -> Iterator[ControlPlane]:
-    """Yield a control plane with an audit log; one test at a time uses it."""
+    """Yield a control plane with an audit log; tests use it one after the other."""
     with ControlPlane(etcd, prefix="/integration", controllers=False, audit=True) as running:
         yield running

@@ -1,4 +1,4 @@
-"""Objects of other gated kinds, their bindings as created by Karmada, and the configuration that gates them."""
+"""Builds objects of kinds other than Volcano Job, their bindings, and the configuration that gates them."""
 
 import json
 from typing import Any
@@ -12,13 +12,13 @@ PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "j
 
 
 def configuration(*kinds: tuple[str, str], **more: Any) -> str:
-    """Return a configuration that gates these kinds in addition to Volcano Jobs."""
+    """Return the configuration that gates these kinds in addition to Volcano Jobs."""
     rules = [{"apiVersion": version, "kind": kind} for version, kind in kinds]
     return f"{HEAD}integrations: {json.dumps(rules)}\n" + "".join(f"{key}: {json.dumps(more[key])}\n" for key in more)
 
 
 async def enable(harness: Harness, cluster: str, *kinds: tuple[str, str]) -> None:
-    """Enable these kinds in a cluster."""
+    """Add these kinds to the API enablements of the cluster."""
     served = [
         {"groupVersion": version, "resources": [{"kind": kind, "name": PLURALS[kind]}]} for version, kind in kinds
     ]
@@ -27,7 +27,7 @@ async def enable(harness: Harness, cluster: str, *kinds: tuple[str, str]) -> Non
 
 
 async def submit(harness: Harness, version: str, kind: str, name: str, **more: Any) -> str:
-    """Create an object with *replicas* pods of *cpu* each and its binding; return the binding's uid."""
+    """Submit an object with *replicas* pods of *cpu* each, and its binding; return the binding's uid."""
     labels = {"scheduling.volcano.sh/queue-name": more["queue"]} if more.get("queue") else {}
     made = await harness.karmada.create(
         folder(harness, version, kind),
@@ -42,13 +42,13 @@ async def submit(harness: Harness, version: str, kind: str, name: str, **more: A
 
 
 async def bind(harness: Harness, version: str, kind: str, name: str, **more: Any) -> str:
-    """Create the suspended binding of an object with the *counted* size fields."""
+    """Create the suspended binding of an object; *counted* are the replica requirements that Karmada computed."""
     bound = seed.binding(harness.karmada.namespace, name, more["uid"])
     bound["metadata"]["name"] = f"{name}-{kind.lower()}"
     placement = {"clusterAffinity": {}, **more.get("placement", {})}
     bound["spec"] |= {"placement": placement} | more.get("counted", {"replicas": more.get("replicas", 1)})
     bound["spec"]["resource"] |= {"apiVersion": version, "kind": kind, "uid": more["uid"]}
-    if more.get("paused") is False:
+    if more.get("suspended") is False:
         bound["spec"]["suspension"] = None
     made = await harness.karmada.create(harness.karmada.folder("resourcebindings"), bound)
     return str(made["metadata"]["uid"])
@@ -61,7 +61,7 @@ def folder(harness: Harness, version: str, kind: str) -> str:
 
 
 def path(harness: Harness, name: str, kind: str) -> str:
-    """Return the path of an object's binding."""
+    """Return the path of the binding of an object."""
     return RESOURCE_BINDINGS.item_path(harness.karmada.namespace, f"{name}-{kind.lower()}")
 
 

@@ -1,4 +1,4 @@
-"""What tenants and operators hear of bindings that are not as they should be, and what is done about it."""
+"""Reports and repairs of unexpected binding conditions."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.rig.harness import Harness, open_harness
 ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
 
 
-async def begun(harness: Harness, *, cpu: str = "8", **queue: Any) -> None:
+async def start(harness: Harness, *, cpu: str = "8", **queue: Any) -> None:
     await harness.karmada.queue("q", **queue)
     await harness.karmada.cluster("m1", cpu=cpu)
     await harness.controller.start()
@@ -24,52 +24,52 @@ def configured(tmp_path: Path, **more: Any) -> tuple[str | Path, ...]:
     return "--admission-configuration", file
 
 
-async def slipped(harness: Harness, name: str) -> None:
-    """Let a binding be there that the webhook has not seen."""
+async def create_ungated(harness: Harness, name: str) -> None:
+    """Create a binding that the webhook has not suspended."""
     harness.ungated.add(name)
     await harness.karmada.bind(name, await harness.karmada.template(name, "q"), suspension=None)
 
 
 async def test_tc1_unsuspended_binding_is_reported_and_not_changed(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
-        await slipped(harness, "past")
-        for kind, name in (("Job", "past"), ("ResourceBinding", "past-job")):
+        await start(harness)
+        await create_ungated(harness, "ungated")
+        for kind, name in (("Job", "ungated"), ("ResourceBinding", "ungated-job")):
             event = await wait_for_event(harness, "NotSuspended", kind, name)
             assert (event["type"], "past our webhook" in event["note"]) == ("Warning", True)
         await harness.controller.wait_for_log('"remark":"NotSuspended"')
-        found = await harness.controller.metric('volcano_global_bindings_by_condition{condition="NotSuspended"}')
-        assert found == 1
+        count = await harness.controller.metric('volcano_global_bindings_by_condition{condition="NotSuspended"}')
+        assert count == 1
         await harness.expect_no_writes(seconds=0.3)
-        assert not harness.bindings()["past"].suspended
+        assert not harness.bindings()["ungated"].suspended
 
 
 async def test_f18_repair_suspends_ungated_binding_before_placement(plane, tmp_path):
-    """With Ignore and a webhook that is away, bindings are stored as they come."""
+    """With failure policy Ignore and an unavailable webhook, bindings are stored unsuspended."""
     async with open_harness(
         plane, tmp_path, *configured(tmp_path, repair={"ungatedBindings": True}), plays=False
     ) as harness:
-        await begun(harness, capability={"cpu": "1"})
+        await start(harness, capability={"cpu": "1"})
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
-        await slipped(harness, "past")
-        await harness.until(lambda seen: "past" in seen and seen["past"].suspended, "paused again")
-        await wait_for_event(harness, "QueueLimitReached", "Job", "past")
+        await create_ungated(harness, "ungated")
+        await harness.until(lambda seen: "ungated" in seen and seen["ungated"].suspended, "suspended")
+        await wait_for_event(harness, "QueueLimitReached", "Job", "ungated")
         harness.ungated.add("fast")
         uid = await harness.karmada.template("fast", "q")
         await harness.karmada.bind("fast", uid, suspension={"dispatching": False}, clusters=[{"name": "m1"}])
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.3)
-        assert not harness.bindings()["fast"].suspended, "Karmada has placed it already: it runs"
+        assert not harness.bindings()["fast"].suspended, "it is already placed and may run"
         await harness.karmada.phase("runs", "Completed")
         await harness.karmada.phase("fast", "Completed")
-        await harness.admitted("past")
+        await harness.admitted("ungated")
 
 
 async def test_binding_placed_while_pending_is_cleared_and_reported(plane, tmp_path):
-    """The leak of Karmada's event filter looks like this: a binding in its queue is placed although it is paused."""
+    """Karmada's scheduler may place a suspended binding that was already in its queue."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "1"})
+        await start(harness, capability={"cpu": "1"})
         await harness.karmada.job("big", "q", cpu=5)
         await harness.expect_pending_reasons()
         await harness.karmada.merge(harness.karmada.path("big"), {"spec": {"clusters": [{"name": "m1"}]}})
@@ -80,7 +80,7 @@ async def test_binding_placed_while_pending_is_cleared_and_reported(plane, tmp_p
 
 async def test_binding_resuspended_after_admission_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
         await harness.karmada.merge(harness.karmada.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
@@ -90,7 +90,7 @@ async def test_binding_resuspended_after_admission_is_reported(plane, tmp_path):
 
 async def test_policy_that_duplicates_job_to_all_clusters_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         await harness.karmada.cluster("m2", cpu="8")
         await harness.karmada.bind("everywhere", await harness.karmada.template("everywhere", "q", cpu=2), placement={})
         await harness.karmada.job("once", "q")
@@ -104,7 +104,7 @@ async def test_policy_that_duplicates_job_to_all_clusters_is_reported(plane, tmp
 
 async def test_policy_that_preserves_resources_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         uid = await harness.karmada.template("stays", "q")
         await harness.karmada.bind("stays", uid, preserveResourcesOnDeletion=True)
         await harness.admitted("stays")
@@ -113,9 +113,9 @@ async def test_policy_that_preserves_resources_is_reported(plane, tmp_path):
 
 
 async def test_tb3b_volcano_job_with_taken_binding_name_is_reported(plane, tmp_path):
-    """Karmada names both bindings alike; the one that was first has it, the other gets none."""
+    """Karmada gives both bindings the same name; only the first object gets a binding."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         harness.ungated.add("same")
         batch = await harness.karmada.create(gated_kinds.folder(harness, "batch/v1", "Job"), batch_job("same"))
         await gated_kinds.bind(harness, "batch/v1", "Job", "same", uid=batch["metadata"]["uid"], suspended=False)
@@ -127,9 +127,9 @@ async def test_tb3b_volcano_job_with_taken_binding_name_is_reported(plane, tmp_p
 
 
 async def test_tb3b_later_batch_job_does_not_affect_volcano_job(plane, tmp_path):
-    """Where somebody makes the binding stand for it, the Volcano Job has none, and nobody is charged for it."""
+    """The binding of the Volcano Job exists already and remains unchanged."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "1"})
+        await start(harness, capability={"cpu": "1"})
         await harness.karmada.job("same", "q")
         await harness.admitted("same")
         await harness.karmada.create(gated_kinds.folder(harness, "batch/v1", "Job"), batch_job("same"))
@@ -146,9 +146,9 @@ def batch_job(name: str) -> dict[str, Any]:
 
 
 async def test_tb4_policy_change_keeps_suspension_and_updates_charge(plane, tmp_path):
-    """The detector copies the policy's fields; it never touches the pause or the clusters."""
+    """Karmada's detector copies the fields of the policy, but changes neither suspension nor clusters."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "2"})
+        await start(harness, capability={"cpu": "2"})
         await harness.karmada.cluster("m2", cpu="8")
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
@@ -162,7 +162,7 @@ async def test_tb4_policy_change_keeps_suspension_and_updates_charge(plane, tmp_
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.3)
         assert harness.bindings()["waits"].suspended
-        # Karmada follows the new placement of what runs: it is charged where it is, as often as it is there.
+        # Karmada applies the new placement to the running workload: it is charged in each of its clusters.
         copied = {"placement": {"spreadConstraints": None}, "clusters": [{"name": "m1"}, {"name": "m2"}]}
         await harness.karmada.merge(harness.karmada.path("runs"), {"spec": copied})
         await wait_for_event(harness, "Resized", "Job", "runs")
@@ -175,7 +175,7 @@ async def test_tb5_job_scaled_up_after_admission_is_fully_charged(plane, tmp_pat
     async with open_harness(
         plane, tmp_path, *configured(tmp_path, resize={"action": "Report"}), plays=False
     ) as harness:
-        await begun(harness, cpu="20", capability={"cpu": "4"})
+        await start(harness, cpu="20", capability={"cpu": "4"})
         await harness.karmada.job("grows", "q")
         await harness.admitted("grows")
         path = f"{harness.karmada.folder('jobs')}/grows"

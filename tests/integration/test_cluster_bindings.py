@@ -1,4 +1,4 @@
-"""ClusterResourceBindings, and bindings that others bring along (TB1)."""
+"""ClusterResourceBindings, and bindings of dependencies that another binding propagates (TB1)."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.waiting import LIMIT_SECONDS
 FLEET = ("example.com/v1", "Fleet")
 FLEETS = "/apis/example.com/v1/fleets"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -43,12 +43,12 @@ BOUND = {
 }
 
 
-async def served(harness: Harness) -> None:
-    """Let there be a kind without namespaces that has a pod template, and let us read it."""
+async def serve_fleets(harness: Harness) -> None:
+    """Create a cluster-scoped kind with a pod template, and allow the controller to read it."""
     for path, manifest in (
         (f"{DEFINITIONS}/fleets.example.com", DEFINITION),
-        (f"{RIGHTS}/clusterroles/reads-fleets", ROLE),
-        (f"{RIGHTS}/clusterrolebindings/reads-fleets", BOUND),
+        (f"{RBAC}/clusterroles/reads-fleets", ROLE),
+        (f"{RBAC}/clusterrolebindings/reads-fleets", BOUND),
     ):
         await harness.karmada.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
     async with asyncio.timeout(LIMIT_SECONDS):
@@ -62,7 +62,7 @@ async def served(harness: Harness) -> None:
 
 
 async def fleet(harness: Harness, name: str, *, replicas: int) -> None:
-    """Submit a fleet, and its binding."""
+    """Create a fleet and its binding."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
     annotations = {"scheduling.volcano.sh/queue-name": "q"}
     made = await harness.karmada.create(
@@ -78,7 +78,7 @@ async def fleet(harness: Harness, name: str, *, replicas: int) -> None:
 
 
 async def bind(harness: Harness, name: str, version: str, kind: str, *, uid: str, namespace: str = "") -> None:
-    """Make the paused ClusterResourceBinding of an object."""
+    """Create the suspended ClusterResourceBinding of an object."""
     bound = seed.binding("", name, uid)
     bound["kind"] = "ClusterResourceBinding"
     bound["metadata"] = {
@@ -95,17 +95,17 @@ def binding(harness: Harness, name: str) -> dict[str, Any]:
     return harness.history.now["clusterresourcebindings"]["", name]
 
 
-def is_let_go(harness: Harness, name: str) -> bool:
+def is_resumed(harness: Harness, name: str) -> bool:
     return binding(harness, name)["spec"]["suspension"]["scheduling"] is False
 
 
-async def let_go(harness: Harness, name: str) -> dict[str, Any]:
-    await harness.history.until(lambda _: is_let_go(harness, name), f"{name} resumed")
+async def wait_until_resumed(harness: Harness, name: str) -> dict[str, Any]:
+    await harness.history.until(lambda _: is_resumed(harness, name), f"{name} resumed")
     record: dict[str, Any] = json.loads(binding(harness, name)["metadata"]["annotations"][ADMISSION_ANNOTATION])
     return record
 
 
-async def cleared(harness: Harness) -> None:
+async def delete_all(harness: Harness) -> None:
     await harness.karmada.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
     await harness.karmada.api.delete(FLEETS)
 
@@ -115,7 +115,7 @@ async def test_cluster_scoped_workload_is_admitted_and_reported(plane, tmp_path)
     rule = {"apiVersion": FLEET[0], "kind": FLEET[1], "finished": {"path": "phase", "values": ["Done"]}}
     file.write_text(f"{gated_kinds.HEAD}integrations: [{json.dumps(rule)}]\n")
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
-        await served(harness)
+        await serve_fleets(harness)
         await harness.karmada.queue("q", capability={"cpu": "4"})
         await harness.karmada.cluster("m1", cpu="8")
         enabled = [{"groupVersion": FLEET[0], "resources": [{"kind": FLEET[1], "name": "fleets"}]}]
@@ -124,21 +124,21 @@ async def test_cluster_scoped_workload_is_admitted_and_reported(plane, tmp_path)
         )
         await harness.controller.start()
         await fleet(harness, "first", replicas=3)
-        record = await let_go(harness, "first-fleet")
+        record = await wait_until_resumed(harness, "first-fleet")
         assert (record["queue"], record["charge"]["cpu"], record["clusters"]) == ("q", "3", ["m1"])
         await fleet(harness, "second", replicas=3)
         event = await wait_for_event(harness, "QueueLimitReached", "Fleet", "second", namespace="default")
         assert event["related"]["kind"] == "ClusterResourceBinding"
-        assert not is_let_go(harness, "second-fleet")
+        assert not is_resumed(harness, "second-fleet")
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": {"phase": "Done"}}]}
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "first-fleet")
         await harness.karmada.merge(f"{path}/status", {"status": status})
-        await let_go(harness, "second-fleet")
-        await cleared(harness)
+        await wait_until_resumed(harness, "second-fleet")
+        await delete_all(harness)
 
 
 async def test_tb1_job_under_cluster_resource_binding_is_gated(plane, tmp_path):
-    """However it came to be: it is charged to its queue, and cleared where somebody has placed it beforehand."""
+    """It is charged to its queue; a placement by another client before admission is cleared."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "2"})
         await harness.karmada.cluster("m1", cpu="8")
@@ -147,34 +147,34 @@ async def test_tb1_job_under_cluster_resource_binding_is_gated(plane, tmp_path):
             uid = await harness.karmada.template(name, "q", cpu=2)
             await bind(harness, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=harness.karmada.namespace)
             if name == "wide":
-                assert (await let_go(harness, "wide-job"))["charge"]["cpu"] == "2"
+                assert (await wait_until_resumed(harness, "wide-job"))["charge"]["cpu"] == "2"
         await wait_for_event(harness, "QueueLimitReached", "Job", "late")
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "late-job")
         await harness.karmada.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
         await harness.history.until(lambda _: not binding(harness, "late-job")["spec"].get("clusters"), "cleared")
-        assert not is_let_go(harness, "late-job")
-        await cleared(harness)
+        assert not is_resumed(harness, "late-job")
+        await delete_all(harness)
 
 
 async def test_dependent_binding_is_resumed_until_a_policy_selects_it(plane, tmp_path):
-    """Paused by whomever, it is let go; as soon as a policy selects it, it is a workload of its own."""
+    """A suspended dependent binding is resumed; once a policy selects it, it is a workload of its own."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "1"})
         await harness.karmada.cluster("m1", cpu="8")
         await harness.controller.start()
-        harness.ungated.add("brought")
-        uid = await harness.karmada.template("brought", "q", cpu=5)
-        bound = seed.binding(harness.karmada.namespace, "brought", uid)
+        harness.ungated.add("dependent")
+        uid = await harness.karmada.template("dependent", "q", cpu=5)
+        bound = seed.binding(harness.karmada.namespace, "dependent", uid)
         bound["metadata"]["labels"] = {"resourcebinding.karmada.io/depended-by-abc": "abc"}
         bound["spec"]["requiredBy"] = [{"namespace": harness.karmada.namespace, "name": "parent-job"}]
         await harness.karmada.create(harness.karmada.folder("resourcebindings"), bound)
         await harness.until(
-            lambda seen: "brought" in seen and not seen["brought"].suspended, "what was brought goes on"
+            lambda seen: "dependent" in seen and not seen["dependent"].suspended, "dependent binding resumed"
         )
         await harness.karmada.job("other", "q")
         await harness.admitted("other")
         await harness.karmada.merge(
-            harness.karmada.path("brought"),
+            harness.karmada.path("dependent"),
             {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
         )
-        await wait_for_event(harness, "ExceedsQueueLimit", "Job", "brought")
+        await wait_for_event(harness, "ExceedsQueueLimit", "Job", "dependent")

@@ -1,4 +1,4 @@
-"""R1: others move admitted workloads to other clusters, or pause them and take their clusters away."""
+"""R1: other clients move admitted workloads to other clusters, suspend them or remove their clusters."""
 
 import json
 from typing import Any
@@ -31,9 +31,9 @@ async def test_r1_moved_workload_is_charged_to_its_new_cluster(plane, tmp_path):
         event = await wait_for_event(harness, "Moved", "Job", "moves")
         assert "another client changed its clusters from m1 to m2" in event["note"]
         await harness.until(lambda seen: seen["moves"].record.get("clusters") == ["m2"], "recorded")
-        kept = record(harness, "moves")
-        assert (kept["charge"]["cpu"], kept["evictions"]) == ("2", 0)
-        assert kept["clustersChangedAt"] >= kept["admittedAt"]
+        stored = record(harness, "moves")
+        assert (stored["charge"]["cpu"], stored["evictions"]) == ("2", 0)
+        assert stored["clustersChangedAt"] >= stored["admittedAt"]
         await harness.expect_no_writes(seconds=0.5)
         assert harness.bindings()["moves"].clusters == ("m2",)
 
@@ -53,8 +53,8 @@ async def test_r1_job_moved_to_a_full_cluster_is_evicted(plane, tmp_path):
         await change(harness, "moves", clusters=[{"name": "m2"}])
         event = await wait_for_event(harness, "ClusterChanged", "Job", "moves", action="Evict")
         assert "it was moved to m2, where it does not fit" in event["note"]
-        # Its place is m1, which is free.
-        await harness.until(lambda seen: seen["moves"].admitted and seen["moves"].clusters == ("m1",), "back")
+        # m1 has the free capacity that it needs.
+        await harness.until(lambda seen: seen["moves"].admitted and seen["moves"].clusters == ("m1",), "moved back")
         assert (record(harness, "moves")["attempts"], record(harness, "moves")["evictions"]) == (1, 0)
         await harness.karmada.phase("moves", "Running")
         await harness.expect_no_writes(seconds=0.5)
@@ -68,8 +68,10 @@ async def test_r1_running_workload_is_not_evicted_for_a_move(plane, tmp_path):
         await harness.controller.start()
         await harness.karmada.job("runs", "q", cpu=4)
         await harness.admitted("runs")
-        told = [{"clusterName": "m2", "status": {"state": {"phase": "Running"}}}]
-        await harness.karmada.merge(f"{harness.karmada.path('runs')}/status", {"status": {"aggregatedStatus": told}})
+        statuses = [{"clusterName": "m2", "status": {"state": {"phase": "Running"}}}]
+        await harness.karmada.merge(
+            f"{harness.karmada.path('runs')}/status", {"status": {"aggregatedStatus": statuses}}
+        )
         await change(harness, "runs", clusters=[{"name": "m2"}])
         await harness.until(lambda seen: seen["runs"].record.get("clusters") == ["m2"], "recorded")
         await harness.expect_no_writes(seconds=0.5)
@@ -105,7 +107,7 @@ async def test_resuspended_workload_is_resumed_and_stays_charged(plane, tmp_path
 
 
 async def test_externally_evicted_workload_is_queued_again(plane, tmp_path):
-    """The leak of Karmada's event filter places it once more: that is no admission."""
+    """A late placement by Karmada's scheduler does not count as an admission."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q", capability={"cpu": "4"})
         await harness.karmada.cluster("m1", cpu="9")
@@ -121,6 +123,6 @@ async def test_externally_evicted_workload_is_queued_again(plane, tmp_path):
         await harness.until(lambda seen: not seen["held"].clusters, "cleared again")
         assert harness.bindings()["held"].suspended
         await harness.karmada.merge(f"{harness.karmada.path('held')}/status", {"status": {"aggregatedStatus": []}})
-        await harness.until(lambda seen: seen["held"].admitted or seen["next"].admitted, "one of them")
+        await harness.until(lambda seen: seen["held"].admitted or seen["next"].admitted, "one of the two admitted")
         await harness.expect_no_writes(seconds=0.5)
         assert sum(binding.admitted for binding in harness.bindings().values()) == 1

@@ -1,4 +1,4 @@
-"""Tenants are told in Kubernetes' own events why they wait, that they were let in, and for whom they had to go."""
+"""Kubernetes events about pending, admitted and evicted workloads."""
 
 import asyncio
 import json
@@ -12,19 +12,19 @@ from tests.rig.proxy import Call
 from tests.waiting import LIMIT_SECONDS
 
 
-async def begun(harness: Harness, *, cpu: str = "2", **queue) -> None:
+async def start(harness: Harness, *, cpu: str = "2", **queue) -> None:
     await harness.karmada.queue("q", **queue)
     await harness.karmada.cluster("m1", cpu=cpu)
     await harness.controller.start()
 
 
-def of_events(call: Call) -> bool:
+def is_event_write(call: Call) -> bool:
     return call.is_event and call.method in {"POST", "PATCH"}
 
 
 async def test_job_and_binding_get_pending_and_admitted_events(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         await harness.karmada.job("first", "q", cpu=2)
         await harness.admitted("first")
         await harness.karmada.job("next", "q", cpu=2)
@@ -43,7 +43,7 @@ async def test_job_and_binding_get_pending_and_admitted_events(plane, tmp_path):
 
 async def test_reason_that_needs_user_action_is_a_warning(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         await harness.karmada.job("lost", "no-such-queue")
         await harness.karmada.job("giant", "q", cpu=500)
         lost = await wait_for_event(harness, "QueueNotFound", "Job", "lost")
@@ -53,7 +53,7 @@ async def test_reason_that_needs_user_action_is_a_warning(plane, tmp_path):
 
 async def test_eviction_event_states_the_reason(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         await harness.karmada.job("stopped", "q")
         await harness.admitted("stopped")
         await harness.karmada.phase("stopped", "Aborted")
@@ -63,14 +63,14 @@ async def test_eviction_event_states_the_reason(plane, tmp_path):
 
 async def test_repeated_event_extends_series_across_restart(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         await harness.karmada.job("lost", "no-such-queue")
         await wait_for_event(harness, "QueueNotFound", "Job", "lost")
         await wait_for_event(harness, "QueueNotFound", "ResourceBinding", "lost-job")
         await harness.controller.start()
         await harness.controller.wait_for_log("workload pending")
         async with asyncio.timeout(LIMIT_SECONDS):
-            # The job and its binding are told one after the other.
+            # The event of the binding is written after that of the job.
             while "series" not in (await events_of(harness, "Job", "lost"))[0]:  # noqa: ASYNC110 -- events are polled
                 await asyncio.sleep(0.1)
         (event,) = await events_of(harness, "Job", "lost")
@@ -78,11 +78,11 @@ async def test_repeated_event_extends_series_across_restart(plane, tmp_path):
 
 
 async def test_admission_does_not_wait_for_event_writes(plane, tmp_path):
-    """The server takes no events: everyone is admitted all the same, and what was not told is counted."""
+    """The server rejects all events: every workload is still admitted, and dropped events are counted."""
     async with open_harness(plane, tmp_path, "--event-backlog", "5") as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="40")
-        harness.proxy.add(ErrorReply(of_events, status=429, retry_after=1))
+        harness.proxy.add(ErrorReply(is_event_write, status=429, retry_after=1))
         await harness.controller.start()
         for number in range(30):
             await harness.karmada.job(f"j{number}", "q")
@@ -97,7 +97,7 @@ async def test_rejected_event_is_logged_and_admission_continues(plane, tmp_path)
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="4")
-        harness.proxy.add(ErrorReply(of_events, status=403))
+        harness.proxy.add(ErrorReply(is_event_write, status=403))
         await harness.controller.start()
         await harness.karmada.job("one", "q")
         await harness.done("one")
@@ -117,8 +117,8 @@ async def test_zero_event_rate_disables_events(plane, tmp_path):
 
 
 async def explained(harness: Harness, name: str, *flags: str) -> str:
-    """Return what `volcano-global explain job` says."""
-    asked = (
+    """Return the output of `volcano-global explain job`."""
+    arguments = (
         "job",
         name,
         "-n",
@@ -128,20 +128,20 @@ async def explained(harness: Harness, name: str, *flags: str) -> str:
         *flags,
     )
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "controller.cli", "explain", *asked, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "controller.cli", "explain", *arguments, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await process.communicate()
+    output, _ = await process.communicate()
     assert process.returncode == 0
-    return said.decode()
+    return output.decode()
 
 
 async def test_explain_shows_events_of_the_controller(plane, tmp_path):
-    """A refusal by Karmada's own quota stands in no object but the event."""
-    says = "FederatedResourceQuota(team/most) exceeded for resource cpu: requested sum 5, limit 4."
+    """Only the event states that a quota of Karmada rejected the admission."""
+    message = "FederatedResourceQuota(team/most) exceeded for resource cpu: requested sum 5, limit 4."
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="8")
-        harness.proxy.add(ErrorReply(writes, status=403, message=says))
+        harness.proxy.add(ErrorReply(writes, status=403, message=message))
         await harness.controller.start()
         await harness.karmada.job("over", "q")
         await wait_for_event(harness, "StartupBackoff", "Job", "over")

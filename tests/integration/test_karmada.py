@@ -1,4 +1,4 @@
-"""Answers to what a real Karmada does: ordered affinities, stale status, its own quotas, claims that come and go."""
+"""Behaviour of Karmada that the controller handles: ordered affinities, stale status, quotas, policies."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ SCHEDULED = {
 }
 
 
-async def begun(harness: Harness, *, cpu: str = "8", **queue: Any) -> None:
+async def start(harness: Harness, *, cpu: str = "8", **queue: Any) -> None:
     await harness.karmada.queue("q", **queue)
     await harness.karmada.cluster("m1", cpu=cpu)
     await harness.controller.start()
@@ -34,9 +34,9 @@ def ordered(*groups: tuple[str, ...]) -> dict[str, Any]:
 
 
 async def test_c1_later_affinity_term_is_observed_before_placement(plane, tmp_path):
-    """Karmada's scheduler would begin with the first term, find nothing there, and take our choice away."""
+    """Otherwise Karmada's scheduler starts with the first term, finds no cluster and removes our placement."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await start(harness)
         await harness.karmada.cluster("m2", cpu="8")
         await harness.karmada.set_summary("m1", ready="False", cpu="8")
         await harness.karmada.merge(
@@ -48,79 +48,84 @@ async def test_c1_later_affinity_term_is_observed_before_placement(plane, tmp_pa
             await harness.karmada.bind(name, uid, placement=ordered(*groups))
         await harness.admitted("later", "first")
         assert binding(harness, "later")["status"]["schedulerObservingAffinityName"] == "term-1"
-        assert "status" not in binding(harness, "first"), "the first term needs no telling"
+        assert "status" not in binding(harness, "first"), "the first term needs no status"
         states = [
             change for change in harness.history.changes if change.key == (harness.karmada.namespace, "later-job")
         ]
         observed = next(state for state in states if (state.after or {}).get("status"))
         assert observed.after is not None
-        assert observed.after["spec"]["suspension"]["scheduling"] is True, "told while it was paused"
+        assert observed.after["spec"]["suspension"]["scheduling"] is True, "observed while it was suspended"
         assert [cluster["name"] for cluster in binding(harness, "later")["spec"]["clusters"]] == ["m2"]
 
 
 async def test_stale_status_after_eviction_is_repaired(plane, tmp_path):
-    """Karmada goes on saying Running and Scheduled, whoever asks."""
+    """Karmada leaves Running and Scheduled in the status of job and binding."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "2"})
-        await harness.karmada.job("gone", "q", cpu=2)
-        await harness.admitted("gone")
-        path = JOBS.item_path(harness.karmada.namespace, "gone")
+        await start(harness, capability={"cpu": "2"})
+        await harness.karmada.job("evicted", "q", cpu=2)
+        await harness.admitted("evicted")
+        path = JOBS.item_path(harness.karmada.namespace, "evicted")
         await harness.karmada.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}, "running": 1}})
-        await harness.karmada.merge(f"{harness.karmada.path('gone')}/status", {"status": {"conditions": [SCHEDULED]}})
-        await harness.karmada.phase("gone", "Aborted")
-        await harness.history.until(lambda _: harness.bindings()["gone"].suspended, "taken back")
-        assert harness.history.now["jobs"][harness.karmada.namespace, "gone"]["status"]["state"]["phase"] == "Running"
-        await harness.karmada.merge(f"{harness.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.merge(
+            f"{harness.karmada.path('evicted')}/status", {"status": {"conditions": [SCHEDULED]}}
+        )
+        await harness.karmada.phase("evicted", "Aborted")
+        await harness.history.until(lambda _: harness.bindings()["evicted"].suspended, "evicted")
+        assert (
+            harness.history.now["jobs"][harness.karmada.namespace, "evicted"]["status"]["state"]["phase"] == "Running"
+        )
+        await harness.karmada.merge(f"{harness.karmada.path('evicted')}/status", {"status": {"aggregatedStatus": []}})
 
         def is_right() -> bool:
-            state = harness.history.now["jobs"][harness.karmada.namespace, "gone"]["status"]["state"]
-            condition = binding(harness, "gone")["status"]["conditions"][0]
+            state = harness.history.now["jobs"][harness.karmada.namespace, "evicted"]["status"]["state"]
+            condition = binding(harness, "evicted")["status"]["conditions"][0]
             return (state["phase"], condition["status"]) == ("Pending", "False")
 
-        await harness.history.until(lambda _: is_right(), "status put right")
-        assert harness.history.now["jobs"][harness.karmada.namespace, "gone"]["status"]["running"] == 0
-        assert binding(harness, "gone")["status"]["conditions"][0]["reason"] == "Evicted"
+        await harness.history.until(lambda _: is_right(), "status repaired")
+        assert harness.history.now["jobs"][harness.karmada.namespace, "evicted"]["status"]["running"] == 0
+        assert binding(harness, "evicted")["status"]["conditions"][0]["reason"] == "Evicted"
         await harness.expect_no_writes(seconds=0.5)
 
 
 async def test_late_placement_after_eviction_is_cleared(plane, tmp_path):
-    """Its event filter leaks: what is in its queue already is placed up to five minutes later, paused or not."""
+    """Karmada's scheduler places bindings that are already in its queue up to five minutes later, even if suspended."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "2"})
-        await harness.karmada.job("gone", "q", cpu=2)
-        await harness.admitted("gone")
-        await harness.karmada.phase("gone", "Aborted")
-        await harness.history.until(lambda _: harness.bindings()["gone"].suspended, "taken back")
-        await harness.karmada.merge(f"{harness.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
-        await harness.karmada.merge(harness.karmada.path("gone"), {"spec": {"clusters": [{"name": "m1"}]}})
-        await harness.history.until(lambda _: not harness.bindings()["gone"].clusters, "cleared again")
-        await wait_for_event(harness, "PlacedWithoutAdmission", "Job", "gone")
+        await start(harness, capability={"cpu": "2"})
+        await harness.karmada.job("evicted", "q", cpu=2)
+        await harness.admitted("evicted")
+        await harness.karmada.phase("evicted", "Aborted")
+        await harness.history.until(lambda _: harness.bindings()["evicted"].suspended, "evicted")
+        await harness.karmada.merge(f"{harness.karmada.path('evicted')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.merge(harness.karmada.path("evicted"), {"spec": {"clusters": [{"name": "m1"}]}})
+        await harness.history.until(lambda _: not harness.bindings()["evicted"].clusters, "cleared again")
+        await wait_for_event(harness, "PlacedWithoutAdmission", "Job", "evicted")
         await harness.karmada.job("next", "q", cpu=2)
         await harness.admitted("next")
-        assert harness.bindings()["gone"].suspended
+        assert harness.bindings()["evicted"].suspended
 
 
 async def test_new_leader_continues_status_cleanup(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
-        await harness.karmada.job("gone", "q")
-        await harness.admitted("gone")
-        await harness.karmada.phase("gone", "Aborted")
-        await harness.history.until(lambda _: harness.bindings()["gone"].suspended, "taken back")
+        await start(harness)
+        await harness.karmada.job("evicted", "q")
+        await harness.admitted("evicted")
+        await harness.karmada.phase("evicted", "Aborted")
+        await harness.history.until(lambda _: harness.bindings()["evicted"].suspended, "evicted")
         await harness.controller.stop()
-        path = JOBS.item_path(harness.karmada.namespace, "gone")
+        path = JOBS.item_path(harness.karmada.namespace, "evicted")
         await harness.karmada.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}}})
-        await harness.karmada.merge(f"{harness.karmada.path('gone')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.merge(f"{harness.karmada.path('evicted')}/status", {"status": {"aggregatedStatus": []}})
         await harness.controller.start()
         jobs = harness.history.now["jobs"]
         await harness.history.until(
-            lambda _: jobs[harness.karmada.namespace, "gone"]["status"]["state"]["phase"] == "Pending", "put right"
+            lambda _: jobs[harness.karmada.namespace, "evicted"]["status"]["state"]["phase"] == "Pending",
+            "status repaired",
         )
 
 
 async def test_rejection_by_karmada_quota_is_reported_and_retried(plane, tmp_path):
-    """Its webhook refuses our clusters; the workload backs off, and others go on."""
-    says = (
+    """Karmada's webhook rejects our placement; the workload backs off, and others are admitted."""
+    message = (
         'admission webhook "resourcebinding.karmada.io" denied the request: FederatedResourceQuota(team/most) exceeded '
         "for resource cpu: requested sum 5, limit 4."
     )
@@ -128,7 +133,7 @@ async def test_rejection_by_karmada_quota_is_reported_and_retried(plane, tmp_pat
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="8")
         harness.proxy.add(
-            ErrorReply(lambda call: writes(call) and "over-job" in call.path, 1, status=403, message=says)
+            ErrorReply(lambda call: writes(call) and "over-job" in call.path, 1, status=403, message=message)
         )
         await harness.controller.start()
         await harness.karmada.job("over", "q")
@@ -143,22 +148,22 @@ async def test_rejection_by_karmada_quota_is_reported_and_retried(plane, tmp_pat
 
 
 async def test_d9_workload_without_policy_is_not_admitted_or_charged(plane, tmp_path):
-    """Karmada's scheduler passes over what no policy claims, also when it was resumed."""
-    claim = "propagationpolicy.karmada.io/permanent-id"
+    """Karmada's scheduler ignores bindings that no policy matches, even if they are resumed."""
+    label = "propagationpolicy.karmada.io/permanent-id"
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "2"})
+        await start(harness, capability={"cpu": "2"})
         await harness.karmada.bind("orphan", await harness.karmada.template("orphan", "q", cpu=2))
         await harness.admitted("orphan")
-        given = binding(harness, "orphan")["metadata"]["labels"][claim]
+        policy_id = binding(harness, "orphan")["metadata"]["labels"][label]
         await harness.karmada.job("waits", "q", cpu=2)
         await wait_for_event(harness, "QueueLimitReached", "Job", "waits")
-        # The policy goes, and Karmada has not placed it: nothing of it will ever run.
-        unclaimed = {"metadata": {"labels": {claim: None}}, "spec": {"clusters": None}}
-        await harness.karmada.merge(harness.karmada.path("orphan"), unclaimed)
+        # The policy is deleted before Karmada has placed the workload: it can never run.
+        unmatched = {"metadata": {"labels": {label: None}}, "spec": {"clusters": None}}
+        await harness.karmada.merge(harness.karmada.path("orphan"), unmatched)
         event = await wait_for_event(harness, "NoMatchingPolicy", "Job", "orphan")
         assert "create a policy that selects it" in event["note"]
         await harness.admitted("waits")
         await harness.karmada.delete(harness.karmada.path("waits"))
-        await harness.karmada.merge(harness.karmada.path("orphan"), {"metadata": {"labels": {claim: given}}})
+        await harness.karmada.merge(harness.karmada.path("orphan"), {"metadata": {"labels": {label: policy_id}}})
         await harness.karmada.job("late", "q")
         await wait_for_event(harness, "QueueLimitReached", "Job", "late")

@@ -1,4 +1,4 @@
-"""R1, G1: what was admitted and does not run is given to Karmada once more, and then taken back."""
+"""R1, G1: workloads that do not start after admission are requeued in Karmada, then evicted."""
 
 import json
 from typing import Any
@@ -18,8 +18,8 @@ def record(harness: Harness, name: str) -> dict[str, Any]:
     return found
 
 
-def pauses(harness: Harness, name: str) -> int:
-    """Return how often a binding that was on a cluster was paused there."""
+def suspensions(harness: Harness, name: str) -> int:
+    """Return how often a placed binding was suspended."""
     key = harness.karmada.namespace, f"{name}-job"
     states = [change.after["spec"] for change in harness.history.changes if change.key == key and change.after]
     return sum(bool(state.get("clusters")) and bool(state["suspension"]["scheduling"]) for state in states)
@@ -38,29 +38,29 @@ async def test_r1_unstarted_workload_is_requeued_then_moved(plane, tmp_path):
         await harness.admitted("stuck", "runs")
         for name, phase in (("stuck", "Pending"), ("runs", "Running")):
             await harness.karmada.phase(name, phase)
-        assert harness.bindings()["stuck"].clusters == ("m1",), "the tightest fit"
-        await harness.history.until(lambda _: pauses(harness, "stuck") == 1, "requeued")
+        assert harness.bindings()["stuck"].clusters == ("m1",), "the best fit"
+        await harness.history.until(lambda _: suspensions(harness, "stuck") == 1, "requeued")
         await harness.admitted("stuck")
         await wait_for_event(harness, "StartupTimeout", "Job", "stuck", action="Evict")
         assert record(harness, "stuck")["attempts"] == 1
-        # Its works are gone, and what they told with them.
+        # Karmada deletes its Works and their status.
         await harness.karmada.merge(f"{harness.karmada.path('stuck')}/status", {"status": {"aggregatedStatus": []}})
-        await harness.until(lambda seen: seen["stuck"].admitted and seen["stuck"].clusters == ("m2",), "elsewhere")
+        await harness.until(lambda seen: seen["stuck"].admitted and seen["stuck"].clusters == ("m2",), "moved")
         await harness.karmada.phase("stuck", "Running")
         await harness.expect_no_writes(seconds=TIMEOUT * 2)
-        assert (pauses(harness, "runs"), record(harness, "stuck")["attempts"]) == (0, 1)
+        assert (suspensions(harness, "runs"), record(harness, "stuck")["attempts"]) == (0, 1)
         assert "Repaused" not in harness.controller.part.output
 
 
-async def settle_record(harness: Harness, name: str, **changes: Any) -> None:
-    """Let the record of a binding say something else."""
+async def change_record(harness: Harness, name: str, **changes: Any) -> None:
+    """Change fields of the record of a binding."""
     uid = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]["metadata"]["uid"]
     text = json.dumps({"uid": uid, **record(harness, name), **changes})
     await harness.karmada.merge(harness.karmada.path(name), {"metadata": {"annotations": {ADMISSION_ANNOTATION: text}}})
 
 
-async def leave(harness: Harness, *names: str) -> None:
-    """Let the works be gone, and what they told with them."""
+async def delete_works(harness: Harness, *names: str) -> None:
+    """Remove the status of the Works, as Karmada does when it deletes them."""
     for name in names:
         await harness.karmada.merge(f"{harness.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
 
@@ -74,41 +74,44 @@ async def test_r2_new_leader_honours_backoff_and_excluded_cluster(plane, tmp_pat
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="2")
         await harness.karmada.job("stuck", "q")
-        # It has failed so often that the next pause outlasts this test; such a record tells of no place.
+        # After ten failed attempts the next backoff is longer than this test.
         await harness.until(lambda seen: "stuck" in seen, "bound")
-        await settle_record(harness, "stuck", attempts=10)
+        await change_record(harness, "stuck", attempts=10)
         await first.start()
         await harness.admitted("stuck")
         await harness.karmada.phase("stuck", "Pending")
-        await harness.until(lambda seen: seen["stuck"].record.get("attempts") == 11, "taken back")
+        await harness.until(lambda seen: seen["stuck"].record.get("attempts") == 11, "evicted")
         assert {*record(harness, "stuck")["excludedClusters"]} == {"m1"}
         assert record(harness, "stuck")["startupFailedAt"] < record(harness, "stuck")["backOffUntil"]
         first.kill()
-        await leave(harness, "stuck")
+        await delete_works(harness, "stuck")
         harness.controllers.reverse()
         await second.start()
         await second.wait_for_log('"event":"leadership acquired"')
         await second.wait_for_log("it did not start on m1 in time")
         await harness.expect_no_writes(seconds=TIMEOUT)
-        # The pause is over, and yet that cluster is what it was.
-        await settle_record(harness, "stuck", backOffUntil="2026-01-01T00:00:00Z")
+        # The backoff is over, but the excluded cluster has not changed.
+        await change_record(harness, "stuck", backOffUntil="2026-01-01T00:00:00Z")
         await harness.expect_no_writes(seconds=TIMEOUT)
         assert harness.bindings()["stuck"].suspended
         await harness.karmada.set_summary("m1", cpu="3")
         await harness.admitted("stuck")
-        kept = record(harness, "stuck")
-        assert (kept["attempts"], kept.keys() & {"excludedClusters", "backOffUntil", "startupFailedAt"}) == (11, set())
+        stored = record(harness, "stuck")
+        assert (stored["attempts"], stored.keys() & {"excludedClusters", "backOffUntil", "startupFailedAt"}) == (
+            11,
+            set(),
+        )
         await harness.karmada.phase("stuck", "Running")
         await harness.expect_no_writes(seconds=TIMEOUT)
 
 
 async def hyperjob(harness: Harness, name: str, *parts: str, minimum: int) -> None:
-    """Submit a HyperJob of so many Jobs, of which so many must run together, and bind them as Karmada would."""
+    """Create a HyperJob of which *minimum* parts must run together, and the bindings of its Jobs."""
     jobs = [replicated(part, task(gpu=0, replicas=1), spec={"queue": "q"}) for part in parts]
     manifest = document(*jobs, minAvailable=minimum) | {"metadata": {"name": name}}
     await harness.karmada.create(HYPERJOBS.item_path(harness.karmada.namespace, "").rstrip("/"), manifest)
     keys = [(harness.karmada.namespace, f"{name}-{part}-0") for part in parts]
-    await harness.history.until(lambda now: all(key in now.now.get("jobs", {}) for key in keys), "its Jobs")
+    await harness.history.until(lambda now: all(key in now.now.get("jobs", {}) for key in keys), "Jobs created")
     for key in keys:
         await harness.karmada.bind(key[1], harness.history.now["jobs"][key]["metadata"]["uid"])
 
@@ -130,27 +133,29 @@ async def test_g1_startup_timeout_evicts_parts_below_the_minimum(plane, tmp_path
         await harness.admitted(*names)
         for name in names:
             await harness.karmada.phase(name, "Pending" if name.endswith("stuck-0") else "Running")
-        back = ("whole-runs-0", "whole-stuck-0", "enough-stuck-0")
-        await harness.until(lambda seen: all(seen[name].suspended and not seen[name].clusters for name in back), "back")
+        evicted = ("whole-runs-0", "whole-stuck-0", "enough-stuck-0")
+        await harness.until(
+            lambda seen: all(seen[name].suspended and not seen[name].clusters for name in evicted), "evicted"
+        )
         assert all(harness.bindings()[name].admitted for name in ("enough-runs-0", "enough-too-0"))
-        counts = {name: (record(harness, name)["attempts"], record(harness, name)["evictions"]) for name in back}
+        counts = {name: (record(harness, name)["attempts"], record(harness, name)["evictions"]) for name in evicted}
         assert counts == {"whole-runs-0": (0, 1), "whole-stuck-0": (1, 0), "enough-stuck-0": (1, 0)}
         assert record(harness, "whole-runs-0")["backOffUntil"] == record(harness, "whole-stuck-0")["backOffUntil"]
-        assert {name for name in back if "excludedClusters" in record(harness, name)} == {
+        assert {name for name in evicted if "excludedClusters" in record(harness, name)} == {
             "whole-stuck-0",
             "enough-stuck-0",
         }
-        why = (await wait_for_event(harness, "StartupTimeout", "Job", "whole-runs-0", action="Evict"))["note"]
-        assert "a part that its HyperJob needs did not start in time" in why
+        note = (await wait_for_event(harness, "StartupTimeout", "Job", "whole-runs-0", action="Evict"))["note"]
+        assert "a part that its HyperJob needs did not start in time" in note
         await harness.karmada.cluster("m2", cpu="5")
-        await leave(harness, *back)
-        await harness.admitted(*back)
+        await delete_works(harness, *evicted)
+        await harness.admitted(*evicted)
         assert harness.bindings()["whole-stuck-0"].clusters == ("m2",)
         assert record(harness, "whole-runs-0")["planID"] == record(harness, "whole-stuck-0")["planID"] != ""
-        for name in back:
+        for name in evicted:
             await harness.karmada.phase(name, "Running")
-        whole = {"2 of 2 parts are admitted", "3 of 3 parts are admitted"}
-        await harness.history.until(lambda _: set(messages(harness)) == whole, "the HyperJobs' last word")
+        expected = {"2 of 2 parts are admitted", "3 of 3 parts are admitted"}
+        await harness.history.until(lambda _: set(messages(harness)) == expected, "final messages of the HyperJobs")
         await harness.expect_no_writes(seconds=TIMEOUT)
         for resource in (HYPERJOBS, PROPAGATION_POLICIES):
             await harness.karmada.api.delete(resource.item_path(harness.karmada.namespace, "").rstrip("/"))

@@ -1,4 +1,4 @@
-"""TC1 and F21: whoever deletes or alters our webhook configuration is noticed within ten seconds."""
+"""TC1 and F21: changes and deletions of the webhook configurations are detected within ten seconds."""
 
 import asyncio
 import base64
@@ -22,17 +22,17 @@ from tests.webhook_config.test_comparison import FILE
 
 ROLE = FILE.with_name("repair.yaml")
 MUTATING = MUTATING_WEBHOOKS.item_path("", "volcano-global")
-NOTICED_SECONDS = 10
+DETECTION_SECONDS = 10
 
 
 @pytest.fixture(scope="module")
 def plane(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[ControlPlane]:
-    """Yield a control plane of the module's own: nobody serves what is registered here."""
+    """Return a separate control plane, as no webhook serves at the registered address."""
     return fresh_control_plane(controllers=False, audit=True)
 
 
 def registration(tmp_path: Path) -> list[dict[str, Any]]:
-    """Return the configurations as they are installed, with a bundle."""
+    """Return the installed configurations with a CA bundle."""
     keys = tmp_path / "webhook-keys"
     keys.mkdir(exist_ok=True)
     bundle = base64.b64encode(issue(keys).ca.encode()).decode()
@@ -43,17 +43,17 @@ def registration(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 async def register(harness: Harness, configurations: list[dict[str, Any]]) -> None:
-    for each, resource in zip(configurations, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), strict=True):
+    for configuration, resource in zip(configurations, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), strict=True):
         await harness.karmada.delete(resource.item_path("", "volcano-global"))
-        await harness.karmada.create(resource.path, each)
+        await harness.karmada.create(resource.path, configuration)
 
 
-async def registered(harness: Harness, right: float, *, kind: str = "Mutating") -> float:
-    """Wait until the metric says so; return how long that took, in seconds."""
+async def wait_for_metric(harness: Harness, right: float, *, kind: str = "Mutating") -> float:
+    """Wait until the metric has the value *right*; return the seconds that it took."""
     began = time.monotonic()
     name = f'volcano_global_webhook_registered{{configuration="{kind}WebhookConfiguration"}}'
     while await harness.controller.metric(name) != right:
-        assert time.monotonic() < began + NOTICED_SECONDS, harness.controller.part.output[-3000:]
+        assert time.monotonic() < began + DETECTION_SECONDS, harness.controller.part.output[-3000:]
     return time.monotonic() - began
 
 
@@ -61,7 +61,7 @@ def first(webhooks: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
     return {"webhooks": [{**webhooks[0], **changes}, *webhooks[1:]]}
 
 
-ALTERED: dict[str, Callable[[list[dict[str, Any]]], dict[str, Any]]] = {
+CHANGES: dict[str, Callable[[list[dict[str, Any]]], dict[str, Any]]] = {
     "ignore": lambda webhooks: first(webhooks, failurePolicy="Ignore"),
     "narrower": lambda webhooks: first(
         webhooks, rules=[{**webhooks[0]["rules"][0], "resources": ["resourcebindings"]}]
@@ -85,22 +85,22 @@ async def test_webhook_change_and_its_revert_are_detected_at_once(plane, tmp_pat
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
         await register(harness, configurations)
         await harness.controller.start()
-        await registered(harness, 1)
-        await registered(harness, 1, kind="Validating")
+        await wait_for_metric(harness, 1)
+        await wait_for_metric(harness, 1, kind="Validating")
         webhooks = configurations[0]["webhooks"]
-        for alter in ALTERED.values():
-            await harness.karmada.merge(MUTATING, alter(webhooks))
-            await registered(harness, 0)
+        for change in CHANGES.values():
+            await harness.karmada.merge(MUTATING, change(webhooks))
+            await wait_for_metric(harness, 0)
             await harness.karmada.merge(MUTATING, {"webhooks": webhooks})
-            await registered(harness, 1)
+            await wait_for_metric(harness, 1)
         await harness.karmada.delete(MUTATING)
-        await registered(harness, 0)
+        await wait_for_metric(harness, 0)
         await wait_for_event(
             harness, "RegistrationWrong", "MutatingWebhookConfiguration", "volcano-global", namespace="default"
         )
         await harness.controller.wait_for_log("it is not there")
         await harness.karmada.delete(VALIDATING_WEBHOOKS.item_path("", "volcano-global"))
-        await registered(harness, 0, kind="Validating")
+        await wait_for_metric(harness, 0, kind="Validating")
 
 
 async def test_webhook_change_during_downtime_is_detected(plane, tmp_path):
@@ -112,12 +112,12 @@ async def test_webhook_change_during_downtime_is_detected(plane, tmp_path):
         narrowed = first(configurations[0]["webhooks"], timeoutSeconds=1)
         await harness.karmada.merge(MUTATING, narrowed)
         await harness.controller.start()
-        await registered(harness, 0)
+        await wait_for_metric(harness, 0)
         await harness.controller.wait_for_log("timeoutSeconds is 1 and should be 5")
 
 
 def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Path, ...]]:
-    """Give the controller the right to repair; return the file that says what is right, and the flags."""
+    """Grant the controller the permission to repair; return the file of the desired configurations, and the flags."""
     file, admission = tmp_path / "webhooks.yaml", tmp_path / "admission.yaml"
     file.write_text(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1"))
     admission.write_text(f"{HEAD}repair: {{webhookConfiguration: true}}\n")
@@ -133,25 +133,25 @@ async def test_upgrade_of_webhook_configuration_is_not_reverted(plane, tmp_path)
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
         await register(harness, configurations)
         await harness.controller.start()
-        await registered(harness, 1)
+        await wait_for_metric(harness, 1)
         condition = "object.spec.resource.kind in ['Job', 'Deployment']"
         gated = [{"name": "gated-kind", "expression": condition}]
         old = configurations[0]["webhooks"][0]["matchConditions"][0]["expression"]
-        told = list(yaml.safe_load_all(file.read_text()))
-        told[0]["webhooks"][0]["matchConditions"] = gated
-        # The registration comes first, and is undone; the mounted file follows when the kubelet has brought it.
+        desired = list(yaml.safe_load_all(file.read_text()))
+        desired[0]["webhooks"][0]["matchConditions"] = gated
+        # The configuration changes first and is reverted; the kubelet updates the mounted file later.
         await harness.karmada.merge(MUTATING, first(configurations[0]["webhooks"], matchConditions=gated))
-        await expressed(harness, old)
+        await wait_for_condition(harness, old)
         file.write_text("webhooks: [")
         await harness.controller.wait_for_log("webhook registration not loaded, the old one stays in force")
-        file.write_text(yaml.safe_dump_all(told))
-        await expressed(harness, condition)
-        await registered(harness, 1)
+        file.write_text(yaml.safe_dump_all(desired))
+        await wait_for_condition(harness, condition)
+        await wait_for_metric(harness, 1)
 
 
-async def expressed(harness: Harness, condition: str) -> None:
-    """Wait until the webhook for bindings is asked under this condition."""
-    async with asyncio.timeout(NOTICED_SECONDS):
+async def wait_for_condition(harness: Harness, condition: str) -> None:
+    """Wait until the match condition of the webhook for bindings is *condition*."""
+    async with asyncio.timeout(DETECTION_SECONDS):
         while True:
             webhook = json.loads(await harness.karmada.api.get(MUTATING))["webhooks"][0]
             if webhook["matchConditions"][0]["expression"] == condition:
@@ -176,18 +176,18 @@ async def test_changed_webhook_is_repaired_where_enabled(plane, tmp_path):
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
         await register(harness, configurations)
         await harness.controller.start()
-        await registered(harness, 1)
+        await wait_for_metric(harness, 1)
         bundle = configurations[0]["webhooks"][0]["clientConfig"]["caBundle"]
-        spoiling = (
+        changes = (
             harness.karmada.merge(MUTATING, first(configurations[0]["webhooks"], failurePolicy="Ignore")),
             harness.karmada.delete(MUTATING),
         )
-        for number, spoil in enumerate(spoiling, start=1):
-            await spoil
-            async with asyncio.timeout(NOTICED_SECONDS):
+        for number, change in enumerate(changes, start=1):
+            await change
+            async with asyncio.timeout(DETECTION_SECONDS):
                 while harness.controller.part.output.count("repaired") < number:  # noqa: ASYNC110 -- a file
                     await asyncio.sleep(0.02)
-            await registered(harness, 1)
+            await wait_for_metric(harness, 1)
             found = json.loads(await harness.karmada.api.get(MUTATING))
             assert [webhook["failurePolicy"] for webhook in found["webhooks"]][:2] == ["Fail", "Fail"]
             assert {webhook["clientConfig"]["caBundle"] for webhook in found["webhooks"]} == {bundle}
