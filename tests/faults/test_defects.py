@@ -82,13 +82,13 @@ PROVED = {
 }
 SCENARIOS = {
     "nothing is shared between queues": "ten queues do not each admit a job of the size of the cluster",
-    "clusters that turn NotReady stay counted": "a cluster that turns not ready is not counted any more",
-    "the weight is never read": "the weight of a queue is read",
-    "deserved is never read": "what a queue deserves is read",
-    "the guarantee is never read": "the guarantee of a queue is read",
-    "the parent is never read": "the parent of a queue is read",
-    "the dequeue strategy is never read": "the dequeue strategy of a queue is read",
-    "reclaimable is never read": "a queue that is not reclaimable keeps what it has borrowed",
+    "clusters that turn NotReady stay counted": "a cluster that becomes not ready is not counted as capacity",
+    "the weight is never read": "the weight of a queue is used",
+    "deserved is never read": "deserved of a queue is used",
+    "the guarantee is never read": "the guarantee of a queue is used",
+    "the parent is never read": "the parent of a queue is used",
+    "the dequeue strategy is never read": "the dequeue strategy of a queue is used",
+    "reclaimable is never read": "a queue that is not reclaimable keeps its borrowed capacity",
     "the priority of a queue changes nothing": "and priority decides between them",
     "a large important job is passed over for ever": "the large one of high priority is asked first",
 }
