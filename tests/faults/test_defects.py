@@ -81,7 +81,7 @@ PROVED = {
     "no metrics": ("tests/test_metrics.py", "test_state_is_collected_at_scrape"),
 }
 SCENARIOS = {
-    "nothing is shared between queues": "ten queues do not each admit a job of the size of the cluster",
+    "nothing is shared between queues": "queue priority decides which of ten queues gets the whole cluster",
     "clusters that turn NotReady stay counted": "a cluster that becomes not ready is not counted as capacity",
     "the weight is never read": "the weight of a queue is used",
     "deserved is never read": "deserved of a queue is used",
@@ -89,8 +89,8 @@ SCENARIOS = {
     "the parent is never read": "the parent of a queue is used",
     "the dequeue strategy is never read": "the dequeue strategy of a queue is used",
     "reclaimable is never read": "a queue that is not reclaimable keeps its borrowed capacity",
-    "the priority of a queue changes nothing": "and priority decides between them",
-    "a large important job is passed over for ever": "the large one of high priority is asked first",
+    "the priority of a queue changes nothing": "queue priority decides which of ten queues gets the whole cluster",
+    "a large important job is passed over for ever": "a large workload of high priority is tried first when capacity is freed",
 }
 
 
