@@ -90,7 +90,7 @@ SCENARIOS = {
     "the dequeue strategy is never read": "the dequeue strategy of a queue is used",
     "reclaimable is never read": "a queue that is not reclaimable keeps its borrowed capacity",
     "the priority of a queue changes nothing": "queue priority decides which of ten queues gets the whole cluster",
-    "a large important job is passed over for ever": "a large workload of high priority is tried first when capacity is freed",
+    "a large important job is passed over for ever": "a large workload of high priority is tried first",
 }
 
 
