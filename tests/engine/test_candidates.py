@@ -227,12 +227,12 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("wanted", "expected"), TABLE)
-def test_candidates_are_what_karmada_would_not_filter_out(wanted: SchedulingRequirements, expected: str):
+def test_candidates_equal_clusters_that_karmada_would_not_filter(wanted: SchedulingRequirements, expected: str):
     assert candidates(wanted, FLEET).names == named(expected)
 
 
 @pytest.mark.parametrize(("wanted", "expected"), TABLE)
-def test_candidates_and_excluded_clusters_are_the_whole_fleet(wanted: SchedulingRequirements, expected: str):
+def test_every_cluster_is_either_candidate_or_excluded(wanted: SchedulingRequirements, expected: str):
     found = candidates(wanted, FLEET)
     assert sorted((*found.names, *found.excluded)) == sorted(named("abcdef"))
 
@@ -271,7 +271,7 @@ TWO = spread(Spread("cluster", 2, 2)).spread
         ),
     ],
 )
-def test_of_ordered_affinities_the_first_that_serves_counts(wanted: SchedulingRequirements, term: str, expected: str):
+def test_first_affinity_term_with_a_cluster_applies(wanted: SchedulingRequirements, term: str, expected: str):
     found = candidates(wanted, FLEET)
     assert (found.names, found.term) == (named(expected), term)
 
@@ -280,17 +280,17 @@ def test_of_ordered_affinities_the_first_that_serves_counts(wanted: SchedulingRe
     ("replicas", "expected"),
     [pytest.param(4, "ab", id="with-replicas"), pytest.param(0, "a", id="without-replicas")],
 )
-def test_only_a_workload_with_replicas_overflows(replicas: int, expected: str):
+def test_only_workloads_with_replicas_use_overflow_clusters(replicas: int, expected: str):
     placement = Placement(terms=(Term("main", only("a"), overflow=(only("b"),)),))
     assert candidates(shape(placement, replicas=replicas), FLEET).names == named(expected)
 
 
-def test_a_term_without_a_cluster_of_its_own_serves_by_its_overflow():
+def test_term_without_own_clusters_uses_its_overflow():
     placement = Placement(terms=(Term("main", only("e"), overflow=(only("f"), only("b"))), Term("next", only("a"))))
     assert candidates(shape(placement, replicas=1), FLEET).names == named("b")
 
 
-def test_why_each_cluster_is_out_is_told():
+def test_every_excluded_cluster_has_its_first_reason():
     wanted = shape(
         Placement(affinity=without("d"), spread=(Spread("zone"), ONE)),
         evicting_from="b",
@@ -310,18 +310,18 @@ def test_why_each_cluster_is_out_is_told():
     )
 
 
-def test_clusters_that_are_too_few_are_told_as_such():
+def test_too_few_clusters_are_excluded_with_that_reason():
     found = candidates(shape(spread(Spread("cluster", 9, 9))), FLEET)
     assert {name for name, why in found.excluded.items() if why is Exclusion.TOO_FEW_GROUPS} == set(named("abcd"))
 
 
-def test_what_is_told_of_several_terms_is_why_the_first_one_tried_has_no_cluster():
+def test_without_candidates_the_first_term_gives_the_reasons():
     found = candidates(shape(terms(first=only("e"), second=only("f"))), FLEET)
     assert found.excluded[ClusterName("e")] is Exclusion.UNTOLERATED_TAINT
     assert found.excluded[ClusterName("f")] is Exclusion.AFFINITY_MISMATCH
 
 
-def test_a_constraint_without_a_maximum_is_no_limit():
+def test_spread_constraint_without_a_maximum_is_no_limit():
     assert candidates(shape(spread(Spread("region"), Spread("cluster"))), FLEET).names == named("abc")
 
 
@@ -334,7 +334,7 @@ def test_without_clusters_there_is_no_candidate():
 
 
 @pytest.mark.parametrize("taint", [NOT_READY, UNREACHABLE], ids=["not-ready", "unreachable"])
-def test_readiness_is_judged_by_taints_alone(taint: Taint):
+def test_readiness_is_determined_by_taints_only(taint: Taint):
     ill, tainted = cluster("x", ready=False), cluster("y", ready=False, taints=(taint,))
     assert candidates(shape(), [ill, tainted]).names == named("x")
     assert candidates(shape(tolerates(taint.key, "Exists")), [ill, tainted]).names == named("xy")
@@ -350,7 +350,7 @@ def test_readiness_is_judged_by_taints_alone(taint: Taint):
         pytest.param(cluster("x"), {"evicting_from": "x"}, id="being-evicted"),
     ],
 )
-def test_what_passes_with_time_can_be_set_aside(site: Cluster, parts: dict[str, str]):
+def test_temporary_exclusions_are_ignored_as_if_usable(site: Cluster, parts: dict[str, str]):
     assert candidates(shape(**parts), [site]).names == ()
     assert candidates(shape(**parts), [site], as_if_usable=True).names == named("x")
 
@@ -362,7 +362,7 @@ def test_what_passes_with_time_can_be_set_aside(site: Cluster, parts: dict[str, 
         pytest.param(cluster("x", enablements=frozenset()), id="no-kind"),
     ],
 )
-def test_what_does_not_pass_with_time_is_not_set_aside(site: Cluster):
+def test_permanent_exclusions_remain_as_if_usable(site: Cluster):
     assert candidates(shape(), [site], as_if_usable=True).names == ()
 
 
@@ -382,7 +382,7 @@ def test_what_does_not_pass_with_time_is_not_set_aside(site: Cluster):
         pytest.param("1_0", asks("provider", "Gt", "9"), False, id="an-underscore"),
     ],
 )
-def test_fields_are_compared_as_whole_numbers(provider: str, requirement: Requirement, *, expected: bool):
+def test_cluster_fields_are_compared_as_integers(provider: str, requirement: Requirement, *, expected: bool):
     assert matches(fields(requirement), cluster("x", provider=provider)) is expected
 
 
@@ -402,5 +402,5 @@ def test_fields_are_compared_as_whole_numbers(provider: str, requirement: Requir
         pytest.param(spread(ONE, divided=True, weights=EVERY_CLUSTER), None, id="static-weights-overrule-it"),
     ],
 )
-def test_a_workload_that_goes_whole_goes_to_so_many_clusters(placement: Placement, expected: int | None):
+def test_spread_bounds_the_clusters_of_a_duplicated_workload(placement: Placement, expected: int | None):
     assert targets(shape(placement)) == expected

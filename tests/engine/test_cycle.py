@@ -30,7 +30,7 @@ def test_every_workload_is_admitted_or_waits_with_a_reason(policy, sites, tree, 
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_no_admission_lifts_a_queue_above_its_ceiling(policy, sites, tree, jobs):
+def test_no_admission_raises_a_queue_above_its_limit(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     before = quota_of(state)
     plan = state.plan(NOW)
@@ -48,7 +48,7 @@ def test_no_admission_lifts_a_queue_above_its_ceiling(policy, sites, tree, jobs)
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_guarantees_stay_reserved_for_those_who_are_idle(policy, sites, tree, jobs):
+def test_guarantees_of_idle_queues_stay_reserved(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     before = quota_of(state)
     plan = state.plan(NOW)
@@ -77,7 +77,7 @@ def reservation(quota, node, resource):
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_a_gang_fits_its_clusters_when_it_is_admitted(policy, sites, tree, jobs):
+def test_admitted_gangs_fit_their_clusters(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     state.cluster_usage.refresh(NOW, policy.settle_ms)
     headroom = {site.name: dict(site.headroom) for site in state.cluster_usage}
@@ -92,7 +92,7 @@ def test_a_gang_fits_its_clusters_when_it_is_admitted(policy, sites, tree, jobs)
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_entitlements_never_sum_above_the_parents_amount(policy, sites, tree, jobs):
+def test_fair_shares_never_sum_above_the_parents_amount(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     state.plan(NOW)
     standing = state.queue_shares
@@ -118,7 +118,7 @@ def test_the_order_of_the_input_does_not_matter(policy, sites, tree, jobs, rando
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_planning_again_decides_nothing_and_tells_nothing(policy, sites, tree, jobs):
+def test_second_cycle_decides_and_publishes_nothing(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     state.plan(NOW)
     again = cycle.run(state, NOW)
@@ -127,7 +127,7 @@ def test_planning_again_decides_nothing_and_tells_nothing(policy, sites, tree, j
 
 @worlds
 @given(policies(), clusters(), queues(), workloads(), st.integers(1, 5))
-def test_slices_of_a_plan_decide_and_tell_together_what_the_whole_does(policy, sites, tree, jobs, most):
+def test_sliced_plans_together_equal_one_plan(policy, sites, tree, jobs, most):
     whole, sliced = (build(policy, *jobs, *tree, *sites) for _ in range(2))
     plan = whole.plan(NOW)
     slices = [sliced.plan(NOW, most=most)]
@@ -139,7 +139,7 @@ def test_slices_of_a_plan_decide_and_tell_together_what_the_whole_does(policy, s
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_the_books_equal_what_the_workloads_hold(policy, sites, tree, jobs):
+def test_usage_equals_the_charges_of_all_workloads(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     state.plan(NOW)
     held = total_by_queue(state)
@@ -159,7 +159,7 @@ def test_the_books_equal_what_the_workloads_hold(policy, sites, tree, jobs):
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_everything_is_free_again_when_all_are_gone(policy, sites, tree, jobs):
+def test_usage_is_zero_after_all_workloads_are_removed(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     state.plan(NOW)
     for each in jobs:
@@ -172,7 +172,7 @@ def test_everything_is_free_again_when_all_are_gone(policy, sites, tree, jobs):
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_nobody_admitted_stands_behind_one_of_his_lane_who_waits(policy, sites, tree, jobs):
+def test_equal_workloads_are_admitted_in_order(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     plan = state.plan(NOW)
     for decision in plan.decisions:

@@ -61,20 +61,20 @@ def agree(queues: dict[str, dict], pool: int) -> None:
 
 @draws(60)
 @given(trees(), st.integers(0, 120))
-def test_entitlements_equal_those_of_a_slow_solver(queues, pool):
+def test_fair_shares_equal_the_slow_solver(queues, pool):
     agree(queues, pool)
 
 
 @pytest.mark.long
 @draws(20_000)
 @given(trees(), st.integers(0, 120))
-def test_entitlements_equal_those_of_a_slow_solver_on_very_many_trees(queues, pool):
+def test_fair_shares_equal_the_slow_solver_on_20000_trees(queues, pool):
     agree(queues, pool)
 
 
 @draws(50)
 @given(trees(), st.integers(0, 120), st.data())
-def test_more_weight_never_means_less(queues, pool, data):
+def test_more_weight_never_reduces_a_fair_share(queues, pool, data):
     name = data.draw(st.sampled_from(sorted(queues)))
     before = fast(queues, pool)[name]
     heavier = {**queues, name: {**queues[name], "weight": queues[name]["weight"] + 3}}
@@ -83,7 +83,7 @@ def test_more_weight_never_means_less(queues, pool, data):
 
 @draws(50)
 @given(trees(), st.integers(0, 120))
-def test_all_is_given_away_while_somebody_wants_it(queues, pool):
+def test_capacity_is_divided_fully_while_requested(queues, pool):
     shares = fast(queues, pool)
     tops = [name for name, each in queues.items() if each["parent"] == "root"]
     slow = SlowTree(queues, pool)
@@ -92,7 +92,7 @@ def test_all_is_given_away_while_somebody_wants_it(queues, pool):
         assert sum(shares[name] for name in tops) == pool
 
 
-def test_a_guarantee_without_demand_is_due_all_the_same():
+def test_guarantee_without_requests_is_part_of_the_fair_share():
     queues = {"a": _queue(guarantee=4), "b": _queue(waiting=20)}
     assert fast(queues, 10) == {"root": 10, "a": 4, "b": 6}
 

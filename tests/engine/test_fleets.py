@@ -60,7 +60,7 @@ def report(counts: Counter[str]) -> None:
         print(f"{means}: {admitted} gangs admitted, {vain:.1f} % do not fit now, {never:.1f} % never fit")  # noqa: T201 - the rates
 
 
-def test_nothing_that_fits_an_empty_fleet_is_refused_for_ever():
+def test_gang_fitting_an_empty_fleet_never_exceeds_every_cluster():
     counts = rates(range(FEW))
     report(counts)
     assert counts["node shapes: never fits"] == 0
@@ -68,7 +68,7 @@ def test_nothing_that_fits_an_empty_fleet_is_refused_for_ever():
 
 
 @pytest.mark.long
-def test_nothing_that_fits_one_of_2000_empty_fleets_is_refused_for_ever():
+def test_gang_fitting_any_of_2000_empty_fleets_is_not_refused():
     counts = rates(range(MANY))
     report(counts)
     assert counts["node shapes: never fits"] == 0

@@ -381,47 +381,47 @@ def check_reservations(state: State) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(6), 1138])
-def test_after_any_events_it_decides_as_a_world_built_afresh(seed):
+def test_incremental_plan_equals_plan_of_a_rebuilt_state(seed):
     compare(seed)
 
 
 @pytest.mark.parametrize("seed", [*range(500, 512), 1250])
-def test_with_evictions_under_way_it_decides_as_a_world_built_afresh(seed):
+def test_plan_during_evictions_equals_plan_of_a_rebuilt_state(seed):
     compare(seed, exchanges=True)
 
 
 @pytest.mark.parametrize(("seed", "exchanges"), [(1, False), (2, False), (501, True), (502, True)])
-def test_judging_ahead_in_parts_changes_no_plan(seed, exchanges):
+def test_preparing_in_parts_changes_no_plan(seed, exchanges):
     compare_prepared(seed, exchanges=exchanges)
 
 
 @pytest.mark.parametrize(("seed", "exchanges"), [(1, False), (5, False), (501, True), (506, True)])
-def test_a_plan_made_in_parts_decides_as_a_plan_made_at_once(seed, exchanges):
+def test_plan_in_parts_equals_plan_at_once(seed, exchanges):
     compare_cut(seed, exchanges=exchanges)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("exchanges", [False, True])
-def test_a_plan_made_in_parts_decides_as_one_made_at_once_in_very_many_worlds(exchanges):
+def test_plan_in_parts_equals_plan_at_once_in_300_states(exchanges):
     for seed in range(4000, 4000 + int(os.environ.get("LIVES", "300"))):
         compare_cut(seed, exchanges=exchanges)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("exchanges", [False, True])
-def test_judging_ahead_in_parts_changes_no_plan_in_very_many_worlds(exchanges):
+def test_preparing_in_parts_changes_no_plan_in_300_states(exchanges):
     for seed in range(3000, 3000 + int(os.environ.get("LIVES", "300"))):
         compare_prepared(seed, exchanges=exchanges)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("exchanges", [False, True])
-def test_after_very_many_events_it_decides_as_a_world_built_afresh(exchanges):
+def test_incremental_plan_equals_a_rebuilt_state_in_300_states(exchanges):
     for seed in range(1000, 1000 + int(os.environ.get("LIVES", "300"))):
         compare(seed, exchanges=exchanges)
 
 
-def test_everyone_who_waits_has_been_told_a_reason():
+def test_every_pending_workload_has_a_published_reason():
     life = Life(77)
     for _ in range(EVENTS):
         life.happen()

@@ -31,7 +31,7 @@ def test_orphaned_charges_only_fall_and_none_is_lost(usages, charges):
         assert all(amount <= external.get(name, 0) for name, amount in orphans.total.items())
 
 
-def test_many_orphans_of_one_namespace_are_kept_as_one():
+def test_orphaned_charges_of_a_namespace_are_merged():
     orphans = Orphans()
     for number in range(1000):
         orphans = orphans.added(Orphan(QueueName("q"), "team", {"cpu": 1}), {"cpu": number}, 0)
@@ -86,7 +86,7 @@ def _due(state: State) -> Mapping[str, int]:
     return positive(total([*charges, *orphaned]))
 
 
-def test_a_failed_write_of_a_preserved_workload_orphans_nothing():
+def test_failed_patch_of_a_preserved_workload_orphans_no_charge():
     scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 9}, "preserved": True}]})
     scenario.play({})
     admitted: Workload = scenario.by_name("j")
@@ -96,7 +96,7 @@ def test_a_failed_write_of_a_preserved_workload_orphans_nothing():
     assert scenario.play({}).admitted == {"j": ["m"]}
 
 
-def test_a_preserved_workload_that_finished_orphans_nothing():
+def test_finished_preserved_workload_orphans_no_charge():
     scenario = Scenario(WORLD)
     scenario.play({})
     assert scenario.play({"finish": ["kept"]}).admitted == {"next": ["m"]}

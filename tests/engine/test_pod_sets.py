@@ -33,7 +33,7 @@ def test_minimum_of_pod_sets_adds_up_to_the_gang_minimum():
     )
 
 
-def test_node_claims_tell_pods_apart_only_where_asked():
+def test_node_claims_separate_pod_sets_only_where_requested():
     job = JobTemplate((Task("a", 2, pod(100, "{}")), Task("b", 3, pod(100))))
 
     assert pod_sets(job, lambda _: 0) == (PodSet(request(100), 5, 5),)

@@ -38,14 +38,14 @@ B = Tenant(("team-b", "team-c"), queues=("b",))
         pytest.param("team-a-dev", "a", "", None, id="no-class-at-all"),
     ],
 )
-def test_a_namespace_may_use_what_its_entries_allow_together(
+def test_tenant_entries_of_a_namespace_are_combined(
     namespace: str, queue: str, priority_class: str, reason: Reason | None
 ):
     refusal = tenants(A, A_HIGH, B).refusal(namespace, QueueName(queue), priority_class)
     assert (refusal.reason if refusal else None) == reason
 
 
-def test_a_refusal_names_the_queue_and_what_is_not_allowed():
+def test_refusal_names_the_queue_and_the_namespace():
     refusal = tenants(B).refusal("team-b", QueueName("a"), "")
     assert refusal is not None
     assert (refusal.queue, refusal.subject) == ("a", "team-b")
@@ -55,7 +55,7 @@ def test_without_tenants_everything_is_allowed():
     assert Policy().refusal("any", QueueName("any"), "any") is None
 
 
-def test_the_classes_of_a_jobs_pods_must_be_allowed_too():
+def test_priority_classes_of_pods_must_be_allowed_too():
     """In the members it is the pod's class that preempts."""
     policy = tenants(A, A_HIGH, B)
     refusal = policy.refusal("team-a-dev", QueueName("a"), "normal", "high")
@@ -65,7 +65,7 @@ def test_the_classes_of_a_jobs_pods_must_be_allowed_too():
 
 
 @pytest.mark.parametrize("entries", [(), (A,)])
-def test_namespaces_that_no_entry_names_may_be_denied(entries):
+def test_namespaces_without_a_tenant_entry_can_be_denied(entries):
     policy = replace(tenants(*entries), deny_unmatched=True)
     refusal = policy.refusal("other", QueueName("a"), "")
     assert refusal is not None

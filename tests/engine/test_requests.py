@@ -109,7 +109,9 @@ MEASURED = [
 
 
 @pytest.mark.parametrize(("template", "replicas", "expected"), MEASURED)
-def test_a_measured_job_asks_for_what_its_pods_will_request(template: PodTemplate, replicas: int, expected: Resources):
+def test_job_requests_equal_the_measured_requests_of_its_pods(
+    template: PodTemplate, replicas: int, expected: Resources
+):
     measured = job(task(template, replicas))
     assert total_requests(measured) == {**expected, "pods": replicas * 1000}
     assert gang_minimum(measured, no_priorities) == total_requests(measured)
@@ -205,7 +207,7 @@ def test_a_measured_job_asks_for_what_its_pods_will_request(template: PodTemplat
         ),
     ],
 )
-def test_a_pod_asks_for_what_kubernetes_would_reserve(template: PodTemplate, expected: Resources):
+def test_pod_requests_equal_those_of_kubernetes(template: PodTemplate, expected: Resources):
     assert pod_request(template) == {**expected, "pods": 1000}
 
 
@@ -243,7 +245,7 @@ UNSET = None
         pytest.param(5, 1, 0, UNSET, 200, id="a-minimum-above-the-replicas"),
     ],
 )
-def test_the_gang_minimum_is_counted_as_volcano_counts_it(
+def test_gang_minimum_equals_that_of_volcano(
     master: int | None, worker: int | None, min_available: int, first: str | None, cpu: int
 ):
     template = job(
@@ -282,25 +284,25 @@ def test_a_partition_policy_sets_the_default_minimum(parts: dict[str, int], pods
 
 
 @pytest.mark.parametrize("replicas", [0, -3])
-def test_a_task_without_replicas_asks_for_nothing(replicas: int):
+def test_task_without_replicas_requests_nothing(replicas: int):
     assert total_requests(job(task(MASTER, replicas))) == gang_minimum(job(task(MASTER, replicas)), no_priorities) == {}
 
 
-def test_a_job_without_tasks_asks_for_nothing():
+def test_job_without_tasks_requests_nothing():
     assert total_requests(job()) == gang_minimum(job(), no_priorities) == {}
 
 
-def test_the_demand_is_all_replicas_whatever_the_minimum():
+def test_requests_cover_all_replicas_regardless_of_the_minimum():
     template = job(task(MASTER, 2, 1), task(WORKER, 3, 0), min_available=1)
     assert total_requests(template) == {"cpu": 400, "pods": 5000}
 
 
-def test_equal_pods_are_named_once():
+def test_equal_pods_are_listed_once():
     template = job(task(MASTER, 2), task(WORKER, 1), task(MASTER, 7), task(pod(container(gpu=1)), 0))
     assert pod_requests(template) == ({"cpu": 50, "pods": 1000}, {"cpu": 100, "pods": 1000})
 
 
-def test_an_absurd_job_is_counted_exactly():
+def test_huge_requests_are_computed_exactly():
     template = job(task(pod(container(cpu=10**40)), 2**31 - 1))
     assert total_requests(template)["cpu"] == 10**40 * (2**31 - 1)
 
@@ -317,13 +319,13 @@ some_tasks = st.lists(
 
 
 @given(some_tasks, st.integers(-1, 40))
-def test_the_gang_minimum_is_a_part_of_the_demand(tasks: list[Task], min_available: int):
+def test_gang_minimum_never_exceeds_the_requests(tasks: list[Task], min_available: int):
     template = job(*tasks, min_available=min_available)
     assert fits(gang_minimum(template, len), total_requests(template))
 
 
 @given(some_tasks, st.integers(0, 40))
-def test_the_gang_minimum_has_exactly_the_pods_asked_for(tasks: list[Task], min_available: int):
+def test_gang_minimum_has_exactly_min_available_pods(tasks: list[Task], min_available: int):
     template = job(*tasks, min_available=min_available)
     pods = sum(each.count for each in tasks)
     assert gang_minimum(template, len).get("pods", 0) == 1000 * min(template.gang_pods, pods)

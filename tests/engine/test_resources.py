@@ -29,7 +29,7 @@ def amount(resources: Resources, name: str) -> int:
 
 
 @given(st.lists(vectors, max_size=4))
-def test_a_total_is_the_sum_of_its_parts(parts: list[Resources]):
+def test_total_is_the_sum_of_its_parts(parts: list[Resources]):
     sums: Resources = EMPTY
     for part in parts:
         sums = add(sums, part)
@@ -37,19 +37,19 @@ def test_a_total_is_the_sum_of_its_parts(parts: list[Resources]):
 
 
 @given(vectors, vectors)
-def test_what_is_added_can_be_taken_away(left: Resources, right: Resources):
+def test_subtract_reverses_add(left: Resources, right: Resources):
     rest = subtract(add(left, right), right)
     assert all(amount(rest, name) == amount(left, name) for name in {*left, *right})
 
 
 @given(vectors, vectors)
-def test_the_larger_vector_has_room_for_both(left: Resources, right: Resources):
+def test_both_vectors_fit_their_maximum(left: Resources, right: Resources):
     assert fits(left, elementwise_max(left, right))
     assert fits(right, elementwise_max(left, right))
 
 
 @given(vectors, vectors)
-def test_what_fits_lacks_nothing(request_: Resources, room: Resources):
+def test_vector_that_fits_lacks_no_resource(request_: Resources, room: Resources):
     assert fits(request_, room) == (first_insufficient(request_, room) is None)
 
 
@@ -76,11 +76,11 @@ def test_the_first_lacking_resource_is_named(request_: Resources, room: Resource
     assert first_insufficient(request_, room) == name
 
 
-def test_what_is_not_asked_for_is_left_out_and_the_rest_in_order():
+def test_only_positive_amounts_are_listed_in_order():
     assert list(positive({"memory": 1, "gpu": 0, "cpu": 2, "pods": -1}).items()) == [("cpu", 2), ("memory", 1)]
 
 
-def test_what_is_negative_is_floored():
+def test_negative_amounts_are_raised_to_zero():
     assert clamp_non_negative({"cpu": -1, "gpu": 2}) == {"cpu": 0, "gpu": 2}
 
 
@@ -88,7 +88,7 @@ def test_scaling_multiplies_each_amount():
     assert scale({"cpu": 3, "gpu": 1}, 4) == {"cpu": 12, "gpu": 4}
 
 
-def test_memory_is_counted_in_bytes_and_all_else_in_thousandths():
+def test_memory_is_in_bytes_and_other_resources_in_thousandths():
     assert [base_units(name) for name in ("memory", "cpu", "pods", "nvidia.com/gpu")] == [1, 1000, 1000, 1000]
 
 

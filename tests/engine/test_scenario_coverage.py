@@ -21,16 +21,16 @@ RULES = [f"{section}{number}" for section, numbers in SECTIONS.items() for numbe
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_is_shown_by_two_scenarios(rule):
+def test_every_rule_has_two_scenarios(rule):
     shown = [title for title, document in documents() if rule in document["rules"]]
     assert len(shown) >= 2, f"{rule} is shown by {shown}"
 
 
-def test_there_are_a_hundred_scenarios_beside_the_worked_cases():
+def test_at_least_100_scenarios_are_no_worked_cases():
     assert len([title for title, _ in documents() if not title.startswith("worked-cases:")]) >= 100
 
 
-def test_every_scenario_expects_something_of_every_step():
+def test_every_step_of_a_scenario_has_expectations():
     for title, document in documents():
         assert all(step["expect"] for step in (document, *document.get("then", ()))), title
 
@@ -40,13 +40,13 @@ def test_no_scenario_names_a_rule_twice():
         assert max(Counter(document["rules"]).values()) == 1, title
 
 
-def test_a_slip_of_the_pen_is_refused():
+def test_unknown_keys_are_refused():
     with pytest.raises(KeyError, match="wiegth"):
         Scenario({"queues": [{"name": "A", "wiegth": 2}]})
     with pytest.raises(KeyError, match="expects"):
         known({"expects": {}}, DOCUMENT)
 
 
-def test_the_format_is_described():
+def test_readme_describes_every_key():
     text = (SCENARIOS / "README.md").read_text()
     assert all(f"`{key}`" in text for key in DOCUMENT.split())

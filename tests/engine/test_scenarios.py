@@ -114,7 +114,7 @@ def test_scenario(document, reverse):
 
 
 @pytest.mark.parametrize("document", [pytest.param(each, id=title) for title, each in documents()])
-def test_planning_again_changes_nothing(document):
+def test_second_cycle_without_changes_decides_nothing(document):
     scenario = Scenario(document)
     for step in ({}, *document.get("then", ())):
         scenario.play(step)
@@ -122,13 +122,13 @@ def test_planning_again_changes_nothing(document):
         assert (again.decisions, again.waits) == ((), ())
 
 
-def test_every_scenario_names_the_rules_it_shows():
+def test_every_scenario_names_its_rules():
     for title, document in documents():
         assert document["rules"], title
         assert all(RULES.fullmatch(rule) for rule in document["rules"]), title
 
 
-def test_titles_are_told_apart():
+def test_scenario_titles_are_unique():
     titles = [title for title, _ in documents()]
     assert len(titles) == len(set(titles))
     assert SCENARIOS.is_dir()

@@ -12,14 +12,14 @@ WORLD = {
 }
 
 
-def test_without_news_nothing_is_looked_at():
+def test_plan_without_changes_is_empty():
     scenario = Scenario(WORLD)
     scenario.play({})
     patience_ends_at = scenario.now + 600_000
     assert scenario.state.plan(scenario.now) == Plan(wake_at=patience_ends_at)
 
 
-def test_the_echo_of_an_admission_is_no_news():
+def test_observed_admission_triggers_no_cycle():
     scenario = Scenario(WORLD)
     scenario.play({})
     admitted = scenario.by_name("j-1")
@@ -29,7 +29,7 @@ def test_the_echo_of_an_admission_is_no_news():
     assert scenario.state.cluster_usage.cluster_state("m").reported == {"cpu": 3000}
 
 
-def test_a_failed_write_gives_the_room_back():
+def test_failed_admission_patch_frees_its_capacity():
     scenario = Scenario(WORLD)
     scenario.play({})
     failed = replace(
@@ -40,7 +40,7 @@ def test_a_failed_write_gives_the_room_back():
     assert [decision.workload.name for decision in plan.decisions] == ["j-2"]
 
 
-def test_who_backs_off_competes_again_when_its_time_has_come():
+def test_workload_in_backoff_is_retried_when_it_ends():
     scenario = Scenario({**WORLD, "jobs": []})
     [job] = workloads({"name": "j", "queue": "q", "asks": {"cpu": 3}}, 0)
     until = scenario.now + 5_000
@@ -51,14 +51,14 @@ def test_who_backs_off_competes_again_when_its_time_has_come():
     assert [decision.workload.name for decision in scenario.state.plan(until).decisions] == ["j"]
 
 
-def test_a_new_summary_that_changes_nothing_for_us_is_no_news():
+def test_summary_without_headroom_change_triggers_no_cycle():
     scenario = Scenario(WORLD)
     scenario.play({})
     scenario.state.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
     assert not scenario.state._has_changed
 
 
-def test_a_workload_that_moves_is_booked_where_it_is():
+def test_moved_workload_is_charged_on_its_new_cluster():
     scenario = Scenario({**WORLD, "clusters": [{"name": "m", "has": {"cpu": 4}}, {"name": "n", "has": {"cpu": 4}}]})
     scenario.play({})
     job = scenario.by_name("j-1")
@@ -73,7 +73,7 @@ def aborted(scenario, **changes):
     return replace(job, hold=Refusal(Reason.ABORTED), **changes)
 
 
-def test_who_was_aborted_where_it_ran_is_evicted_once():
+def test_aborted_admitted_workload_is_evicted_once():
     scenario = Scenario(WORLD)
     scenario.play({})
     scenario.state.workload_changed(aborted(scenario), scenario.now)
@@ -84,7 +84,7 @@ def test_who_was_aborted_where_it_ran_is_evicted_once():
     assert scenario.state.plan(scenario.now).decisions == ()
 
 
-def test_what_was_aborted_before_we_came_is_left_alone():
+def test_workload_aborted_before_installation_is_not_evicted():
     scenario = Scenario(WORLD)
     scenario.play({})
     admission = replace(scenario.by_name("j-1").admission, adopted=True)
@@ -92,7 +92,7 @@ def test_what_was_aborted_before_we_came_is_left_alone():
     assert scenario.state.plan(scenario.now).decisions == ()
 
 
-def test_the_room_of_an_aborted_one_is_free_when_it_is_gone():
+def test_aborted_workload_frees_capacity_after_its_eviction():
     scenario = Scenario(WORLD)
     scenario.play({})
     scenario.state.workload_changed(aborted(scenario), scenario.now)
@@ -103,7 +103,7 @@ def test_the_room_of_an_aborted_one_is_free_when_it_is_gone():
     assert scenario.state.refusal(gone.uid).reason is Reason.ABORTED
 
 
-def test_what_was_found_out_for_one_who_asked_in_between_does_not_outlast_news_of_a_cluster():
+def test_cached_refusal_is_dropped_when_a_cluster_changes():
     scenario = Scenario(
         {
             "policy": {"reclaim": {"minRuntime": 1_000_300}},
@@ -127,7 +127,7 @@ def test_what_was_found_out_for_one_who_asked_in_between_does_not_outlast_news_o
     assert (told.refusal.reason, told.refusal.available) == (Reason.BLOCKED_BY_FAIR_SHARE, 4500)
 
 
-def test_one_who_waits_for_what_others_are_guaranteed_gets_in_when_his_own_guarantee_leaves_enough():
+def test_workload_blocked_by_guarantee_is_retried_on_freed_quota():
     scenario = Scenario(
         {
             "clusters": [{"name": "m", "has": {"cpu": 12}}],

@@ -85,17 +85,17 @@ def check_many_shapes(policy: Policy, most: int, *, count: int) -> None:
 
 
 @pytest.mark.parametrize(("policy", "most"), POLICIES)
-def test_the_steps_of_a_plan_are_linear_in_the_shapes_and_come_in_small_parts(policy, most):
+def test_plan_steps_are_linear_in_requirements_and_bounded(policy, most):
     check_many_shapes(policy, most, count=300)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("policy", "most"), POLICIES)
-def test_five_thousand_shapes_on_twenty_clusters_take_linear_steps_in_small_parts(policy, most):
+def test_plan_of_5000_requirements_takes_linear_bounded_steps(policy, most):
     check_many_shapes(policy, most, count=5000)
 
 
-def test_fifty_jobs_of_very_many_affinities_are_compared_with_a_changed_cluster_only():
+def test_large_affinities_are_compared_with_changed_clusters():
     state, terms = fleet(Policy()), 100
     for job in range(50):
         named = [Requirement("zone", "In", (f"{job}-{number}",)) for number in range(terms)]
@@ -109,7 +109,7 @@ def test_fifty_jobs_of_very_many_affinities_are_compared_with_a_changed_cluster_
     assert largest <= LARGEST_PART
 
 
-def test_work_is_continued_for_as_many_steps_as_given_and_returns_its_result():
+def test_work_advances_by_the_given_steps_and_returns_its_result():
     def work():
         for _ in range(5):
             yield 2

@@ -101,13 +101,13 @@ def claim(name: str, cap: int, **due: int | None) -> Claim:
         ),
     ],
 )
-def test_a_worked_case_is_divided_as_written(
+def test_worked_cases_are_divided_as_expected(
     amount: int | Fraction, claims: list[Claim], expected: dict[str, int | Fraction]
 ):
     assert divide(amount, claims) == expected
 
 
-def test_guarantees_that_exceed_the_amount_are_told():
+def test_guarantees_above_the_amount_are_detected():
     claims = [claim("a", 9, guarantee=4), claim("b", 9, guarantee=7)]
     assert not guarantees_exceed(11, claims)
     assert guarantees_exceed(Fraction(21, 2), claims)
@@ -115,7 +115,7 @@ def test_guarantees_that_exceed_the_amount_are_told():
     assert not guarantees_exceed(-1, [claim("a", 9)])
 
 
-def test_a_thousand_claims_are_divided_in_milliseconds():
+def test_dividing_a_thousand_claims_takes_milliseconds():
     dice = random.Random(1)
     claims = [
         claim(
@@ -205,28 +205,26 @@ amounts = small | st.integers(0, 60) | large | st.fractions(0, 100, max_denomina
 
 
 @given(amounts, siblings())
-def test_the_division_equals_the_slow_solver(amount: int | Fraction, claims: list[Claim]):
+def test_division_equals_the_slow_solver(amount: int | Fraction, claims: list[Claim]):
     assert divide(amount, claims) == by_trying(amount, claims)
 
 
 @pytest.mark.long
 @draws(20_000)
 @given(amounts, siblings(most=12))
-def test_the_division_equals_the_slow_solver_on_many_claims(amount: int | Fraction, claims: list[Claim]):
+def test_division_of_many_claims_equals_the_slow_solver(amount: int | Fraction, claims: list[Claim]):
     assert divide(amount, claims) == by_trying(amount, claims)
 
 
 @given(amounts, siblings())
-def test_never_more_than_the_amount_is_given_and_less_only_when_all_caps_are_reached(
-    amount: int | Fraction, claims: list[Claim]
-):
+def test_amount_is_divided_fully_unless_all_caps_are_reached(amount: int | Fraction, claims: list[Claim]):
     shares = divide(amount, claims)
     filled = all(shares[each.name] == max(each.cap, each.guarantee) for each in claims)
     assert sum(shares.values()) == amount or (filled and sum(shares.values()) < amount)
 
 
 @given(amounts, siblings())
-def test_a_guarantee_is_a_floor_and_a_cap_a_limit(amount: int | Fraction, claims: list[Claim]):
+def test_shares_stay_between_guarantee_and_cap(amount: int | Fraction, claims: list[Claim]):
     shares = divide(amount, claims)
     for each in claims:
         assert shares[each.name] <= max(each.cap, each.guarantee)
@@ -234,13 +232,13 @@ def test_a_guarantee_is_a_floor_and_a_cap_a_limit(amount: int | Fraction, claims
 
 
 @given(amounts, siblings(), st.randoms(use_true_random=False))
-def test_the_order_of_the_claims_does_not_matter(amount: int | Fraction, claims: list[Claim], dice: random.Random):
+def test_order_of_claims_does_not_matter(amount: int | Fraction, claims: list[Claim], dice: random.Random):
     shuffled = dice.sample(claims, len(claims))
     assert divide(amount, shuffled) == divide(amount, claims)
 
 
 @given(amounts, siblings().filter(len), st.integers(1, 9))
-def test_more_weight_is_never_less(amount: int | Fraction, claims: list[Claim], more: int):
+def test_more_weight_never_reduces_a_share(amount: int | Fraction, claims: list[Claim], more: int):
     first, *others = claims
     heavier = Claim(first.name, first.cap, first.guarantee, first.deserved, first.weight + more)
     before, after = divide(amount, claims), divide(amount, [heavier, *others])
@@ -249,13 +247,13 @@ def test_more_weight_is_never_less(amount: int | Fraction, claims: list[Claim], 
 
 
 @given(amounts, siblings(), st.integers(0, 9))
-def test_more_to_divide_is_less_for_nobody(amount: int | Fraction, claims: list[Claim], more: int):
+def test_a_larger_amount_reduces_no_share(amount: int | Fraction, claims: list[Claim], more: int):
     before, after = divide(amount, claims), divide(amount + more, claims)
     assert all(after[each.name] >= before[each.name] for each in claims)
 
 
 @given(amounts, siblings().filter(len), st.integers(1, 9))
-def test_wanting_more_gives_nobody_else_more(amount: int | Fraction, claims: list[Claim], more: int):
+def test_a_larger_cap_raises_no_other_share(amount: int | Fraction, claims: list[Claim], more: int):
     first, *others = claims
     wider = Claim(first.name, first.cap + more, first.guarantee, first.deserved, first.weight)
     before, after = divide(amount, claims), divide(amount, [wider, *others])
@@ -264,7 +262,7 @@ def test_wanting_more_gives_nobody_else_more(amount: int | Fraction, claims: lis
 
 
 @given(amounts, siblings(), st.integers(1, 1000))
-def test_the_unit_of_the_amounts_does_not_matter(amount: int | Fraction, claims: list[Claim], factor: int):
+def test_unit_of_amounts_does_not_matter(amount: int | Fraction, claims: list[Claim], factor: int):
     scaled = [
         Claim(
             each.name,
