@@ -16,6 +16,7 @@ from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from localup.namespaces import create_namespace, delete_namespace
 from tests import draws
+from tests.files import read_object
 
 REAL = {"binaries", "etcd", "control_plane", "namespace", "fresh_control_plane", "helm"}
 
@@ -92,9 +93,20 @@ def real_definitions(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def captured_objects(pytestconfig: pytest.Config) -> Path:
-    """Return the folder with objects captured from a real Karmada; skip the test without it."""
-    return _folder_of(pytestconfig, "objects")
+def captured_objects(pytestconfig: pytest.Config) -> Callable[[str], list[dict[str, Any]]]:
+    """Return a function that reads the objects of a real Karmada by file pattern; skip the test without them."""
+    folder = _folder_of(pytestconfig, "objects")
+
+    def read(pattern: str) -> list[dict[str, Any]]:
+        files = sorted(folder.glob(f"{pattern}.yaml"))
+        assert files, f"no {pattern}.yaml in {folder}"
+        return [item for file in files for item in _items(read_object(file))]
+
+    return read
+
+
+def _items(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return found["items"] if found["kind"] == "List" else [found]
 
 
 def _folder_of(config: pytest.Config, name: str) -> Path:

@@ -2,20 +2,11 @@
 
 import itertools
 import json
-import os
-from pathlib import Path
 from typing import Any
-
-import pytest
-import yaml
 
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import Record, write_record
 from tests.clusters import with_models
-
-SHARED = Path(os.environ.get("VOLCANO_GLOBAL_SHARED", Path(__file__).parents[3] / "shared"))
-
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"no captured objects in {SHARED}")
 
 CREATED = "2026-01-02T03:04:05Z"
 CREATED_MS = 1767323045000
@@ -23,21 +14,6 @@ POLICY_LABEL = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
 ONE_CLUSTER = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
 
 _versions = itertools.count(1000)
-
-
-def load(path: str) -> list[dict[str, Any]]:
-    """Return the documents of a file in the shared folder; times stay strings."""
-    return list(yaml.load_all((SHARED / path).read_text(), Loader=_Texts))
-
-
-class _Texts(yaml.SafeLoader):
-    pass
-
-
-_Texts.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def raw(obj: dict[str, Any]) -> bytes:

@@ -1,15 +1,10 @@
-from pathlib import Path
-
 import pytest
 
 from localup.apply import apply, read_manifests
 from localup.controlplane import CRDS
 from localup.karmada.modeling import default_models
+from tests.files import DATA, read_object
 
-SHARED = Path(__file__).parents[3] / "shared"
-REAL, OBJECTS = SHARED / "crds", SHARED / "objects"
-
-needs_shared = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real definitions in {REAL}")
 SHORT = sorted(CRDS.glob("*.yaml"))
 
 
@@ -27,12 +22,11 @@ def outline(manifest):
     return spec["group"], spec["scope"], names, stored["name"], sorted(subresources)
 
 
-@needs_shared
 @pytest.mark.parametrize("file", SHORT, ids=lambda file: file.stem)
-def test_short_crd_is_served_like_the_real_one(file):
-    if not (REAL / file.name).exists():
-        pytest.skip(f"no real definition of {file.stem} in {REAL}")
-    assert outline(definition(file)) == outline(definition(REAL / file.name))
+def test_short_crd_is_served_like_the_real_one(file, real_definitions):
+    if not (real_definitions / file.name).exists():
+        pytest.skip(f"no real definition of {file.stem}")
+    assert outline(definition(file)) == outline(definition(real_definitions / file.name))
 
 
 @pytest.mark.parametrize("file", SHORT, ids=lambda file: file.stem)
@@ -41,24 +35,25 @@ def test_crd_file_has_the_name_of_its_crd(file):
     assert file.stem == f"{spec['group']}_{spec['names']['plural']}"
 
 
-def captured():
-    return [pytest.param(file, id=file.stem) for file in sorted(OBJECTS.glob("*.yaml"))]
+@pytest.mark.parametrize("file", sorted(DATA.glob("[bcw]*-*.yaml")), ids=lambda file: file.stem)
+def test_binding_cluster_and_work_are_stored_unchanged(control_plane, file):
+    assert_stored(control_plane, read_object(file))
 
 
-@needs_shared
-@pytest.mark.parametrize("file", captured())
-def test_captured_object_is_stored_unchanged(control_plane, file):
-    (found,) = read_manifests(file)
+def test_captured_object_is_stored_unchanged(captured_objects, control_plane):
+    for found in captured_objects("*"):
+        assert_stored(control_plane, found)
+
+
+def assert_stored(plane, found):
     defaults = {"resourceModels": default_models()} if found["kind"] == "Cluster" else {}
-    assert stored(control_plane.admin, found)["spec"] == defaults | found["spec"]
+    assert stored(plane.admin, found)["spec"] == defaults | found["spec"]
 
 
-@needs_shared
-def test_real_crds_replace_the_short_ones(fresh_control_plane):
-    plane = fresh_control_plane(crds=REAL)
-    for file in sorted(OBJECTS.glob("*.yaml")):
-        (found,) = read_manifests(file)
-        assert stored(plane.admin, found)["spec"] == found["spec"], file
+def test_real_crds_replace_the_short_ones(real_definitions, captured_objects, fresh_control_plane):
+    plane = fresh_control_plane(crds=real_definitions)
+    for found in captured_objects("*"):
+        assert stored(plane.admin, found)["spec"] == found["spec"]
 
 
 def stored(api, found):

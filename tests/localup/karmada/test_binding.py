@@ -1,16 +1,10 @@
 """Bindings of the stand-in compared with those of a real Karmada."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from localup.karmada import names
 from localup.karmada.binding import binding_for, owner_of, updated_binding
 from localup.karmada.objects import merge_patch
-
-OBJECTS = Path(__file__).parents[4] / "shared" / "objects"
-REAL = sorted(OBJECTS.glob("rb-*.yaml"))
 
 ONE_CLUSTER = {"spreadByField": "cluster", "maxGroups": 1, "minGroups": 1}
 WHOLE = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}
@@ -109,13 +103,11 @@ def as_the_detector_made_it(real):
     return {"apiVersion": real["apiVersion"], "kind": real["kind"], "metadata": metadata, "spec": spec}
 
 
-@pytest.mark.skipif(not REAL, reason=f"no real bindings in {OBJECTS}")
-@pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
-def test_bindings_equal_those_of_a_real_karmada(file):
-    real = yaml.safe_load(file.read_text())
-    gate = "components" in real["spec"]
-    made = binding_for(template_behind(real), policy_behind(real), permanent_id="b1", multi_template=gate)
-    assert made == as_the_detector_made_it(real)
+def test_bindings_equal_those_of_a_real_karmada(captured_objects):
+    for real in captured_objects("rb-*"):
+        gate = "components" in real["spec"]
+        made = binding_for(template_behind(real), policy_behind(real), permanent_id="b1", multi_template=gate)
+        assert made == as_the_detector_made_it(real)
 
 
 def test_second_pass_keeps_fields_of_others():

@@ -1,14 +1,9 @@
 """Cluster selection of the scheduler."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from localup.karmada.names import APPLIED_PLACEMENT
 from localup.karmada.placement import Reason, format_applied_placement, place
-
-REAL = sorted((Path(__file__).parents[4] / "shared" / "objects").glob("rb-gate*.yaml"))
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "namespace": "team-a"}
 ONE = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
@@ -180,22 +175,18 @@ def test_insufficient_capacity_is_unschedulable():
     )
 
 
-@pytest.mark.skipif(not REAL, reason="no real bindings beside the project")
-@pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
-def test_applied_placement_equals_a_real_karmada(file):
-    real = yaml.safe_load(file.read_text())
-    assert format_applied_placement(real["spec"]["placement"]) == real["metadata"]["annotations"][APPLIED_PLACEMENT]
+def test_applied_placement_equals_a_real_karmada(captured_objects):
+    for real in captured_objects("rb-gate*"):
+        assert format_applied_placement(real["spec"]["placement"]) == real["metadata"]["annotations"][APPLIED_PLACEMENT]
 
 
-@pytest.mark.skipif(not REAL, reason="no real bindings beside the project")
-@pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
-def test_targets_equal_those_of_a_real_karmada(file):
-    real = yaml.safe_load(file.read_text())
-    kind = real["spec"]["resource"]
-    members = [cluster("member1", cpu="100"), cluster("member2", cpu="50"), cluster("member3", cpu="25")]
-    for member in members:
-        resources = [{"kind": kind["kind"], "name": "x"}]
-        member["status"]["apiEnablements"] = [{"groupVersion": kind["apiVersion"], "resources": resources}]
-        member["status"]["resourceSummary"]["allocatable"] |= {"memory": "400Gi", "pods": "1100"}
-    fresh = real | {"spec": {k: v for k, v in real["spec"].items() if k != "clusters"}}
-    assert list(place(fresh, members).targets) == real["spec"]["clusters"]
+def test_targets_equal_those_of_a_real_karmada(captured_objects):
+    for real in captured_objects("rb-gate*"):
+        kind = real["spec"]["resource"]
+        members = [cluster("member1", cpu="100"), cluster("member2", cpu="50"), cluster("member3", cpu="25")]
+        for member in members:
+            resources = [{"kind": kind["kind"], "name": "x"}]
+            member["status"]["apiEnablements"] = [{"groupVersion": kind["apiVersion"], "resources": resources}]
+            member["status"]["resourceSummary"]["allocatable"] |= {"memory": "400Gi", "pods": "1100"}
+        fresh = real | {"spec": {k: v for k, v in real["spec"].items() if k != "clusters"}}
+        assert list(place(fresh, members).targets) == real["spec"]["clusters"]

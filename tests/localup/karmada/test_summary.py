@@ -1,9 +1,6 @@
 """Status of simulated Clusters."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from localup.karmada.member import Member
 from localup.karmada.modeling import default_models
@@ -11,7 +8,6 @@ from localup.karmada.objects import Key
 from localup.karmada.summary import DescriptionError, MemberDescription, with_summary
 from localup.karmada.workloads import Task, Workload
 
-REAL = Path(__file__).parents[4] / "shared" / "objects" / "cluster-real1.yaml"
 NOON = 1_800_000_000.0
 
 
@@ -56,9 +52,9 @@ def test_nodes_are_added_and_counted_by_grade():
     assert {grade: count for grade, count in counted.items() if count} == {6: 2, 3: 1, 0: 1}
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="no real clusters beside the project")
-def test_status_has_the_fields_of_a_real_one():
-    real = yaml.safe_load(REAL.read_text())["status"]
+def test_status_has_the_fields_of_a_real_one(captured_objects):
+    (captured,) = captured_objects("cluster-real1")
+    real = captured["status"]
     shown = summary(cluster(allocatable='{"cpu": "64"}'), Member())
     assert set(shown) == set(real)
     kinds = {"scheduling.k8s.io/v1": [{"kind": "PriorityClass", "name": "priorityclasses"}]}

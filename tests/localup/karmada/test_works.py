@@ -1,25 +1,24 @@
 """Works of the stand-in compared with real ones, and status aggregation."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from localup.karmada import names
 from localup.karmada.aggregation import aggregate_status, template_status
 from localup.karmada.works import with_applied_status, with_suspended_condition, work_for, work_key
 
-OBJECTS = Path(__file__).parents[4] / "shared" / "objects"
-needs_objects = pytest.mark.skipif(not OBJECTS.is_dir(), reason=f"no real objects in {OBJECTS}")
 NOON = 1_800_000_000.0
 
 
-def real_work():
-    return yaml.safe_load((OBJECTS / "work-real1.yaml").read_text())["items"][0]
+@pytest.fixture
+def real_work(captured_objects):
+    (work,) = captured_objects("work-*")
+    return work
 
 
-def real_binding():
-    return yaml.safe_load((OBJECTS / "rb-running-two-task-job.yaml").read_text())
+@pytest.fixture
+def real_binding(captured_objects):
+    (binding,) = captured_objects("rb-running-*")
+    return binding
 
 
 def template_behind(work):
@@ -42,20 +41,18 @@ def template_behind(work):
     return manifest | {"metadata": metadata, "status": {"running": 5}}
 
 
-@needs_objects
-def test_work_equals_that_of_a_real_karmada():
-    real = real_work()
+def test_work_equals_that_of_a_real_karmada(real_work, real_binding):
+    real = real_work
     target = {"name": "real1", "components": []}
     permanent_id = real["metadata"]["labels"][names.WORK_ID]
-    made = work_for(real_binding(), template_behind(real), target, permanent_id=permanent_id)
+    made = work_for(real_binding, template_behind(real), target, permanent_id=permanent_id)
     kept = ("annotations", "finalizers", "labels", "name", "namespace")
     assert made["metadata"] == {name: real["metadata"][name] for name in kept}
     assert made["spec"] == real["spec"]
 
 
-@needs_objects
-def test_work_status_equals_a_real_one():
-    real = real_work()
+def test_work_status_equals_a_real_one(real_work):
+    real = real_work
     status = real["status"]["manifestStatuses"][0]["status"]
     told = with_applied_status(real | {"status": {}}, status, "Healthy", now=NOON)["status"]
     for item in (*told["conditions"], *real["status"]["conditions"]):
@@ -63,11 +60,10 @@ def test_work_status_equals_a_real_one():
     assert told == real["status"]
 
 
-@needs_objects
-def test_aggregated_status_equals_a_real_one():
-    real = real_binding()
+def test_aggregated_status_equals_a_real_one(real_work, real_binding):
+    real = real_binding
     bare = {k: v for k, v in real["status"].items() if k != "aggregatedStatus"}
-    assert aggregate_status(real | {"status": bare}, [real_work()], now=NOON) == real
+    assert aggregate_status(real | {"status": bare}, [real_work], now=NOON) == real
 
 
 def test_works_of_a_template_have_one_name_in_every_cluster():

@@ -1,0 +1,139 @@
+"""Translation of objects as Karmada writes them, and of Jobs from users."""
+
+import pytest
+
+from controller.cache.objects import ClusterProgress, Suspension, TemplateKey, WorkloadPhase
+from controller.cache.store import Store
+from controller.engine.clusters import Affinity, ApiKind, Assignment, Placement, Spread
+from controller.engine.requests import gang_minimum
+from controller.engine.workloads import WorkloadState
+from tests.cache.fake_event_handler import FakeEventHandler
+from tests.cache.objects import raw
+from tests.files import DATA, EXAMPLES, read_object
+
+BOTH = Affinity(names=("member1", "member2"))
+ONE_CLUSTER = (Spread("cluster", 1, 1),)
+JOB = ApiKind("batch.volcano.sh/v1alpha1", "Job")
+
+
+def read_raw(name: str) -> bytes:
+    return raw(read_object(DATA / f"{name}.yaml"))
+
+
+def cached_binding(name: str):
+    return Store().bindings.decode(read_raw(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "placement", "clusters", "suspension"),
+    [
+        pytest.param("binding-placed", BOTH, ["member1"], None, id="placed"),
+        pytest.param("binding-with-components", BOTH, ["member1"], None, id="with-components"),
+        pytest.param("binding-running", Affinity(names=("member2",)), ["member2"], Suspension(), id="running"),
+        pytest.param("binding-suspended", BOTH, None, Suspension(scheduling=True), id="suspended"),
+    ],
+)
+def test_binding_of_a_volcano_job(name, placement, clusters, suspension):
+    binding = cached_binding(name)
+    assert binding.api == JOB
+    assert binding.placement == Placement(placement, spread=ONE_CLUSTER, divided=True, aggregated=True)
+    assert binding.clusters == (None if clusters is None else tuple(map(Assignment, clusters)))
+    assert binding.suspension == suspension
+    assert (binding.has_policy, binding.has_annotations, binding.deleting, binding.decode_error) == (
+        True,
+        True,
+        False,
+        "",
+    )
+    assert binding.requests is None, "the components of a Volcano Job undercount, so they are not read"
+
+
+def test_running_binding_has_a_phase():
+    binding = cached_binding("binding-running")
+    assert binding.progress == (ClusterProgress("member2", WorkloadPhase.RUNNING),)
+    assert binding.template == TemplateKey("Job.batch.volcano.sh", "ml", "train")
+    assert (binding.uid, binding.resource_version, binding.generation) == ("uid-resourcebinding-train-job", 1234, 2)
+
+
+def test_deployment_is_divided_by_available_replicas():
+    binding = cached_binding("binding-of-deployment")
+    assert binding.api == ApiKind("apps/v1", "Deployment")
+    assert binding.clusters == (Assignment("member1", 4), Assignment("member2", 2))
+    assert binding.placement == Placement(BOTH, divided=True)
+
+
+def test_cluster_with_usage():
+    found = Store().clusters.decode(read_raw("cluster-member1"))
+    cluster = found.cluster
+    assert (cluster.name, cluster.provider, cluster.region, cluster.zones) == (
+        "member1",
+        "example",
+        "north",
+        ("north-a",),
+    )
+    assert cluster.labels == {"tier": "gpu"}
+    assert JOB in cluster.enablements
+    assert cluster.is_usable
+    assert cluster.allocatable == {"cpu": 64_000, "memory": 256 * 2**30, "nvidia.com/gpu": 8_000, "pods": 220_000}
+    assert cluster.used == {"cpu": 1_500, "pods": 3_000}
+    assert found.decode_error == ""
+
+
+def test_cluster_without_pods_has_no_usage():
+    cluster = Store().clusters.decode(read_raw("cluster-member2")).cluster
+    assert cluster.used == {}
+    assert cluster.allocatable is not None
+    assert cluster.allocatable["cpu"] == 32_000
+
+
+def test_manifest_of_a_work_is_counted_with_its_limits():
+    (manifest,) = read_object(DATA / "work-running.yaml")["spec"]["workload"]["manifests"]
+    job = Store().jobs.decode(raw(manifest))
+    assert (job.queue, job.priority_class, job.classes) == ("research", "high", {"high"})
+    assert job.requests is not None
+    assert job.requests.total == {"cpu": 13_000, "memory": 26 * 2**30, "nvidia.com/gpu": 3_000, "pods": 4_000}
+    assert job.decode_error == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [
+        pytest.param("torchrun-gang", {"nvidia.com/gpu": 3_000, "pods": 3_000}, id="gpus-under-limits-only"),
+        pytest.param("mpi-gang", {"pods": 3_000}, id="no-resources-at-all"),
+    ],
+)
+def test_gangs_of_the_examples_are_counted_completely(name, requests):
+    job = Store().jobs.decode(raw(read_object(EXAMPLES / f"{name}.yaml")))
+    assert job.requests is not None
+    assert job.requests.job is not None
+    assert job.requests.total == requests
+    assert gang_minimum(job.requests.job, lambda name: 0) == requests
+    assert job.queue == "default"
+
+
+def test_placed_bindings_are_adopted_and_suspended_ones_pending():
+    store, event_handler = Store(), FakeEventHandler()
+    for name in ("binding-running", "binding-suspended", "binding-of-deployment"):
+        store.bindings.upsert(cached_binding(name))
+    store.sync_to(event_handler, 0)
+    states = {
+        workload.name: (workload.state, bool(workload.admission)) for workload in event_handler.workloads.values()
+    }
+    assert states == {"train": (WorkloadState.ADMITTED, True), "evaluate": (WorkloadState.PENDING, False)}
+
+
+def test_captured_bindings_are_readable(captured_objects):
+    for captured in captured_objects("rb-*"):
+        binding, spec = Store().bindings.decode(raw(captured)), captured["spec"]
+        assert (binding.uid, binding.decode_error) == (captured["metadata"]["uid"], "")
+        assert [assignment.name for assignment in binding.clusters or ()] == [
+            cluster["name"] for cluster in spec.get("clusters", ())
+        ]
+        assert binding.is_suspended is bool(spec.get("suspension", {}).get("scheduling"))
+
+
+def test_captured_clusters_are_usable(captured_objects):
+    for captured in captured_objects("cluster-*"):
+        found = Store().clusters.decode(raw(captured))
+        assert (found.cluster.is_usable, found.decode_error) == (True, "")
+        assert JOB in found.cluster.enablements
