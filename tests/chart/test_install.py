@@ -112,7 +112,7 @@ def admitted(site: Site) -> set[str]:
     for path in site.host.folder.glob("*/volumes/decision-log/decisions.jsonl"):
         with path.open("rb") as lines:
             findings, passages = replay(lines)
-        assert findings.is_same
+        assert findings.is_identical
         found |= {each.fields["name"] for each in passages if each.fields["action"] == "Admit"}
     return found
 

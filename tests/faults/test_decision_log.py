@@ -26,7 +26,7 @@ def judged_again(folder: Path) -> tuple[list[ReplayResult], list[RecordedDecisio
     for path in (folder / name for name in NAMES if (folder / name).exists()):
         with path.open("rb") as lines:
             findings, decided = replay(lines)
-        assert findings.is_same, f"{path.name}: {findings.differences[:2]}"
+        assert findings.is_identical, f"{path.name}: {findings.differences[:2]}"
         found.append(findings)
         passages += decided
     return found, passages

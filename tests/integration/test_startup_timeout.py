@@ -49,7 +49,7 @@ async def test_r1_unstarted_workload_is_requeued_then_moved(plane, tmp_path):
         await harness.karmada.phase("stuck", "Running")
         await harness.expect_no_writes(seconds=TIMEOUT * 2)
         assert (suspensions(harness, "runs"), record(harness, "stuck")["attempts"]) == (0, 1)
-        assert "Repaused" not in harness.controller.part.output
+        assert "ResuspendedAfterAdmission" not in harness.controller.part.output
 
 
 async def change_record(harness: Harness, name: str, **changes: Any) -> None:

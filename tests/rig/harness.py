@@ -73,8 +73,8 @@ class ControllerInstance:
         for path in sorted(self.journal.parent.glob(f"{self.journal.name}*")):
             with path.open("rb") as lines:
                 findings, _ = replay(lines)
-            if not findings.is_same:
-                found.append(f"TC7 {path.name}: {findings.differences[:1] or findings.altered_before}")
+            if not findings.is_identical:
+                found.append(f"TC7 {path.name}: {findings.differences[:1] or findings.first_tampered_line}")
         return found
 
     async def page(self, path: str) -> str:
