@@ -128,16 +128,16 @@ async def remove(settings: Settings) -> None:
 async def _resume_suspended(karmada: Api, configuration: VolcanoGlobalConfiguration, *, resume: bool) -> None:
     """Log the bindings that volcano-global has suspended, and resume them with *resume*."""
     suspended = await suspended_bindings.list_suspended(karmada, configuration)
-    ours = [binding for binding in suspended if binding.is_ours]
-    for binding in ours:
+    managed = [binding for binding in suspended if binding.is_managed]
+    for binding in managed:
         outcome = await suspended_bindings.resume(karmada, binding) if resume else "stays suspended"
         log.info("suspended binding found", kind=binding.resource.kind, binding=binding.title, outcome=outcome)
-    if len(ours) < len(suspended):
-        log.info("ungated bindings are suspended by other controllers", count=len(suspended) - len(ours))
-    if ours and not resume:
+    if len(managed) < len(suspended):
+        log.info("ungated bindings are suspended by other controllers", count=len(suspended) - len(managed))
+    if managed and not resume:
         log.warning(
             "bindings stay suspended",
-            count=len(ours),
+            count=len(managed),
             remedy="set spec.suspension.scheduling of each to false, or install again",
         )
 

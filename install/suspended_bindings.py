@@ -56,7 +56,7 @@ class SuspendedBinding:
     namespace: str
     name: str
     uid: str
-    is_ours: bool
+    is_managed: bool
 
     @property
     def title(self) -> str:
@@ -67,14 +67,14 @@ class SuspendedBinding:
 async def list_suspended(api: Api, configuration: VolcanoGlobalConfiguration) -> list[SuspendedBinding]:
     """Return all suspended bindings."""
     return [
-        SuspendedBinding(resource, meta.namespace, meta.name, meta.uid, _is_ours(binding, configuration))
+        SuspendedBinding(resource, meta.namespace, meta.name, meta.uid, _is_managed(binding, configuration))
         for resource in (RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
         async for binding in _iter_suspended(api, resource)
         for meta in (binding.metadata,)
     ]
 
 
-def _is_ours(binding: _Binding, configuration: VolcanoGlobalConfiguration) -> bool:
+def _is_managed(binding: _Binding, configuration: VolcanoGlobalConfiguration) -> bool:
     """Return whether volcano-global suspended *binding*, by its record or its kind."""
     meta, template = binding.metadata, binding.spec.resource
     if ADMISSION_ANNOTATION in (meta.annotations or {}):

@@ -50,10 +50,10 @@ def webhook(tmp_path) -> Iterator[WebhookProcess]:
         yield running
 
 
-def pair(**life):
+def pair(**validity):
     now = datetime.now(UTC)
     return issue(
-        create_authority(now, timedelta(days=9)), ["localhost"], now=now, life=timedelta(**life or {"days": 1})
+        create_authority(now, timedelta(days=9)), ["localhost"], now=now, validity=timedelta(**validity or {"days": 1})
     )
 
 
@@ -88,8 +88,8 @@ def test_f20_invalid_certificate_leaves_the_old_one_served(webhook, tmp_path, sp
 
 
 def test_f20_expired_certificate_makes_the_webhook_unready(tmp_path):
-    past, lives = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=3))
-    ensure_certificates(tmp_path, now=past, lifetimes=lives)
+    past, lifetimes = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=3))
+    ensure_certificates(tmp_path, now=past, lifetimes=lifetimes)
     with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as webhook:
         becomes(webhook, 200, "ok")
         becomes(webhook, 503, "the certificate expired at ")

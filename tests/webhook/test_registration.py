@@ -141,7 +141,7 @@ def test_configured_integration_is_gated_by_rule_and_webhook(karmada, elsewhere,
     file = tmp_path / "admission.yaml"
     file.write_text(
         "{apiVersion: config.volcano-global.io/v1alpha1, kind: VolcanoGlobalConfiguration,"
-        " workloads: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: Pod}]}"
+        " integrations: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: Pod}]}"
     )
     flags = ("--drain-seconds", "0", "--admission-configuration", str(file))
     with WebhookProcess(folder / "serving", *flags) as other:

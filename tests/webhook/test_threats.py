@@ -169,13 +169,13 @@ def test_ta5_invalid_review_is_answered_with_its_uid(webhook, folder):
 
 
 def test_api_server_reviews_are_decoded_by_the_fast_path(plane, karmada, folder, strangers):
-    heard: list[bytes] = []
-    with fake_webhook(folder, patching(add("/spec/note", "x")), heard=heard) as port:
+    received: list[bytes] = []
+    with fake_webhook(folder, patching(add("/spec/note", "x")), received=received) as port:
         strangers(port)
-        wait_until(lambda: "note" in tried(karmada) and heard, "the other webhook")
-        plane.admin.create(f"{QUEUES}?dryRun=All", volcano_queue("heard"))
+        wait_until(lambda: "note" in tried(karmada) and received, "the other webhook")
+        plane.admin.create(f"{QUEUES}?dryRun=All", volcano_queue("received"))
         plane.admin.create(f"{JOBS}?dryRun=All", volcano_job())
-    read = [wires.read(body) for body in heard]
+    read = [wires.read(body) for body in received]
     assert {each.resource.resource for each in read} == {"resourcebindings", "queues", "jobs"}
     assert all(isinstance(each.sent, dict) for each in read)
 

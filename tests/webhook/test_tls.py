@@ -135,21 +135,21 @@ def test_webhook_is_not_ready_before_the_first_certificate(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("after", "says"),
+    ("after", "expected"),
     [
         pytest.param(timedelta(), None, id="now"),
         pytest.param(timedelta(hours=23), None, id="shortly-before"),
         pytest.param(timedelta(hours=25), "expired", id="expired"),
         pytest.param(timedelta(days=400), "expired", id="clock-far-ahead"),
-        pytest.param(timedelta(hours=-1), "correct this host's clock", id="not-yet-valid"),
+        pytest.param(timedelta(hours=-1), "correct the host's clock", id="not-yet-valid"),
     ],
 )
-def test_readiness_follows_the_clock(tmp_path, after, says):
+def test_readiness_follows_the_clock(tmp_path, after, expected):
     put(tmp_path / "tls", leaf(days=1))
     certificate = Certificate(tmp_path / "tls")
     certificate.refresh()
     trouble = certificate.not_ready_reason(NOW + after)
-    assert trouble is None if says is None else says in trouble
+    assert trouble is None if expected is None else expected in trouble
 
 
 def test_certificate_and_key_are_read_from_one_version(certificates):
@@ -161,5 +161,5 @@ def test_certificate_and_key_are_read_from_one_version(certificates):
 
 def test_mismatched_files_are_a_certificate_error(tmp_path):
     put(tmp_path, leaf(), key=leaf().key_pem())
-    with pytest.raises(CertificateError, match="no pair"):
+    with pytest.raises(CertificateError, match="do not match"):
         load(tmp_path, read_pair(tmp_path))
