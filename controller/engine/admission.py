@@ -323,7 +323,7 @@ class _RemainingClasses:
     """Tracks how many of the classes could still fit."""
 
     def __init__(self, state: "State", quota: Quota, classes: Mapping[QueueName, list[SchedulableClass]]) -> None:
-        self._world = state
+        self._state = state
         self._quota = quota
         self._counts: Tally[int] = Tally(
             id(entry.workload_class.requirements) for entries in classes.values() for entry in entries
@@ -339,7 +339,7 @@ class _RemainingClasses:
         """Return whether dropping the classes without a chance would save more than half of the tries."""
         for key, requirements in list(self._requirements.items()):
             has_free, _, has_room = filter_stage(
-                self._world, self._quota, self._world.queue_usage.feasibility_cache.get(requirements)
+                self._state, self._quota, self._state.queue_usage.feasibility_cache.get(requirements)
             )
             if not (has_free and has_room):
                 del self._requirements[key], self._counts[key]

@@ -48,7 +48,7 @@ class BorrowingPolicy:
 
     def __init__(self, state: "State", shares: QueueShares, now: int) -> None:
         self.candidates = PreemptionCandidates(state, shares.quota.tree)
-        self._world = state
+        self._state = state
         self._shares = shares
         self._quota = shares.quota
         self._nodes = shares.quota.tree.nodes
@@ -182,12 +182,12 @@ class BorrowingPolicy:
 
         A class yields no more workloads than fit its queue's fair share.
         """
-        first = self._world.queue_head(leaf.name) if leaf.queue.fifo else None
+        first = self._state.queue_head(leaf.name) if leaf.queue.fifo else None
         if leaf.queue.fifo and first is None:
             return iter(())
         classes = [
             workload_class
-            for workload_class in self._world.pending.queues.get(leaf.name, ())
+            for workload_class in self._state.pending.queues.get(leaf.name, ())
             if self._can_use(workload_class)
         ]
         if first is not None:

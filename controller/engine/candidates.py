@@ -33,7 +33,8 @@ class Exclusion(StrEnum):
     EVICTION_TASK = "EvictionTask"
     TOO_FEW_GROUPS = "TooFewGroups"
     """It is suitable, but there are fewer than a spread constraint's minimum."""
-    LEFT_OUT = "LeftOut"
+    STARTUP_FAILED = "StartupFailed"
+    """The workload or an equal one did not start on it, and the cluster has not changed since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ def _terms(requirements: SchedulingRequirements) -> Iterator[tuple[str, tuple[Af
 def _of_term(
     requirements: SchedulingRequirements, ordered: Sequence[Cluster], selected: Sequence[bool], *, as_if_usable: bool
 ) -> Candidates:
-    """Return the candidates among *sites*, given which the term's affinities have *selected*."""
+    """Return the candidates among *ordered*, given which the term's affinities have *selected*."""
     excluded: dict[ClusterName, Exclusion] = {}
     passed: list[Cluster] = []
     for cluster, is_selected in zip(ordered, selected, strict=True):
@@ -241,11 +242,11 @@ def _exclusion(requirements: SchedulingRequirements, cluster: Cluster, *, as_if_
 
 
 def _without_excluded(requirements: SchedulingRequirements, result: Candidates, term: str) -> Candidates:
-    """Return *found* without the clusters excluded after a failed start.
+    """Return *result* without the clusters excluded after a failed start.
 
     Karmada does not know of these, so they are no reason to use a later term.
     """
-    out = {name: Exclusion.LEFT_OUT for name in result.names if name in requirements.excluded_clusters}
+    out = {name: Exclusion.STARTUP_FAILED for name in result.names if name in requirements.excluded_clusters}
     return Candidates(tuple(name for name in result.names if name not in out), term, {**result.excluded, **out})
 
 

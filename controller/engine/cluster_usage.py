@@ -384,7 +384,7 @@ class ClusterUsage:
             self._has_changed(cluster_state, gave_room=False)
 
     def nominate(self, name: ClusterName, requests: Resources) -> None:
-        """Set capacity for *demand* aside on a cluster."""
+        """Set capacity for *requests* aside on a cluster."""
         cluster_state = self.cluster_state(name)
         cluster_state.nominated = nonzero(add(cluster_state.nominated, requests))
         self._has_changed(cluster_state, gave_room=False)

@@ -94,7 +94,7 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
 
 
 def _admit_nominated_at_once(service: AdmissionPass, updates: Sequence[RecordUpdate]) -> list[RecordUpdate]:
-    """Admit preemptors that fit although their victims still run; return the *notes* of the others."""
+    """Admit preemptors that fit although their victims still run; return the *updates* of the others."""
     if updates:
         nominations.admit_nominated(service)
     return [note for note in updates if note.workload.uid not in service.admitted]

@@ -20,7 +20,7 @@ FairShares = Mapping[QueueName, Mapping[str, Fraction]]
 def fair_shares(quota: Quota, requested: Mapping[QueueName, Resources]) -> FairShares:
     """Return every queue's fair share by resource, in base units; ``pods`` are not shared.
 
-    *wanted* has the requests of each leaf: its charges and those of its competing
+    *requested* has the requests of each leaf: its charges and those of its competing
     pending workloads.
     """
     return FairShareDivision(quota, requested).shares

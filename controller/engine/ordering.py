@@ -54,12 +54,12 @@ class QueueShares:
             self._ratio_keys.pop(name, None)
 
     def usage_ratio(self, queue: QueueName, resources: frozenset[str]) -> UsageRatio:
-        """Return the queue's usage ratio while its next workload requests the resources *asks*."""
+        """Return the queue's usage ratio while its next workload requests *resources*."""
         is_infinite, _, share = self.ratio_key(queue, resources)
         return is_infinite, share
 
     def usage_ratio_with(self, queue: QueueName, usage: Resources) -> UsageRatio:
-        """Return the usage ratio that *queue* would have with usage *held*; not cached."""
+        """Return the usage ratio that *queue* would have with *usage*; not cached."""
         return _dominant(usage, self.fair_shares[queue])
 
     def ratio_key(self, queue: QueueName, resources: frozenset[str]) -> RatioKey:
@@ -73,7 +73,7 @@ class QueueShares:
         return known[0] if resources <= known[1] else _INFINITE
 
     def has_fair_share_of(self, queue: QueueName, resources: frozenset[str]) -> bool:
-        """Return whether *queue* has a fair share of all resources *asks*, so that its ratio is finite."""
+        """Return whether *queue* has a fair share of all *resources*, so that its ratio is finite."""
         self.ratio_key(queue, resources)
         return resources <= self._ratio_keys[queue][1]
 
@@ -269,7 +269,7 @@ class HeadIterator:
     """Yields one head after the other until all are admitted or skipped.
 
     Where workloads within their fair share go first, a head that would borrow takes
-    its queue's turn only if it *fits*; otherwise it is skipped (O3).
+    its queue's turn only if *fits* returns true; otherwise it is skipped (O3).
     """
 
     def __init__(

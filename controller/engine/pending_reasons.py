@@ -30,7 +30,7 @@ class PendingReasonUpdater:
     """Recomputes reasons of pending workloads and returns those that changed."""
 
     def __init__(self, state: "State") -> None:
-        self._world = state
+        self._state = state
         self._stale: dict[int, dict[WorkloadClass, None]] = {}
         """Classes to recompute, by the requirements' id: results for requirements are shared by their classes."""
         self._heads: dict[QueueName, WorkloadUid] = {}
@@ -50,14 +50,14 @@ class PendingReasonUpdater:
     def flush(self) -> Steps[tuple[Wait, ...]]:
         """Return the changed reasons to publish now, by queue and position."""
         self._changed = {}
-        for workload_class, uids in self._world.pending.unpublished.items():
+        for workload_class, uids in self._state.pending.unpublished.items():
             self._publish_new(workload_class, uids)
             yield 1 + len(uids)
-        self._world.pending.unpublished.clear()
-        for uid in self._world.unpublished:
-            self._publish(self._world.workloads[uid], self._world.refusal(uid))
+        self._state.pending.unpublished.clear()
+        for uid in self._state.unpublished:
+            self._publish(self._state.workloads[uid], self._state.refusal(uid))
             yield 1
-        self._world.unpublished.clear()
+        self._state.unpublished.clear()
         self._recompute_stale()
         changed, self._changed = self._changed, {}
         return tuple(wait for name in sorted(changed) for wait in self._with_positions(name, changed[name]))
@@ -69,7 +69,7 @@ class PendingReasonUpdater:
         refusal, first = self._class_refusal(workload_class), self._head(workload_class)
         for uid in uids:
             if uid != first:
-                self._publish(self._world.workloads[uid], refusal)
+                self._publish(self._state.workloads[uid], refusal)
         if len(uids) == len(workload_class.workloads):
             workload_class.last_reason = refusal.reason if refusal else None
         elif refusal is None or refusal.reason is not workload_class.last_reason:
@@ -91,7 +91,7 @@ class PendingReasonUpdater:
         """Publish up to *most* changed reasons of a class; return how many were published."""
         if self._is_behind_head(workload_class):
             self._recompute_head(workload_class.queue)
-        elif cycle.reason(self._world, workload_class) is workload_class.last_reason:
+        elif cycle.reason(self._state, workload_class) is workload_class.last_reason:
             return 0
         refusal = self._class_refusal(workload_class)
         if refusal is None or refusal.reason is workload_class.last_reason:
@@ -107,42 +107,42 @@ class PendingReasonUpdater:
 
     def _recompute_head(self, queue: QueueName) -> None:
         """Publish the reasons of a fifo queue's head and of its previous head."""
-        head, before = self._world.blocking_head(queue), self._heads.pop(queue, None)
-        if before is not None and before in self._world.pending and (head is None or head.uid != before):
-            self._publish(self._world.workloads[before], self._world.refusal(before))
+        head, before = self._state.blocking_head(queue), self._heads.pop(queue, None)
+        if before is not None and before in self._state.pending and (head is None or head.uid != before):
+            self._publish(self._state.workloads[before], self._state.refusal(before))
         if head is not None:
             self._heads[queue] = head.uid
-            self._publish(head, self._world.refusal(head.uid))
+            self._publish(head, self._state.refusal(head.uid))
 
     def _head(self, workload_class: WorkloadClass) -> WorkloadUid | None:
         return self._heads.get(workload_class.queue) if self._is_behind_head(workload_class) else None
 
     def _is_behind_head(self, workload_class: WorkloadClass) -> bool:
         """Return whether the workloads of a class wait behind the head of their fifo queue."""
-        known = self._world.queues.get(workload_class.queue)
+        known = self._state.queues.get(workload_class.queue)
         return known is not None and known.fifo and workload_class.inadmissible is None and workload_class.is_waiting
 
     def _class_refusal(self, workload_class: WorkloadClass) -> Refusal | None:
         """Return why the workloads of a class are pending, except the head of a fifo queue."""
-        head = self._world.blocking_head(workload_class.queue) if self._is_behind_head(workload_class) else None
+        head = self._state.blocking_head(workload_class.queue) if self._is_behind_head(workload_class) else None
         if head is None:
-            return cycle.refusal(self._world, workload_class)
+            return cycle.refusal(self._state, workload_class)
         return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload_class.queue, subject=head.path)
 
     def _publish(self, workload: Workload, refusal: Refusal | None) -> bool:
-        if refusal is None or self._world.last_reasons.get(workload.uid) is refusal.reason:
+        if refusal is None or self._state.last_reasons.get(workload.uid) is refusal.reason:
             return False
-        self._world.last_reasons[workload.uid] = refusal.reason
+        self._state.last_reasons[workload.uid] = refusal.reason
         self._changed.setdefault(workload.queue, {})[workload.uid] = workload, refusal
         return True
 
     def _with_positions(self, queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
-        classes = self._world.pending.queues.get(queue, ())
+        classes = self._state.pending.queues.get(queue, ())
         if 2 * len(changed) * len(classes) >= sum(len(workload_class.workloads) for workload_class in classes):
             # Cheaper than computing each position separately.
-            everyone = enumerate(self._world.pending_workloads(queue), start=1)
+            everyone = enumerate(self._state.pending_workloads(queue), start=1)
             return [
                 Wait(*changed[workload.uid], position) for position, workload in everyone if workload.uid in changed
             ]
-        waits = [Wait(workload, refusal, self._world.position(workload)) for workload, refusal in changed.values()]
+        waits = [Wait(workload, refusal, self._state.position(workload)) for workload, refusal in changed.values()]
         return sorted(waits, key=lambda wait: wait.position)

@@ -193,7 +193,7 @@ class QueueUsage:
         """Find the classes that are pending for another reason than capacity; return the classes evaluated.
 
         All are evaluated again when queues or clusters have changed, otherwise only
-        new classes and those in *again*. *held* returns reasons that depend on neither.
+        new classes and those in *again*. *on_hold* returns reasons that depend on neither.
         """
         classes = dict.fromkeys([*self._pending.unevaluated, *again])
         tree = self.tree()

@@ -133,7 +133,7 @@ class Quota:
         return self.limits[node.name].limit.get(resource, 0) - self._sums[node.name].get(resource, 0)
 
     def exceeded_limit(self, node: Node, requests: Resources) -> Refusal | None:
-        """Return the limit that *demand* exceeds even without any usage, or ``None`` (C5).
+        """Return the limit that *requests* exceed even without any usage, or ``None`` (C5).
 
         A queue without a limit of its own inherits its parent's; the refusal names the queue that sets the limit.
         """

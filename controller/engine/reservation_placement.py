@@ -117,7 +117,7 @@ def _dominant_share(demand: Resources, fleet: Resources) -> Fraction:
 class ReservationPlacer:
     """Places reservations on clusters, next to those already assigned to other parts of the same HyperJob.
 
-    With *best_fit* it takes clusters with the least capacity left over in place of those with the smallest
+    With *sparing* it takes clusters with the least capacity left over in place of those with the smallest
     shortage, so that more parts fit together.
     """
 

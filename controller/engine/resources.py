@@ -97,11 +97,11 @@ def nonzero(amounts: Resources) -> Resources:
 
 
 def first_insufficient(request: Resources, available: Resources) -> str | None:
-    """Return the first name, in name order, of which *request* exceeds *room*."""
+    """Return the first name, in name order, of which *request* exceeds *available*."""
     short = [name for name, amount in request.items() if amount > 0 and amount > available.get(name, 0)]
     return min(short) if short else None
 
 
 def fits(request: Resources, available: Resources) -> bool:
-    """Return whether *room* suffices for every name in *request*."""
+    """Return whether *available* suffices for every name in *request*."""
     return all(amount <= 0 or amount <= available.get(name, 0) for name, amount in request.items())

@@ -1,6 +1,6 @@
 """Divides one resource among the children of one parent (Q4).
 
-Water-filling: vessels of different floors and heights are filled from one
+Water-filling: curves of different floors and heights are filled from one
 source to a common level. This is weighted max-min fairness as in Ghodsi et al.,
 "Dominant Resource Fairness" (NSDI 2011), here per resource, with guarantees as
 floors and in two steps: first the deserved amounts, then the rest by weight.
@@ -28,7 +28,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class _Vessel:
+class _ShareCurve:
     """A child's share by level: at least its floor, otherwise *base* plus *slope* times the level up to its cap."""
 
     floor: int
@@ -56,16 +56,16 @@ def divide(amount: int | Fraction, claims: Iterable[Claim]) -> dict[str, Fractio
     whole = max(amount.numerator * (unit // amount.denominator), 0)
     if guarantees_exceed(amount, children):
         return _scaled_down(children, Fraction(whole, unit))
-    vessels = [_surplus(claim, unit) for claim in children]
-    if sum(vessel.full for vessel in vessels) <= whole:
-        return {claim.name: Fraction(vessel.full, unit) for claim, vessel in zip(children, vessels, strict=True)}
+    curves = [_surplus(claim, unit) for claim in children]
+    if sum(curve.full for curve in curves) <= whole:
+        return {claim.name: Fraction(curve.full, unit) for claim, curve in zip(children, curves, strict=True)}
     entitled = [_base(claim, unit) for claim in children]
-    if sum(vessel.full for vessel in entitled) > whole:
-        vessels = entitled
-    rise, per = _level(vessels, whole)
+    if sum(curve.full for curve in entitled) > whole:
+        curves = entitled
+    rise, per = _level(curves, whole)
     return {
-        claim.name: Fraction(vessel.amount_at(rise, per), per * unit)
-        for claim, vessel in zip(children, vessels, strict=True)
+        claim.name: Fraction(curve.amount_at(rise, per), per * unit)
+        for claim, curve in zip(children, curves, strict=True)
     }
 
 
@@ -79,44 +79,44 @@ def _scaled_down(claims: Sequence[Claim], amount: Fraction) -> dict[str, Fractio
     return {claim.name: part * claim.guarantee for claim in claims}
 
 
-def _base(claim: Claim, unit: int) -> _Vessel:
-    """Return the vessel of the first step, full where the claim has all it deserves."""
+def _base(claim: Claim, unit: int) -> _ShareCurve:
+    """Return the curve of the first step, full where the claim has all it deserves."""
     deserved = (claim.deserved or 0) * unit
-    return _Vessel(claim.guarantee * unit, min(_in_units(claim.cap, unit), deserved), base=0, slope=deserved)
+    return _ShareCurve(claim.guarantee * unit, min(_in_units(claim.cap, unit), deserved), base=0, slope=deserved)
 
 
-def _surplus(claim: Claim, unit: int) -> _Vessel:
-    """Return the vessel of the second step, which starts from the deserved amount."""
+def _surplus(claim: Claim, unit: int) -> _ShareCurve:
+    """Return the curve of the second step, which starts from the deserved amount."""
     cap = _in_units(claim.cap, unit)
     base = min(cap, (claim.deserved or 0) * unit)
-    return _Vessel(claim.guarantee * unit, cap, base, slope=max(claim.weight, 1) * unit)
+    return _ShareCurve(claim.guarantee * unit, cap, base, slope=max(claim.weight, 1) * unit)
 
 
 def _in_units(amount: int | Fraction, unit: int) -> int:
     return amount.numerator * (unit // amount.denominator)
 
 
-def _level(vessels: Sequence[_Vessel], amount: int) -> tuple[int, int]:
-    """Return as (rise, per) the level rise / per at which *vessels* hold *amount*.
+def _level(curves: Sequence[_ShareCurve], amount: int) -> tuple[int, int]:
+    """Return as (rise, per) the level rise / per at which *curves* sum to *amount*.
 
-    *amount* must be at least what they hold at level 0 and less than what they hold when full.
+    *amount* must be at least their sum at level 0 and less than their sum when full.
     """
     held, slope, bends = 0, 0, []
     # Quotients by slopes differ by at least 1 / slope^2, so places this fine order them exactly.
-    fineness = 2 * max(vessel.slope for vessel in vessels).bit_length()
-    for vessel in vessels:
-        held += max(vessel.floor, vessel.base)
-        if vessel.cap <= vessel.floor:
+    fineness = 2 * max(curve.slope for curve in curves).bit_length()
+    for curve in curves:
+        held += max(curve.floor, curve.base)
+        if curve.cap <= curve.floor:
             continue
-        if vessel.base < vessel.floor:
-            rise = vessel.floor - vessel.base
-            bends.append(((rise << fineness) // vessel.slope, rise, vessel.slope, -rise, vessel.slope))
+        if curve.base < curve.floor:
+            rise = curve.floor - curve.base
+            bends.append(((rise << fineness) // curve.slope, rise, curve.slope, -rise, curve.slope))
         else:
-            slope += vessel.slope
-        rise = vessel.cap - vessel.base
-        bends.append(((rise << fineness) // vessel.slope, rise, vessel.slope, rise, -vessel.slope))
+            slope += curve.slope
+        rise = curve.cap - curve.base
+        bends.append(((rise << fineness) // curve.slope, rise, curve.slope, rise, -curve.slope))
     for _, rise, per, constant, steeper in sorted(bends):
-        # Up to this bend the vessels hold ``held + slope * level``.
+        # Up to this bend the curves reach ``held + slope * level``.
         if held * per + slope * rise >= amount * per:
             break
         held += constant

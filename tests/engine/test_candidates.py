@@ -1,9 +1,8 @@
 """Candidates as Karmada's scheduler filters them.
 
-Every expectation of the two tables is from reading its code, and was compared
-with what that code (v1.19.0-rc.0) itself filters and selects. One thing is
-different on purpose: a constraint without a maximum is no limit here, while
-Karmada then selects nothing.
+The expectations of both tables were verified against the code of Karmada v1.19.0-rc.0. One
+difference is intended: a constraint without a maximum is no limit here, while Karmada selects no
+cluster.
 
 Six clusters, named by letters: two of a provider with regions and zones, one
 without zones, one with neither provider nor region, one tainted, one without
@@ -176,7 +175,7 @@ TABLE = [
     row("another-kind-of-the-group", "", api=ApiKind("batch.volcano.sh/v1alpha1", "JobFlow")),
     row("what-it-already-runs-on-stays-without-the-kind", "abcdf", current_clusters="f"),
     row("what-it-already-runs-on-goes-with-the-affinity", "b", only("b"), current_clusters="a"),
-    # Eviction tasks and what is left out
+    # Eviction tasks and excluded clusters
     row("being-evicted", "acd", evicting_from="b"),
     row("being-evicted-from-where-it-runs", "acd", evicting_from="b", current_clusters="b"),
     row("being-evicted-from-everywhere", "", evicting_from="abcd"),
@@ -299,7 +298,7 @@ def test_every_excluded_cluster_has_its_first_reason():
     going = cluster("g", "eu-a", deleting=True)
     assert candidates(wanted, [*FLEET, going]) == Candidates(
         excluded={
-            "a": Exclusion.LEFT_OUT,
+            "a": Exclusion.STARTUP_FAILED,
             "b": Exclusion.EVICTION_TASK,
             "c": Exclusion.SPREAD_PROPERTY_MISSING,
             "d": Exclusion.AFFINITY_MISMATCH,

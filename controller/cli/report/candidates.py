@@ -23,7 +23,7 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
         Exclusion.SPREAD_PROPERTY_MISSING: "it lacks a property that the placement spreads by",
         Exclusion.EVICTION_TASK: "the workload is being evicted from it",
         Exclusion.TOO_FEW_GROUPS: "the placement spreads over more clusters than there are",
-        Exclusion.LEFT_OUT: "the workload or an equal one did not start on it, and the cluster has not changed since",
+        Exclusion.STARTUP_FAILED: "the workload or an equal one did not start on it, and it has not changed since",
     }
 )
 
