@@ -1,7 +1,7 @@
-"""Q1-Q4 once more, slowly and written differently: what the engine's entitlements are compared with.
+"""Slow, independent implementation of Q1-Q4, for comparison with the engine's fair shares.
 
-One resource, plain dictionaries, recursion from the rules' own words; the
-level of the water is found by trying every breakpoint.
+One resource, plain dictionaries, recursion as the rules state it; the
+level is found by trying every breakpoint.
 """
 
 from collections.abc import Callable, Iterable
@@ -76,7 +76,7 @@ class SlowTree:
         return sorted(child for child, queue in self.queues.items() if queue["parent"] == name)
 
     def claimed(self, name: str) -> int:
-        """The larger of its own guarantee and its children's, up to its own capability."""
+        """Return the larger of its own guarantee and its children's, up to its own capability."""
         queue = self.queues[name]
         wanted = max(queue["guarantee"], sum(self.claimed(child) for child in self.below(name)))
         return wanted if queue["capability"] is None else min(wanted, queue["capability"])
@@ -89,7 +89,7 @@ class SlowTree:
         return {child: amount * max(given_from, 0) // over for child, amount in claimed.items()}
 
     def ceilings(self, name: str, ceiling: int, given_from: int) -> dict[str, tuple[int, int]]:
-        """Each child's ceiling and guarantee."""
+        """Return each child's limit and guarantee."""
         granted = self.granted(name, given_from)
         found = {}
         for child, guarantee in granted.items():

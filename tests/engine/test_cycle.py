@@ -1,4 +1,4 @@
-"""What holds for every world, whatever is in it."""
+"""Properties of a cycle for every random state."""
 
 from fractions import Fraction
 
@@ -65,7 +65,7 @@ def test_guarantees_of_idle_queues_stay_reserved(policy, sites, tree, jobs):
 
 
 def reserved(quota, node, resource):
-    """The children's reservations and the direct charges, counted anew."""
+    """Return the children's reservations and the direct charges, computed independently."""
     below = sum(reservation(quota, child, resource) for child in node.children)
     return below + quota.direct_usage(node.name, resource)
 
@@ -111,7 +111,7 @@ def test_the_order_of_the_input_does_not_matter(policy, sites, tree, jobs, rando
     plan = first.plan(NOW)
     mixed = [*jobs, *tree]
     random.shuffle(mixed)
-    # A cluster's first summary is explained by what is known to run then.
+    # A cluster's first summary is compared with the workloads known to run then.
     again = build(policy, *mixed, *random.sample(sites, len(sites))).plan(NOW)
     assert again == plan
 

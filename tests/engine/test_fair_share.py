@@ -38,7 +38,7 @@ def trees(draw) -> dict[str, dict]:
 
 
 def fast(queues: dict[str, dict], pool: int) -> dict[str, Fraction]:
-    """What the engine says."""
+    """Return the fair shares that the engine computes."""
     tree = Tree(
         Queue(
             name=QueueName(name),

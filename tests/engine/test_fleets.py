@@ -1,6 +1,6 @@
-"""Random fleets: nothing that fits an empty fleet is refused for ever, and how often a gang is admitted in vain.
+"""Random fleets: no gang that fits an empty fleet is refused for good; counts admitted gangs that do not fit.
 
-``make test`` looks at some of the fleets, ``make test-long`` at 2,000, and
+``make test`` checks some of the fleets, ``make test-long`` 2,000, and
 prints the rates that docs/concepts/placement.md names.
 """
 
@@ -20,7 +20,7 @@ FEW, MANY = 300, 2_000
 
 
 def verdict(found: Fleet, *shapes: NodeShapes) -> Reason | None:
-    """Return why the gang waits, ``None`` where it is admitted."""
+    """Return the pending reason of the gang, ``None`` if it is admitted."""
     state = State(Policy(node_shapes=shapes))
     state.queue_changed(Queue(QueueName("a")))
     state.cluster_changed(found.cluster, 0)
@@ -34,7 +34,7 @@ NEVER = {Reason.EXCEEDS_EVERY_CLUSTER, Reason.EXCEEDS_QUEUE_LIMIT}
 
 
 def rates(seeds: Iterable[int]) -> Counter[str]:
-    """Judge the fleets with models alone and with node shapes; count what is admitted, and what of that in vain."""
+    """Evaluate the fleets with resource models and with node shapes; count admitted gangs and those that do not fit."""
     counts: Counter[str] = Counter()
     for seed in seeds:
         found = fleet(seed)

@@ -1,4 +1,4 @@
-"""A World that has lived through events decides as one that was built this moment."""
+"""Compares a state after many events with a state rebuilt from its objects: both plan the same."""
 
 import os
 from collections.abc import Iterator
@@ -33,10 +33,10 @@ ONE = (Spread("cluster", 1, 1),)
 
 
 class Life:
-    """One World and a seeded stream of things that happen to it.
+    """One state and a seeded stream of events.
 
-    With *exchanges* some of them are evictions; with *groups* some come in
-    groups, and some are divided among clusters.
+    With *exchanges* some events are evictions; with *groups* some workloads are
+    HyperJob parts, and some are divided among clusters.
     """
 
     def __init__(self, seed: int, *, exchanges: bool = False, groups: bool = False) -> None:
@@ -59,7 +59,7 @@ class Life:
             self.settle_down()
 
     def settle_down(self) -> None:
-        """Begin with a tree that makes sense, on clusters that are there."""
+        """Start with a valid queue tree and usable clusters."""
         for name in QUEUES:
             self.state.queue_changed(self.sane_queue(name))
         for name in CLUSTERS:
@@ -128,7 +128,7 @@ class Life:
         return SchedulingRequirements(scale(each, replicas), scale(each, replicas), where, replicas=replicas)
 
     def happen(self) -> None:
-        """Let one thing happen."""
+        """Apply one random event."""
         kinds = [self.arrive] * 9 + [self.finish] * 6 + [self.leave, self.queue, self.queue, self.cluster, self.cluster]
         rare = [self.drop_queue, self.drop_cluster, self.rule, self.evict, self.raise_priority, self.rest]
         kinds += [self.arrive_together] if self.groups else []
@@ -166,7 +166,7 @@ class Life:
         )
 
     def arrive_together(self) -> None:
-        """Let a group arrive, of which not all parts may be there yet."""
+        """Submit a HyperJob, possibly without some of its parts."""
         parts = self.dice.randint(2, 4)
         group = HyperJobGang(f"hyper-{self.number}/1", parts, self.dice.randint(1, parts))
         queue = self.dice.choice(self.homes)
@@ -213,7 +213,7 @@ class Life:
         self.state.policy_changed(replace(self.state.policy, **self.rules()))
 
     def fill(self) -> None:
-        """Let many of one queue arrive, so that others find it full."""
+        """Submit many workloads of one queue, so that its capacity is exhausted."""
         queue, priority = self.dice.choice(self.homes), self.dice.choice([0, 5])
         for _ in range(5):
             self.arrive()
@@ -278,7 +278,7 @@ class Life:
 
 
 def fresh(state: State, now: int) -> State:
-    """Return a World that is told what is true of *world*, and what its clusters were seen to use."""
+    """Return a state built from the objects of *state* and the observed usage of its clusters."""
     built = State(state.policy)
     for workload in state.workloads.values():
         built.workload_changed(workload, now)
@@ -308,7 +308,7 @@ def reasons(state: State) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
 
 
 def entitled(state: State) -> dict[QueueName, dict[str, Fraction]]:
-    """The entitlements that are not zero; of the root's, what its children get."""
+    """Return the fair shares that are not zero; for the root, the part of its children."""
     due = state.queue_shares.fair_shares
     return {name: {key: amount for key, amount in due[name].items() if amount} for name in due if name != ROOT}
 
@@ -329,7 +329,7 @@ def compare(seed: int, *, exchanges: bool = False) -> None:
 
 
 def compare_prepared(seed: int, *, exchanges: bool) -> None:
-    """Compare plans that workloads were judged ahead of, in parts of any size, with plans that judge them at once."""
+    """Compare plans whose workloads were evaluated before, in parts of any size, with plans made at once."""
     life = Life(seed, exchanges=exchanges, groups=True)
     for number in range(EVENTS):
         steps = life.dice.choice([1, 2, 3, 7, 50])
@@ -369,7 +369,7 @@ def compare_cut(seed: int, *, exchanges: bool) -> None:
 
 
 def check_reservations(state: State) -> None:
-    """Check that room is kept for one at most on each cluster, and for a group as a whole or not at all (O6, G1)."""
+    """Check that each cluster has one reservation at most, and a HyperJob a complete one or none (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
     for each in state.with_reservation.values():
         for booking in each.reservation.cluster_charges:

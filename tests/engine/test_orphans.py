@@ -52,7 +52,7 @@ remove, summary, rest = st.just("remove"), st.integers(0, 24), st.just("rest")
 
 @given(st.lists(st.one_of(remove, summary, rest), max_size=12))
 def test_queues_are_charged_for_admitted_workloads_and_orphans(events):
-    """Whatever happens, and also in a world that is built again from what this one remembers."""
+    """Holds for any events, and for a state restored from the checkpoint of this one."""
     scenario = Scenario(WORLD)
     scenario.play({})
     for event in events:

@@ -1,4 +1,4 @@
-"""The pods of a job, counted by request for those who count nodes."""
+"""Pod sets: the pods of a job grouped by equal requests, for node estimates."""
 
 from controller.engine.requests import Container, JobTemplate, PodSet, PodTemplate, Task, gang_minimum, pod_sets
 from controller.engine.resources import positive, scale, total

@@ -1,4 +1,4 @@
-"""Who may use which queues and PriorityClasses."""
+"""Queues and PriorityClasses that each tenant may use."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def test_without_tenants_everything_is_allowed():
 
 
 def test_priority_classes_of_pods_must_be_allowed_too():
-    """In the members it is the pod's class that preempts."""
+    """In member clusters the pod's class decides preemption."""
     policy = tenants(A, A_HIGH, B)
     refusal = policy.refusal("team-a-dev", QueueName("a"), "normal", "high")
     assert refusal is not None

@@ -1,4 +1,4 @@
-"""What jobs ask for; the measured rows are those of Volcano, with our result where we differ on purpose."""
+"""Requests of jobs; measured rows are results of Volcano, with our result where it differs by intention."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ GPU = "nvidia.com/gpu"
 
 
 def resources(*, cpu: int = 0, memory: int = 0, gpu: int = 0, **others: int) -> Resources:
-    """Amounts as people think of them: milli-CPU, bytes, whole GPUs."""
+    """Return amounts from milli-CPU, bytes and whole GPUs."""
     named = {"cpu": cpu, "memory": memory, GPU: gpu * 1000, **others}
     return {name: amount for name, amount in named.items() if amount}
 
@@ -220,7 +220,7 @@ WORKER = pod(container(cpu=100))
 UNSET = None
 
 
-# master: 2 replicas of 50m; worker: 2 replicas of 100m; then their minimums, the job's, and who comes first.
+# master: 2 replicas of 50m; worker: 2 replicas of 100m; then their minimums, the job's, and the first task.
 @pytest.mark.parametrize(
     ("master", "worker", "min_available", "first", "cpu"),
     [
@@ -236,7 +236,7 @@ UNSET = None
         pytest.param(UNSET, 1, 4, "worker", 300, id="everything"),
         pytest.param(1, 1, 4, "worker", 300, id="everything-in-two-steps"),
         pytest.param(UNSET, 1, 2, "master", 100, id="below-the-sum-the-first-pods"),
-        # CalcPGMinResources alone says 150, the controller that calls it 200: the minimums mean nothing here.
+        # CalcPGMinResources alone says 150, the controller that calls it 200: task minimums are ignored here.
         pytest.param(UNSET, 1, 2, "worker", 200, id="below-the-sum-the-first-pods-of-the-higher-priority"),
         pytest.param(1, UNSET, 2, UNSET, 100, id="below-the-sum-in-list-order"),
         pytest.param(UNSET, UNSET, 3, UNSET, 200, id="below-the-sum-over-two-tasks"),

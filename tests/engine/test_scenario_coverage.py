@@ -1,4 +1,4 @@
-"""That the scenarios speak of every rule, and that those who read them may believe them."""
+"""Checks that the scenarios cover every rule and that every expectation is compared."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Every scenario of tests/scenarios, played from both ends of its input."""
+"""Runs every scenario of tests/scenarios, with its input in order and reversed."""
 
 import re
 from collections import Counter
@@ -34,7 +34,7 @@ def check(scenario: Scenario, outcome: Outcome, expect: Mapping[str, Any]) -> No
     reasons = {name: str(refusal.reason) for name, refusal in outcome.waiting.items()}
     assert {name: reasons.get(name) for name in expect.get("waiting", {})} == expect.get("waiting", {})
     for name, facts in expect.get("facts", {}).items():
-        assert {fact: told(outcome.waiting[name], facts, fact) for fact in facts} == facts, f"facts of {name}"
+        assert {fact: in_notation(outcome.waiting[name], facts, fact) for fact in facts} == facts, f"facts of {name}"
     places = {name: outcome.positions.get(name) for name in expect.get("positions", {})}
     assert places == expect.get("positions", {})
     if "told" in expect:
@@ -45,7 +45,7 @@ def check(scenario: Scenario, outcome: Outcome, expect: Mapping[str, Any]) -> No
 
 
 def check_evictions(outcome: Outcome, expect: Mapping[str, Any]) -> None:
-    """Compare who was evicted for whom; nobody may be without being written."""
+    """Compare victims and their preemptors; evictions that are not listed fail."""
     if "evictions" in expect:
         counts = Counter(name.rsplit("-", 1)[0] for name in outcome.evicted)
         assert dict(counts) == {name: count for name, count in expect["evictions"].items() if count}
@@ -60,8 +60,8 @@ def check_evictions(outcome: Outcome, expect: Mapping[str, Any]) -> None:
         assert outcome.reserved == expect["reserved"]
 
 
-def told(refusal: Refusal, facts: Mapping[str, Any], fact: str) -> Any:
-    """Return a fact as it is written, amounts as they are written where they are the same."""
+def in_notation(refusal: Refusal, facts: Mapping[str, Any], fact: str) -> Any:
+    """Return a fact in the notation of the scenario; equal amounts keep their notation."""
     value = getattr(refusal, fact)
     if fact == "resource" and value == resource(facts[fact]):
         return facts[fact]
@@ -72,7 +72,7 @@ def told(refusal: Refusal, facts: Mapping[str, Any], fact: str) -> Any:
 
 
 def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
-    """Compare amounts; only the resources that are written are looked at."""
+    """Compare amounts of the resources that the scenario names."""
     state = scenario.state
     standing = state.queue_shares
     held = {
@@ -93,7 +93,7 @@ def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
 
 
 def scenarios() -> list[Any]:
-    """Return every scenario as a parameter; one that the engine is known to fail must fail until it is mended."""
+    """Return every scenario as a parameter; one marked as broken must fail until it is fixed."""
     return [
         pytest.param(
             document,

@@ -1,4 +1,4 @@
-"""How many steps a plan takes, and in how many parts it can be made, where tenants make it as long as they can."""
+"""Number of steps and parts of a plan for the largest inputs that tenants can create."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Wor
 
 CLUSTERS = 20
 LARGEST_PART = 600
-"""No part of a plan takes more steps, however many workloads wait."""
+"""Limit of the steps of one part of a plan, for any number of pending workloads."""
 
 
 def cluster(number: int, cpus: int = 10_000) -> Cluster:
@@ -39,7 +39,7 @@ def submit(state: State, number: int, shape: SchedulingRequirements) -> None:
 
 
 def submit_shapes(state: State, count: int) -> None:
-    """Let workloads wait that all ask for other amounts, of which each cluster takes one."""
+    """Submit workloads with different requests, of which each cluster fits one."""
     for number in range(count):
         demand = {"pods": 1000, "cpu": 6000 + number % 3000, "memory": 10**6 + number}
         submit(state, number, SchedulingRequirements(demand, demand, Placement(spread=(Spread("cluster", 1, 1),))))

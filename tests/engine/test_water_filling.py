@@ -1,4 +1,4 @@
-"""The division among siblings: worked cases, laws, and a slow solver that goes about it differently."""
+"""Division among siblings: worked cases, properties, and comparison with a slow, independent solver."""
 
 import random
 import time
@@ -138,7 +138,7 @@ def _seconds(amount: Fraction, claims: list[Claim]) -> float:
     return time.perf_counter() - began
 
 
-# The slow solver: from the sentences of Q4, by trying every level at which something bends.
+# The slow solver implements Q4 by trying every level at which a share changes its slope.
 
 
 def by_trying(amount: int | Fraction, claims: Sequence[Claim]) -> dict[str, Fraction]:
@@ -173,7 +173,7 @@ def by_trying(amount: int | Fraction, claims: Sequence[Claim]) -> dict[str, Frac
 
 
 def highest(amount: Fraction, held_at, levels: list[Fraction]) -> Fraction:
-    """The largest level, up to the last one, at which no more than *amount* is held."""
+    """Return the largest level, up to the last one, at which the sum is at most *amount*."""
     low = max(level for level in levels if sum(held_at(level).values()) <= amount)
     above = [level for level in levels if level > low]
     if not above:

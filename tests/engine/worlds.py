@@ -1,4 +1,4 @@
-"""Random worlds for property tests: small enough to shrink, odd enough to surprise."""
+"""Random states for property tests, small enough to shrink, with invalid trees and unusual values."""
 
 from collections.abc import Mapping
 
@@ -115,7 +115,7 @@ def policies() -> st.SearchStrategy[Policy]:
 
 
 def build(policy: Policy, *things: object) -> State:
-    """Return a world that was told *things*, in their order."""
+    """Return a state with *things* added in their order."""
     state = State(policy)
     for thing in things:
         match thing:
@@ -129,7 +129,7 @@ def build(policy: Policy, *things: object) -> State:
 
 
 def quota_of(state: State) -> Quota:
-    """Return the charges on the tree as they are now, built anew."""
+    """Return the current quota, computed from the state."""
     tree = state.tree()
     taken = total(charge for name, charge in state.current_usage.items() if name == ROOT or name not in tree.nodes)
     return Quota(tree, queue_limits(tree, state.cluster_usage.root_limit(), taken), state.current_usage)
