@@ -82,6 +82,8 @@ class ApiServer:
         self.compacted = version
         """Changes up to this version are forgotten."""
         self.watches: list[Watch] = []
+        self.expires_as_status = False
+        """Whether a watch from a forgotten version gets 410 as its status, instead of an event in the stream."""
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in (NAMESPACES, *kinds)}
         self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in self._kinds.values()}
         self._owners: dict[str, Ownership] = {}
@@ -255,6 +257,8 @@ class ApiServer:
                 watch.observe(Change(self.version, target.kind, key, obj, None))
         elif version < self.compacted:
             why = f"too old resource version: {version} ({self.compacted})"
+            if self.expires_as_status:
+                raise statuses.expired(why)
             watch.end(statuses.expired(why).status)
             return Response(200, {}, watch)
         for change in self.changes:
@@ -378,7 +382,9 @@ class ApiServer:
         except ApplyConflictError as error:
             raise apply_conflict(error) from error
         if current is None:
-            merged["metadata"] |= {"name": target.name}
+            # Only a dry run shows the version that the client sent.
+            version = body["metadata"].get("resourceVersion", "") if "dryRun" in query else ""
+            merged["metadata"] |= {"name": target.name, "resourceVersion": version}
             response = self._create(request, target, merged)
             if "dryRun" not in query:
                 self._owners[response.body["metadata"]["uid"]] = owners
@@ -518,7 +524,7 @@ def _replacement(target: Target, current: Object, body: Object) -> Object:
         source = body
     else:
         metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key not in SERVER_METADATA}
-        wanted = {**body, "metadata": metadata | {key: mine[key] for key in SERVER_METADATA if key in mine}}
+        wanted = {**body, "metadata": metadata | {key: value for key, value in mine.items() if key in SERVER_METADATA}}
         wanted |= {"apiVersion": body.get("apiVersion") or kind.api_version, "kind": body.get("kind") or kind.name}
         source = current
     if kind.status:

@@ -82,9 +82,9 @@ def apply_fields(
         _set(result, path, value)
     remaining = frozenset().union(*others.values()) | frozenset(wanted)
     before = ownership.get(by, frozenset())
-    for path in sorted(before - remaining, key=len, reverse=True):
+    for path in sorted(before - remaining, key=lambda path: (-len(path), path)):
         _remove(result, path)
-    for path in _containers(before) - _containers(remaining) - remaining - {("metadata",)}:
+    for path in sorted(_containers(before) - _containers(remaining) - remaining - {("metadata",)}):
         if path[0] == "metadata":
             # Elements without an owner, such as the finalizers of a deletion, go with the list.
             result["metadata"].pop(path[1], None)

@@ -1,8 +1,12 @@
 """The product's informer against the in-memory API server on virtual time."""
 
 import asyncio
+import hashlib
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -86,6 +90,7 @@ def _break(served: ServedApi) -> None:
     match random.randint(0, 2):
         case 0:
             served.server.compact()
+            served.server.expires_as_status = random.random() < 0.5
             served.cut()
         case 1:
             served.cut()
@@ -112,3 +117,17 @@ def test_one_seed_gives_one_history():
     first, second = (run(7, minutes=10, faults=True)[0].calls for _ in range(2))
     assert first == second
     assert first != run(8, minutes=10, faults=True)[0].calls
+
+
+@pytest.mark.process
+def test_one_seed_gives_one_history_in_every_process():
+    digests = set()
+    for hash_seed in "12":
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-m", "tests.deterministic.test_informer"]
+        digests.add(subprocess.run(command, env=environment, check=True, capture_output=True).stdout.splitlines()[-1])
+    assert len(digests) == 1
+
+
+if __name__ == "__main__":
+    print(hashlib.sha256(repr(run(5, minutes=10, faults=True)[0].calls).encode()).hexdigest())  # noqa: T201

@@ -147,13 +147,17 @@ class ServedApi:
         response = self.server.handle(asked)
         if response.watch is None:
             return web.json_response(response.body, status=response.status)
+        stream = web.StreamResponse(headers={"Content-Type": "application/json"})
         try:
-            return await self._stream(request, response.watch, float(asked.query.get("timeoutSeconds", WATCH_SECONDS)))
+            # The client may have left: its connection is closed then.
+            with suppress(ConnectionError):
+                seconds = float(asked.query.get("timeoutSeconds", WATCH_SECONDS))
+                await self._stream(request, stream, response.watch, seconds)
+            return stream
         finally:
             self.server.end_watch(response.watch)
 
-    async def _stream(self, request: web.BaseRequest, watch: Watch, seconds: float) -> web.StreamResponse:
-        stream = web.StreamResponse(headers={"Content-Type": "application/json"})
+    async def _stream(self, request: web.BaseRequest, stream: web.StreamResponse, watch: Watch, seconds: float) -> None:
         stream.enable_chunked_encoding()
         await stream.prepare(request)
         arrived = asyncio.Event()
@@ -166,7 +170,7 @@ class ServedApi:
                 await stream.write(b"".join(json.dumps(event).encode() + b"\n" for event in events))
             left = ends - loop.time()
             if watch.ended or left <= 0:
-                return stream
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, BOOKMARK_SECONDS)):
                     await arrived.wait()
