@@ -150,5 +150,5 @@ def test_scaled_up_job_is_charged_and_explained(user):
     user.submit("ops/late", "urgent", pods=1, cpu=1, runtime="600s")
     assert user.entry("ops/late", "pending").startswith("QueueLimitReached: ")
     text = user.explained("ops/grows")
-    assert "It was admitted with 4 cpu in 2 pods and has grown since; all of it counts." in text
-    assert "Queue 'urgent' holds 12 cpu of 8 and takes nothing more until it is back below that." in text
+    assert "It was admitted with 4 cpu in 2 pods and resized since; the current charge counts." in text
+    assert "Queue 'urgent' uses 12 cpu of 8; it admits nothing while usage exceeds the limit." in text
