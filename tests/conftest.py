@@ -1,4 +1,4 @@
-"""The real control plane for tests: one for the whole run, more for whom it must be his alone."""
+"""Fixtures of a real control plane: one shared by the test run, and separate ones for modules that need them."""
 
 import itertools
 import signal
@@ -32,7 +32,7 @@ PROCESSES = {
     "tests/webhook/test_readiness.py",
     "tests/webhook/test_tls.py",
 }
-"""Modules that start processes or servers of ours; the unit tests go without."""
+"""Modules that start processes or servers of the project; they are not unit tests."""
 
 _prefixes = (f"/registry-{number}" for number in itertools.count(1))
 
@@ -52,28 +52,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let those whom the tests start hear of Ctrl-C: background jobs of a shell ignore it, and so would they."""
+    """Restore the handling of Ctrl-C, which background jobs of a shell ignore and child processes inherit."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a real server or start a process, and those of them that are integration tests."""
+    """Mark tests that need a real server or a process; those that are not smoke tests are integration tests."""
     for item in items:
         if item.nodeid.partition("::")[0] in PROCESSES:
             item.add_marker(pytest.mark.process)
         if REAL.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.real)
         if item.get_closest_marker("smoke"):
-            # One worker of xdist runs all of them, so that they share their servers.
+            # One xdist worker runs all smoke tests, so that they share their servers.
             item.add_marker(pytest.mark.xdist_group("smoke"))
         elif item.get_closest_marker("real") or item.get_closest_marker("process"):
             item.add_marker(pytest.mark.integration)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how long the tests of each folder took, longest first."""
+    """Print the duration of the tests of each folder, longest first."""
     seconds: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -120,7 +120,7 @@ def _folder_of(config: pytest.Config, name: str) -> Path:
 
 @pytest.fixture(scope="session")
 def binaries(pytestconfig: pytest.Config) -> Binaries:
-    """Return the programs; where they are missing, their building is shown and takes some minutes."""
+    """Return the binaries; building missing ones takes some minutes and shows its output."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     if capture is None:
         return ensure_binaries()
@@ -130,14 +130,14 @@ def binaries(pytestconfig: pytest.Config) -> Binaries:
 
 @pytest.fixture(scope="session")
 def etcd(binaries: Binaries) -> Iterator[Etcd]:
-    """Yield the one store of the run."""
+    """Yield the etcd of the test run."""
     with Etcd(binaries) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def control_plane(etcd: Etcd) -> Iterator[ControlPlane]:
-    """Yield the run's control plane; tests share it, each in a namespace of its own."""
+    """Yield the shared control plane; each test uses its own namespace."""
     with ControlPlane(etcd) as running:
         yield running
 
@@ -153,10 +153,10 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def fresh_control_plane(etcd: Etcd) -> Iterator[Callable[..., ControlPlane]]:
-    """Yield a function that starts a control plane with objects of its own, for one module.
+    """Yield a function that starts a separate control plane for one module.
 
-    Queues and clusters belong to no namespace, so a controller under test sees
-    all there are. Arguments are those of `ControlPlane`.
+    Queues and clusters are cluster-scoped, so a controller under test sees all of them.
+    Arguments are those of `ControlPlane`.
     """
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""Every name that users see stands on exactly one reference page, and no page names what the code does not know."""
+"""Every name that users see is on exactly one reference page, and every documented name exists."""
 
 import json
 import re

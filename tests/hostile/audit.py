@@ -1,4 +1,4 @@
-"""What the controller charges, what the member clusters run, and what the processes show of themselves."""
+"""Reads charges, jobs running in member clusters, metrics and memory use of the processes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -40,12 +40,12 @@ class Charge:
     queue: str
     amounts: Amounts
     may_stand: str = ""
-    """The documented rule by which it need not run; empty where it must."""
+    """The documented rule that allows it not to run; empty if it must run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a job that runs in one member asks for there."""
+    """Requests of a job that runs in one member cluster."""
 
     amounts: Amounts
     is_edited: bool
@@ -61,7 +61,7 @@ def metric(url: str, name: str) -> float:
 
 
 def usage(url: str) -> Usage:
-    """Return what the controller itself charges, by queue and resource; it shows no pods."""
+    """Return the usage metric by queue and resource; it has no pods."""
     with urlopen(url, timeout=30) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     return {
@@ -73,18 +73,18 @@ def usage(url: str) -> Usage:
 
 
 def peak_memory(pid: int) -> int:
-    """Return the most bytes that a process has had resident."""
+    """Return the peak resident memory of a process, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
 def memory_limit(part: str) -> int:
-    """Return what the chart's values limit the memory of ``controller`` or ``webhook`` to."""
+    """Return the memory limit of ``controller`` or ``webhook`` in the chart's values."""
     return int(amount(yaml.safe_load(VALUES.read_text())[part]["resources"]["limits"]["memory"]))
 
 
 async def listed(api: Api, path: str) -> list[dict[str, Any]]:
-    """Return all objects of a list, page by page: some of them are large."""
+    """Return all objects of a list, read in pages because some are large."""
     found: list[dict[str, Any]] = []
     token = ""
     while True:
@@ -96,7 +96,7 @@ async def listed(api: Api, path: str) -> list[dict[str, Any]]:
 
 
 async def charges(api: Api) -> dict[Key, Charge]:
-    """Return what the records of the admitted bindings charge that have not finished."""
+    """Return the charges in the records of admitted, unfinished bindings."""
     found: dict[Key, Charge] = {}
     for binding in await listed(api, RESOURCE_BINDINGS.path):
         record = binding["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION)
@@ -105,7 +105,7 @@ async def charges(api: Api) -> dict[Key, Charge]:
         read = msgspec.json.decode(record)
         if "charge" not in read or read.get("uid") != binding["metadata"]["uid"]:
             continue
-        # A job that goes whole to several clusters is charged for each of them (D5).
+        # A job that is duplicated to several clusters is charged for each of them (D5).
         share = {name: amount(value) / len(read["clusters"]) for name, value in read["charge"].items()}
         for cluster in binding["spec"].get("clusters") or ():
             key = (binding["metadata"]["namespace"], binding["spec"]["resource"]["name"], cluster["name"])
@@ -120,7 +120,7 @@ def _is_over(binding: dict[str, Any]) -> bool:
 
 
 def _may_stand(binding: dict[str, Any], cluster: str) -> str:
-    """Return the rule by which a charged workload need not run, or nothing."""
+    """Return the rule that allows a charged workload not to run, or an empty string."""
     suspension = binding["spec"].get("suspension") or {}
     on_clusters = (suspension.get("dispatchingOnClusters") or {}).get("clusterNames") or ()
     if "deletionTimestamp" in binding["metadata"]:
@@ -131,7 +131,7 @@ def _may_stand(binding: dict[str, Any], cluster: str) -> str:
 
 
 async def running(api: Api) -> dict[Key, Run]:
-    """Return what the member clusters run of Volcano Jobs, by the manifests that they were given and its status."""
+    """Return the Volcano Jobs running in member clusters, from the manifests and status of Works."""
     found: dict[Key, Run] = {}
     for work in await listed(api, WORKS):
         cluster = work["metadata"]["namespace"].removeprefix("karmada-es-")
@@ -152,7 +152,7 @@ def _manifests(work: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _requests(manifest: dict[str, Any]) -> Amounts:
-    """Return what all pods of a job ask for, with the pods themselves and the devices that claims are mapped to."""
+    """Return the requests of all pods of a job, including pods and devices of mapped resource claims."""
     summed: Counter[str] = Counter()
     for task, read in zip(manifest["spec"]["tasks"], parse_workload(manifest, run_time=1).tasks, strict=True):
         summed.update({name: Fraction(value, base_units(name)) for name, value in scale(read.pod, read.count).items()})
@@ -167,7 +167,7 @@ def _positive(amounts: Mapping[str, Fraction]) -> Amounts:
 
 
 def differences(charged: Mapping[Key, Charge], run: Mapping[Key, Run]) -> dict[Key, str]:
-    """Return in what the charges differ from what runs, but for what a documented rule explains."""
+    """Return differences between charges and running jobs that no documented rule explains."""
     found = {}
     for key in charged.keys() | run.keys():
         charge, there = charged.get(key), run.get(key)
@@ -180,12 +180,12 @@ def differences(charged: Mapping[Key, Charge], run: Mapping[Key, Run]) -> dict[K
 
 
 def _is_within(smaller: Amounts, larger: Amounts) -> bool:
-    """Say whether a job that has shrunk runs less than the record of its admission still charges."""
+    """Return whether a shrunk job requests at most what its record still charges."""
     return all(value <= larger.get(name, 0) for name, value in smaller.items())
 
 
 def miscounts(charged: Mapping[Key, Charge], before: Usage, after: Usage) -> dict[Key, str]:
-    """Return the queues whose usage, read *before* and *after* the records, was not what the records add up to."""
+    """Return queues whose usage, read *before* and *after* the records, differs from the sum of the records."""
     sums: Counter[tuple[str, str]] = Counter()
     for charge in charged.values():
         sums.update({(charge.queue, name): value for name, value in charge.amounts.items()})

@@ -1,4 +1,4 @@
-"""Other tenants: a steady stream of their jobs, and of reviews by the webhook, with the latency of each."""
+"""Measures latencies of other tenants: a steady stream of jobs and of webhook reviews."""
 
 import asyncio
 import ssl
@@ -40,7 +40,7 @@ class Latencies:
     failures: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
-        """Return each kind's number, median, 99th percentile and greatest, in milliseconds."""
+        """Return count, median, 99th percentile and maximum of each kind, in milliseconds."""
         kinds = (("create", self.creates), ("admission", self.admissions), ("review", self.reviews))
         return "; ".join(
             f"{name} n={len(each)} p50={1e3 * percentile(each, 50):.1f} p99={1e3 * percentile(each, 99):.1f} "
@@ -50,13 +50,13 @@ class Latencies:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the least value that so many per cent of all do not exceed; 0 of none."""
+    """Return the given percentile of *values*, 0 if there are none."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)] if ordered else 0.0
 
 
 class Bystander:
-    """A tenant of a namespace: creates jobs in a queue at an even pace and deletes the finished ones."""
+    """A tenant that creates jobs in a queue at a constant rate and deletes finished ones."""
 
     def __init__(self, api: Api, namespace: str, queue: str) -> None:
         self._api = api
@@ -64,12 +64,12 @@ class Bystander:
         self._queue = queue
         self._submitted = 0
         self.waiting: dict[str, tuple[float, Latencies]] = {}
-        """Jobs that are not admitted, by name: when the binding was seen first, 0 before."""
+        """Pending jobs by name: when the binding was first observed, 0 before that."""
         self._finished: asyncio.Queue[str] = asyncio.Queue()
         self._deleted: set[str] = set()
 
     async def submit(self, latencies: Latencies, *, per_second: float, seconds: float) -> None:
-        """Create jobs for so long; an answer that takes long delays none of the next."""
+        """Create jobs for *seconds*; a slow response does not delay the next job."""
         due = asyncio.get_running_loop().time()
         end = due + seconds
         async with asyncio.TaskGroup() as tasks:
@@ -125,7 +125,7 @@ class Bystander:
 
 
 async def ask(url: str, certificates: Path, latencies: Latencies) -> None:
-    """Ask the webhook for reviews of sound objects at an even pace, until cancelled."""
+    """Send reviews of valid objects to the webhook at a constant rate, until cancelled."""
     trusted = ssl.create_default_context(cafile=certificates / "serving" / "ca.crt")
     due, number = asyncio.get_running_loop().time(), 0
     async with (

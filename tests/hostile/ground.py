@@ -1,4 +1,4 @@
-"""The whole system with the namespaces, queues and clusters of hostile, harmless and other tenants."""
+"""Runs the system with namespaces, queues and clusters of hostile, harmless and other tenants."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ PLAIN = tuple(f"plain-{number}" for number in range(20))
 CALM = ("calm-0", "calm-1")
 _OURS = {"cpu": "60", "memory": "200Gi"}
 _WHOLE = {"memory": "200Gi", "nvidia.com/gpu": "8"}
-#: Together less than three clusters of 100 CPUs have, so that there is always room for the others.
+#: Together less than the 300 CPUs of the clusters, so that other tenants always have free capacity.
 QUEUES: dict[str, dict[str, Any]] = {
     "calm": {"guarantee": {"resource": _OURS}, "deserved": _OURS},
     "plain": {"capability": {"cpu": "100", **_WHOLE}},
@@ -33,7 +33,7 @@ QUEUES: dict[str, dict[str, Any]] = {
     "default": {"capability": {"cpu": "20", **_WHOLE}},
 }
 RUN_TIME = "90s"
-#: The template of resource claims that stands for one GPU.
+#: ResourceClaimTemplate that is mapped to one GPU.
 CLAIM = "one-gpu"
 _CONFIGURATION: dict[str, Any] = {
     "apiVersion": "config.volcano-global.io/v1alpha1",
@@ -50,7 +50,7 @@ _CONFIGURATION: dict[str, Any] = {
 
 @dataclass(slots=True)
 class Ground:
-    """The running system, and what the other tenants measure on it."""
+    """The running system and the tenants that measure latencies on it."""
 
     stack: Stack
     api: Api
@@ -59,7 +59,7 @@ class Ground:
     senders: list[Sender] = field(default_factory=list)
 
     async def measure(self, requests: Sequence[Request], *, seconds: float) -> Latencies:
-        """Send *requests* as the tenants of their namespaces, and return what the others met with meanwhile."""
+        """Send *requests* as tenants of their namespaces; return the latencies of the other tenants meanwhile."""
         found = Latencies()
         plane = self.stack.plane
         sender = Sender(plane.url, plane.ca, plane.token("tenant"))
@@ -87,13 +87,13 @@ class Ground:
         return [name for one in self.bystanders for name in one.waiting]
 
     def restarted(self) -> bool:
-        """Say whether a process has ended or was replaced."""
+        """Return whether a process ended or was replaced."""
         self.stack.check()
         return self.pids != tuple(part.pid for part in self.stack.parts)
 
 
 async def until(is_so: Callable[[], bool], *, seconds: float) -> bool:
-    """Wait for so long at most; return whether it came to be."""
+    """Wait until *is_so* is true; return false after *seconds*."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not is_so():
         if asyncio.get_running_loop().time() > deadline:
@@ -103,14 +103,14 @@ async def until(is_so: Callable[[], bool], *, seconds: float) -> bool:
 
 
 def start(plane: ControlPlane) -> Iterator[Stack]:
-    """Yield the whole system on *plane*; the configuration confines each tenant to its queues."""
+    """Yield the system on *plane*; the configuration restricts each tenant to its queues."""
     path = plane.folder / "admission.json"
     path.write_text(json.dumps(_CONFIGURATION))
     flags = ["--admission-configuration", path]
     options = {
         "webhook": ProcessOptions(flags=flags),
         "controller": ProcessOptions(flags=flags),
-        # Hostile jobs last, so that there are some whose charges can be compared; harmless ones say how long they run.
+        # Hostile jobs run long enough to compare their charges; harmless jobs set their own run time.
         "karmada": ProcessOptions(flags=["--status-period", "1s", "--run-time", RUN_TIME]),
     }
     with Stack(plane, options=options) as stack:
@@ -119,7 +119,7 @@ def start(plane: ControlPlane) -> Iterator[Stack]:
 
 @asynccontextmanager
 async def opened(stack: Stack) -> AsyncIterator[Ground]:
-    """Make namespaces, queues and clusters, and follow the jobs of the other tenants."""
+    """Create namespaces, queues and clusters, and watch the jobs of the other tenants."""
     plane = stack.plane
     for namespace in (*WILD, *PLAIN, *CALM):
         create_namespace(plane.admin, namespace)

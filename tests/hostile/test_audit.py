@@ -1,4 +1,4 @@
-"""The judge of charges finds what it is for, and excuses only what a documented rule allows."""
+"""The audit of charges reports every difference except those that a documented rule allows."""
 
 from fractions import Fraction
 

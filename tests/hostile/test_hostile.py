@@ -1,4 +1,4 @@
-"""Hostile tenants write every kind that the stock role `edit` may write; other tenants are served all the same."""
+"""Hostile tenants write every kind that the role `edit` permits; other tenants are not affected."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ SETTLE_SECONDS = 30
 
 @pytest.fixture
 def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
-    """Yield the whole system on a control plane of the test's own."""
+    """Yield the system on a separate control plane."""
     yield from ground.start(fresh_control_plane())
 
 
@@ -48,7 +48,7 @@ async def test_hostile_tenants_delay_others_no_more_than_harmless_ones(stack: St
 
 
 async def measured(there: Ground, *, seconds: float) -> tuple[Latencies, Latencies]:
-    """Send harmless requests for so long, then as many hostile ones of the same bytes; print what others met with."""
+    """Send harmless, then equally many and large hostile requests; print the latencies of other tenants."""
     requests = list(islice(hostile(random.Random(SEED), ground.WILD), int(seconds * PER_SECOND)))
     plain = list(harmless(requests, ground.PLAIN))
     calm = await there.measure(plain, seconds=seconds)
@@ -64,7 +64,7 @@ async def measured(there: Ground, *, seconds: float) -> tuple[Latencies, Latenci
 
 
 async def assert_sound(there: Ground) -> None:
-    """Check what must hold after any load."""
+    """Check that no cycle, process or other tenant failed."""
     url = there.stack.metrics_url
     names = ("failed_cycles_total", "internal_errors_total", "admissions_total", "evictions_total")
     counts = {name: await asyncio.to_thread(metric, url, f"volcano_global_{name}") for name in names}
@@ -82,9 +82,9 @@ async def assert_sound(there: Ground) -> None:
 
 
 async def assert_charged(there: Ground) -> None:
-    """Check that what is charged is what runs in the members, and what the controller counts by queue.
+    """Check that charges equal the jobs running in member clusters and the usage by queue.
 
-    The lists are read one after the other while jobs start and end: a difference counts when it lasts.
+    The lists are read one after the other while jobs start and end, so only lasting differences count.
     """
     lasting: dict[Key, str] | None = None
     for _ in range(SETTLE_SECONDS):

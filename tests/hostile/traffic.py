@@ -1,4 +1,4 @@
-"""The requests of hostile tenants, their harmless counterparts of equal bytes, and what sends them at an even pace."""
+"""Generates hostile requests and harmless ones of equal size, and sends them at a constant rate."""
 
 import asyncio
 import io
@@ -17,7 +17,7 @@ from tests.hostile import objects
 PER_SECOND = 20
 MERGE, JSON = "application/merge-patch+json", "application/json"
 CLOSING_SECONDS = 0.25
-"""The transports of a closed session take so long to end."""
+"""Time that the transports of a closed session need to end."""
 _REMEMBERED = 60
 _KINDS: Sequence[tuple[str, int, str, Callable[[random.Random, str], objects.Object]]] = (
     ("job", 36, "batch.volcano.sh/v1alpha1/namespaces/{}/jobs", objects.job),
@@ -74,7 +74,7 @@ def _path(body: objects.Object, path: str, namespace: str) -> str:
 
 
 def _change(dice: random.Random, chosen: str, made: deque[tuple[str, str, objects.Object]]) -> Iterator[Request]:
-    """Yield requests about objects that were made before."""
+    """Yield requests that change objects created before."""
     if chosen in {"delete", "recreate"}:
         for _ in range(dice.choice((1, 1, 1, 8))):
             kind, path, body = made[dice.randrange(len(made))]
@@ -104,7 +104,7 @@ def _encoded(body: objects.Object) -> bytes:
 
 
 def harmless(requests: Iterable[Request], namespaces: Sequence[str]) -> Iterator[Request]:
-    """Yield as many requests of as many bytes: sound jobs, and deletions of them."""
+    """Yield equally many and large requests: valid jobs and their deletions."""
     made: deque[str] = deque()
     for number, request in enumerate(requests):
         folder = f"/apis/{objects.JOB}/namespaces/{namespaces[number % len(namespaces)]}/jobs"
@@ -122,7 +122,7 @@ def harmless(requests: Iterable[Request], namespaces: Sequence[str]) -> Iterator
 
 @dataclass(slots=True)
 class Sender:
-    """Sends requests as one user, so many a second, whatever becomes of them."""
+    """Sends requests as one user at a constant rate, whatever the responses."""
 
     url: str
     ca: str
@@ -132,7 +132,7 @@ class Sender:
     errors: Counter[str] = field(default_factory=Counter)
 
     async def send(self, requests: Iterator[Request], *, seconds: float) -> None:
-        """Send requests for so long; none waits for the answer to another."""
+        """Send requests for *seconds* without waiting for responses."""
         loop = asyncio.get_running_loop()
         due, end = loop.time(), loop.time() + seconds
         connector = aiohttp.TCPConnector(limit=100, ssl=ssl.create_default_context(cadata=self.ca))
@@ -166,7 +166,7 @@ class Sender:
             self.errors[f"{request.kind} {type(error).__name__}: {error}"[:300]] += 1
 
     def summary(self) -> str:
-        """Return how many requests got which status, by kind."""
+        """Return the number of requests by kind and status."""
         kinds: dict[str, list[str]] = {}
         for (kind, status), count in sorted(self.sent.items()):
             kinds.setdefault(kind, []).append(f"{count} of {status}")

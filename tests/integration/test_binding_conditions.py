@@ -36,8 +36,8 @@ async def test_tc1_unsuspended_binding_is_reported_and_not_changed(plane, tmp_pa
         await create_ungated(harness, "ungated")
         for kind, name in (("Job", "ungated"), ("ResourceBinding", "ungated-job")):
             event = await wait_for_event(harness, "NotSuspended", kind, name)
-            assert (event["type"], "past our webhook" in event["note"]) == ("Warning", True)
-        await harness.controller.wait_for_log('"remark":"NotSuspended"')
+            assert (event["type"], "it bypassed the webhook" in event["note"]) == ("Warning", True)
+        await harness.controller.wait_for_log('"condition":"NotSuspended"')
         count = await harness.controller.metric('volcano_global_bindings_by_condition{condition="NotSuspended"}')
         assert count == 1
         await harness.expect_no_writes(seconds=0.3)
@@ -122,7 +122,7 @@ async def test_tb3b_volcano_job_with_taken_binding_name_is_reported(plane, tmp_p
         await harness.karmada.template("same", "q")
         event = await wait_for_event(harness, "NameTaken", "Job", "same")
         assert event["regarding"]["apiVersion"] == "batch.volcano.sh/v1alpha1"
-        assert "stands for Job same of batch/v1" in event["note"]
+        assert "belongs to Job same of batch/v1" in event["note"]
         await harness.expect_no_writes(seconds=0.3)
 
 

@@ -94,7 +94,7 @@ async def test_child_queues_close_and_open_with_their_parent(plane, tmp_path):
         await wait_for_state(harness, "left", "Closed")
         await command(harness, "OpenQueue", "Queue", "left")
         event = await wait_for_event(harness, "OpenQueueFailed", "Queue", "left", namespace="default")
-        assert "open that first" in event["note"]
+        assert "open the parent first" in event["note"]
         await command(harness, "OpenQueue", "Queue", "top")
         await wait_for_state(harness, "left", "Open")
         assert state(harness, "right") == "Closed", "it was closed by a command of its own"

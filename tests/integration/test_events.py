@@ -29,8 +29,8 @@ async def test_job_and_binding_get_pending_and_admitted_events(plane, tmp_path):
         await harness.admitted("first")
         await harness.karmada.job("next", "q", cpu=2)
         for kind, name in (("Job", "next"), ("ResourceBinding", "next-job")):
-            event = await wait_for_event(harness, "QueueLimitReached", kind, name)
-            assert "queue 'q' has 0 left below its limit; it starts when workloads of the queue" in event["note"]
+            event = await wait_for_event(harness, "InsufficientCapacity", kind, name)
+            assert "it requests 2 cpu, all usable clusters together have 0 left; it starts when" in event["note"]
             assert (event["type"], event["action"]) == ("Normal", "Wait")
             assert event["reportingController"] == "volcano-global.io/controller"
         event = await wait_for_event(harness, "Admitted", "Job", "first")
@@ -48,7 +48,7 @@ async def test_reason_that_needs_user_action_is_a_warning(plane, tmp_path):
         await harness.karmada.job("giant", "q", cpu=500)
         lost = await wait_for_event(harness, "QueueNotFound", "Job", "lost")
         assert (lost["type"], "create the queue" in lost["note"]) == ("Warning", True)
-        assert (await wait_for_event(harness, "ExceedsQueueLimit", "Job", "giant"))["type"] == "Warning"
+        assert (await wait_for_event(harness, "ExceedsTotalCapacity", "Job", "giant"))["type"] == "Warning"
 
 
 async def test_eviction_event_states_the_reason(plane, tmp_path):
@@ -145,8 +145,8 @@ async def test_explain_shows_events_of_the_controller(plane, tmp_path):
         await harness.controller.start()
         await harness.karmada.job("over", "q")
         await wait_for_event(harness, "StartupBackoff", "Job", "over")
-        told = json.loads(await explained(harness, "over", "-o", "json"))["events"]
-        assert told[-1]["reason"] == "StartupBackoff"
-        assert "Karmada rejected it: FederatedResourceQuota(team/most)" in told[-1]["note"]
-        assert "What its events tell:" in await explained(harness, "over")
+        events = json.loads(await explained(harness, "over", "-o", "json"))["events"]
+        assert events[-1]["reason"] == "StartupBackoff"
+        assert "Karmada rejected it: FederatedResourceQuota(team/most)" in events[-1]["note"]
+        assert "Events" in await explained(harness, "over")
         harness.proxy.clear_faults()

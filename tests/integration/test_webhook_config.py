@@ -165,7 +165,7 @@ async def test_deleted_webhook_without_known_ca_is_not_recreated(plane, tmp_path
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
             await harness.karmada.delete(resource.item_path("", "volcano-global"))
         await harness.controller.start()
-        await harness.controller.wait_for_log("which authority its callers should believe was not seen before")
+        await harness.controller.wait_for_log("it was deleted, and its CA bundle was never observed")
         with pytest.raises(NotFound):
             await harness.karmada.api.get(MUTATING)
 
@@ -185,7 +185,7 @@ async def test_changed_webhook_is_repaired_where_enabled(plane, tmp_path):
         for number, change in enumerate(changes, start=1):
             await change
             async with asyncio.timeout(DETECTION_SECONDS):
-                while harness.controller.part.output.count("repaired") < number:  # noqa: ASYNC110 -- a file
+                while harness.controller.part.output.count("webhook configuration repaired") < number:  # noqa: ASYNC110 -- a file
                     await asyncio.sleep(0.02)
             await wait_for_metric(harness, 1)
             found = json.loads(await harness.karmada.api.get(MUTATING))
