@@ -33,7 +33,7 @@ def test_startup_failure_backoff_and_exclusion_are_explained(explained):
     said = " ".join(explained(PAUSED, now="2026-01-01T00:01:00Z").out.split())
     assert "the last attempt to start it failed: it did not start on m in time" in said
     assert "it is retried automatically after 2026-01-01T00:15:00Z" in said
-    assert "the workload or an equal one did not start on it, and the cluster has not changed since" in said
+    assert "the workload or an equal one did not start on it, and it has not changed since" in said
 
 
 @pytest.mark.parametrize(
