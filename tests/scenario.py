@@ -45,12 +45,12 @@ class Outcome:
     left_for: dict[str, str | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     """Reason of each eviction."""
-    lapsed: list[str] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)
     reserved: dict[str, str | list[str] | None] = field(default_factory=dict)
     """New reservations with their clusters."""
     requeued: list[str] = field(default_factory=list)
     """Workloads handed to Karmada's scheduler again."""
-    told: list[str] = field(default_factory=list)
+    published: list[str] = field(default_factory=list)
     wake_after: int | None = None
     """In seconds."""
 
@@ -103,10 +103,10 @@ class Scenario:
         for name in step.get("show", ()):
             running = self.by_name(name)
             assert running.admission is not None
-            self._tell(running, admission=replace(running.admission, reported=True))
+            self._update(running, admission=replace(running.admission, reported=True))
         for event, changes in EVENTS.items():
             for name in step.get(event, ()):
-                self._tell(self.by_name(name), **changes)
+                self._update(self.by_name(name), **changes)
         for uid in removed:
             self.state.workload_removed(uid, self.now)
         for name in step.get("dropQueues", ()):
@@ -115,16 +115,16 @@ class Scenario:
             self.state.cluster_removed(ClusterName(name))
         return self._outcome(self.state.plan(self.now))
 
-    def _tell(self, workload: Workload, **changes: Any) -> None:
+    def _update(self, workload: Workload, **changes: Any) -> None:
         self.state.workload_changed(replace(workload, **changes), self.now)
 
     def _outcome(self, plan: Plan) -> Outcome:
-        outcome = Outcome(told=[wait.workload.name for wait in plan.waits])
-        outcome.lapsed = [
+        outcome = Outcome(published=[wait.workload.name for wait in plan.waits])
+        outcome.expired = [
             each.workload.name for each in plan.record_updates if each.nomination is None and each.reservation is None
         ]
         outcome.reserved = {
-            each.workload.name: kept_on(each.reservation) for each in plan.record_updates if each.reservation
+            each.workload.name: reserved_on(each.reservation) for each in plan.record_updates if each.reservation
         }
         outcome.requeued = [each.name for each in plan.reschedules]
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
@@ -148,7 +148,7 @@ class Scenario:
         return outcome
 
 
-def kept_on(reserved: Reservation) -> str | list[str] | None:
+def reserved_on(reserved: Reservation) -> str | list[str] | None:
     """Return the reserved cluster or clusters; ``None`` for quota alone."""
     names = [booking.cluster for booking in reserved.cluster_charges]
     return names if len(names) > 1 else next(iter(names), None)

@@ -91,7 +91,7 @@ def test_failed_patch_of_a_preserved_workload_orphans_no_charge():
     scenario.play({})
     admitted: Workload = scenario.by_name("j")
     assert admitted.state is WorkloadState.ADMITTED
-    scenario._tell(admitted, state=WorkloadState.PENDING, admission=None)
+    scenario._update(admitted, state=WorkloadState.PENDING, admission=None)
     assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans()
     assert scenario.play({}).admitted == {"j": ["m"]}
 

@@ -15,8 +15,8 @@ from tests.scenario_parser import known, resource
 
 RULES = re.compile(r"(?:[DQOCPRW]\d+|G1)")
 EXPECT = (
-    "admitted counts evicted evictions for lapsed reserved requeued waiting facts positions told wakesAfter "
-    "entitlements allocated ceilings foreign headroom booked demands gangs charges"
+    "admitted counts evicted evictions for expired reserved requeued waiting facts positions published wakesAfter "
+    "fairShares allocated queueLimits externalUsage headroom clusterCharges requested gangs charges"
 )
 
 
@@ -37,8 +37,8 @@ def check(scenario: Scenario, outcome: Outcome, expect: Mapping[str, Any]) -> No
         assert {fact: in_notation(outcome.waiting[name], facts, fact) for fact in facts} == facts, f"facts of {name}"
     places = {name: outcome.positions.get(name) for name in expect.get("positions", {})}
     assert places == expect.get("positions", {})
-    if "told" in expect:
-        assert outcome.told == expect["told"]
+    if "published" in expect:
+        assert outcome.published == expect["published"]
     if "wakesAfter" in expect:
         assert outcome.wake_after == expect["wakesAfter"]
     check_amounts(scenario, expect)
@@ -54,7 +54,7 @@ def check_evictions(outcome: Outcome, expect: Mapping[str, Any]) -> None:
     else:
         assert outcome.evicted == expect.get("evicted", [])
     assert {name: outcome.left_for.get(name) for name in expect.get("for", {})} == expect.get("for", {})
-    assert outcome.lapsed == expect.get("lapsed", [])
+    assert outcome.expired == expect.get("expired", [])
     assert outcome.requeued == expect.get("requeued", [])
     if "reserved" in expect:
         assert outcome.reserved == expect["reserved"]
@@ -76,13 +76,13 @@ def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
     state = scenario.state
     standing = state.queue_shares
     held = {
-        "entitlements": lambda name: {each: int(due) for each, due in standing.fair_shares[name].items()},
+        "fairShares": lambda name: {each: int(due) for each, due in standing.fair_shares[name].items()},
         "allocated": lambda name: state.current_quota.allocated[name],
-        "ceilings": lambda name: standing.quota.limits[name].limit,
-        "foreign": lambda name: state.cluster_usage.cluster_state(name).external_usage,
+        "queueLimits": lambda name: standing.quota.limits[name].limit,
+        "externalUsage": lambda name: state.cluster_usage.cluster_state(name).external_usage,
         "headroom": lambda name: state.cluster_usage.cluster_state(name).headroom,
-        "booked": lambda name: state.cluster_usage.cluster_state(name).charged,
-        "demands": lambda name: scenario.by_name(name).requirements.requests,
+        "clusterCharges": lambda name: state.cluster_usage.cluster_state(name).charged,
+        "requested": lambda name: scenario.by_name(name).requirements.requests,
         "gangs": lambda name: scenario.by_name(name).requirements.gang_requests,
         "charges": lambda name: scenario.by_name(name).admission.charge,
     }
