@@ -59,7 +59,7 @@ def provide_secrets(site: Site, folder: Path) -> dict:
         secret(site, f"brought-{name}", {"karmada.config": text.encode()})
     store = DirectoryStore(folder)
     ensure_authority(store, datetime.now(UTC), Lifetimes())
-    ensure_leaf(store, ["127.0.0.1"], now=datetime.now(UTC), lives=Lifetimes())
+    ensure_leaf(store, ["127.0.0.1"], now=datetime.now(UTC), lifetimes=Lifetimes())
     secret(site, "brought-tls", store.read("serving").files)
     provided = {name: {"secretName": f"brought-{name}", "key": "karmada.config"} for name in PROCESSES}
     return {
