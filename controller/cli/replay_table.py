@@ -32,9 +32,9 @@ def _format_time(at: str | None) -> str:
 
 
 def _problem_lines(file: FileReport, style: OutputStyle) -> Iterator[str]:
-    """Yield remarks and differences of one file."""
-    for remark in file.warnings:
-        yield paragraph(f"{file.file}: {remark}", style)
+    """Yield warnings and differences of one file."""
+    for warning in file.warnings:
+        yield paragraph(f"{file.file}: {warning}", style)
     if file.altered_before is not None:
         alteration = f"{file.file}: the file was altered before line {file.altered_before}"
         yield paragraph(Cell(alteration, "red"), style)

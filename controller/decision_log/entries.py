@@ -19,7 +19,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Start of a file: an empty state, or one whose content follows up to a `CheckpointEntry`."""
+    """Start of a file: an empty state, or a state with content up to a `CheckpointEntry`."""
 
     policy: Policy
     at: int

@@ -104,7 +104,7 @@ class RecordBuilder:
         return [*decided, *updates, *map(_requeue_record, plan.reschedules)]
 
     def pending_records(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
-        """Return the records of pending workloads whose reason changed."""
+        """Return the records of pending workloads with a changed reason."""
         return [self.pending_record(wait.workload, wait.refusal, wait.position) for wait in waits]
 
     def pending_record(self, workload: Workload, refusal: Refusal, position: int) -> DecisionRecord:

@@ -78,7 +78,7 @@ class ReplayResult:
     differences: list[Difference] = field(default_factory=list)
     """The first differences."""
     first_tampered_line: int | None = None
-    """The first line whose digest does not match the lines before it."""
+    """The first line with a digest that does not match the lines before it."""
     notes: list[str] = field(default_factory=list)
     """Other notes, for example about a truncated end."""
 
@@ -136,7 +136,7 @@ class _Replayer:
         self._known: tuple[list[Queue], list[Workload]] | None = None
         """Queues and workloads of the initial snapshot, until it is complete."""
         self._planned: tuple[int, PlanEntry] | None = None
-        """The plan whose decisions are being read, and its line."""
+        """The plan of the decisions that are being read, and its line."""
         self._recorded: list[RecordedDecision] = []
         self._number: int | None = None
         """Number of the last plan."""

@@ -35,7 +35,7 @@ def run(state: "State", now: int, *, most: int | None = None) -> Plan:
 
 def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     """Run the same cycle in parts, between which no event may be applied to *state*."""
-    is_restless = _do_reasons_depend_on_shares(state)
+    reasons_depend_on_shares = _do_reasons_depend_on_shares(state)
     state.planned_at = now
     # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
     state.borrowing = state.active_reservations = None
@@ -76,7 +76,7 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     stale |= dict.fromkeys(
         _classes_of_fuller_queues(state, service, {*changed, *(workload_class.queue for workload_class in stale)})
     )
-    if is_restless or _do_reasons_depend_on_shares(state):
+    if reasons_depend_on_shares or _do_reasons_depend_on_shares(state):
         stale |= dict.fromkeys(state.pending.classes())
     state.pending_reasons.mark_stale(stale)
     waits = yield from state.pending_reasons.flush()
@@ -127,7 +127,7 @@ def _classes_near_reservations(state: "State", *, has_changed: bool) -> list[Wor
 
 
 def _do_reasons_depend_on_shares(state: "State") -> bool:
-    """Say whether reasons depend on more than ceilings and clusters: on what others are entitled to, or who leaves."""
+    """Say whether reasons depend on more than ceilings and clusters: on fair shares, or on evictions in progress."""
     return state.policy.reclaim.enabled or state.queue_usage.has_transitions
 
 
@@ -246,8 +246,8 @@ def _wake_at(state: "State", now: int, retry_at: int | None) -> int | None:
     settles_at = state.cluster_usage.settles_at(state.policy.settle_ms)
     lapses_at = earliest((nominations.next_expiry(state, now), reservations.next_expiry(state)))
     aborted_until = earliest(state.workloads[uid].eviction_retry_at for uid in state.aborted)
-    patience_ends_at = state.starvation_timers.next_expiry(state, now)
+    starvation_ends_at = state.starvation_timers.next_expiry(state, now)
     evicts_at = earliest((retry_at, aborted_until, resize.next_eviction_at(state), startup.next_check_at(state)))
     own = settles_at, state.next_expiry(), state.estimate_tracker.next_expiry()
-    wake_at = earliest((*own, lapses_at, patience_ends_at, evicts_at))
+    wake_at = earliest((*own, lapses_at, starvation_ends_at, evicts_at))
     return None if wake_at is None else max(wake_at, now + 1)

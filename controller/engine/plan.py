@@ -98,7 +98,7 @@ class Plan:
     decisions: tuple[Decision, ...] = ()
     """In the order in which they were made."""
     waits: tuple[Wait, ...] = ()
-    """Pending workloads whose reason code changed, by queue and position."""
+    """Pending workloads with a changed reason code, by queue and position."""
     record_updates: tuple[RecordUpdate, ...] = ()
     """Nominations and reservations that began or ended; an admission ends them without an update."""
     reschedules: tuple[Workload, ...] = ()

@@ -45,7 +45,7 @@ class ReclaimableCapacity:
         """What can be reclaimed from each borrowing queue, by cluster."""
         self._reclaimable_by_cluster: dict[ClusterName, Resources] = {}
         """The sum over all queues."""
-        self._findings: dict[int, _Finding] = {}
+        self._results: dict[int, _Finding] = {}
         self._gained: set[ClusterName] = set()
         self._version = self._ledger.version
         for node in candidates.queues():
@@ -72,18 +72,18 @@ class ReclaimableCapacity:
 
     def fits(self, requirements: SchedulingRequirements) -> bool:
         """Say whether a candidate cluster would fit *requirements* after reclaim."""
-        if id(requirements) not in self._findings:
-            self._findings[id(requirements)] = self._evaluate(requirements, None)
-        return self._findings[id(requirements)].fits
+        if id(requirements) not in self._results:
+            self._results[id(requirements)] = self._evaluate(requirements, None)
+        return self._results[id(requirements)].fits
 
     def has_changed(self) -> bool:
         """Say whether any finding has changed since the last call."""
         if self._version == self._ledger.version:
             return False
-        before, self._version = self._findings, self._ledger.version
-        self._findings = {key: self._evaluate(finding.requirements, finding) for key, finding in before.items()}
+        before, self._version = self._results, self._ledger.version
+        self._results = {key: self._evaluate(finding.requirements, finding) for key, finding in before.items()}
         self._gained.clear()
-        return any(finding.fits != before[key].fits for key, finding in self._findings.items())
+        return any(finding.fits != before[key].fits for key, finding in self._results.items())
 
     def _evaluate(self, requirements: SchedulingRequirements, before: _Finding | None) -> _Finding:
         feasibility = self._state.queue_usage.feasibility_cache.get(requirements)

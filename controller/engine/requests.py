@@ -200,10 +200,10 @@ def _containers(pod: PodTemplate) -> Resources:
     sidecars: Resources = EMPTY
     starting: Resources = EMPTY
     for container in pod.init:
-        beside = add(sidecars, container.effective_requests)
-        starting = elementwise_max(starting, beside)
+        running_with = add(sidecars, container.effective_requests)
+        starting = elementwise_max(starting, running_with)
         if container.restarts:
-            sidecars = beside
+            sidecars = running_with
     return elementwise_max(add(running, sidecars), starting)
 
 

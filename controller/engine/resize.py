@@ -1,4 +1,4 @@
-"""Evicts admitted workloads whose resized requests do not fit (D7).
+"""Evicts admitted workloads with resized requests that do not fit (D7).
 
 The increase is charged at once, whether it fits or not. A workload that does not fit has a grace period to
 shrink or for capacity to become free; then it is evicted. The grace period is a budget: shrinking for a

@@ -18,9 +18,9 @@ from controller.engine.workloads import Admission, Workload, WorkloadState
 class UsageTracker:
     """Adds and removes the charges of workloads, in cluster usage and queue usage at once."""
 
-    def __init__(self, cluster_usage: ClusterUsage, books: QueueUsage) -> None:
+    def __init__(self, cluster_usage: ClusterUsage, queue_usage: QueueUsage) -> None:
         self._clusters = cluster_usage
-        self._queues = books
+        self._queues = queue_usage
 
     def update(self, before: Workload | None, workload: Workload, now: int) -> bool:
         """Replace the charges of *before* by those of *workload*; return whether external usage may fall then."""

@@ -84,7 +84,7 @@ class Victim:
 
 
 class PreemptionCandidates:
-    """Victims of every queue; ``invalidate`` must be called for queues whose admitted workloads change."""
+    """Victims of every queue; ``invalidate`` must be called for queues with changed admitted workloads."""
 
     def __init__(self, state: "State", tree: Tree) -> None:
         self._state = state

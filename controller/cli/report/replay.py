@@ -59,21 +59,21 @@ def file_report(
     file: str, lines: Iterable[bytes], wanted: str | None
 ) -> tuple[FileReport, list[RecordedDecisionReport]]:
     """Replay one file; return its report and the decisions about the workload *wanted* (``namespace/name``)."""
-    findings, decisions = replay(lines, _is_workload(wanted))
-    begun = findings.begun
+    result, decisions = replay(lines, _is_workload(wanted))
+    begun = result.begun
     report = FileReport(
         file=file,
-        same=findings.is_identical,
+        same=result.is_identical,
         version=begun.version if begun else "",
         identity=begun.identity if begun else "",
         since=format_time(begun.at) if begun else None,
-        until=format_time(findings.until),
-        plans=findings.plans,
-        decisions=findings.decisions,
-        different=findings.different,
-        altered_before=findings.first_tampered_line,
-        warnings=tuple(findings.notes),
-        differences=tuple(map(_difference, findings.differences)),
+        until=format_time(result.until),
+        plans=result.plans,
+        decisions=result.decisions,
+        different=result.different,
+        altered_before=result.first_tampered_line,
+        warnings=tuple(result.notes),
+        differences=tuple(map(_difference, result.differences)),
     )
     return report, [_recorded_decision_report(file, decision) for decision in decisions]
 
