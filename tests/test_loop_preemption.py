@@ -126,7 +126,7 @@ def stage_demand(stage: Stage) -> dict[str, str]:
     """Return the requests of one job as in a record."""
     found = next(iter(stage.store.jobs)).requests
     assert found is not None
-    return {"cpu": "1", "memory": str(found.whole.get("memory", 0)), "pods": "1"}
+    return {"cpu": "1", "memory": str(found.total.get("memory", 0)), "pods": "1"}
 
 
 async def test_victim_that_was_not_placed_stays_charged_for_a_while():

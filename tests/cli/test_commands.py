@@ -151,15 +151,15 @@ def test_colors_are_used_on_a_terminal_only(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "70")
-    assert output_style(Terminal()) == OutputStyle(70, coloured=True)
-    assert output_style(io.StringIO()) == OutputStyle(None, coloured=False)
+    assert output_style(Terminal()) == OutputStyle(70, colored=True)
+    assert output_style(io.StringIO()) == OutputStyle(None, colored=False)
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_environment_turns_colors_off(monkeypatch, name, value):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv(name, value)
-    assert not output_style(Terminal()).coloured
+    assert not output_style(Terminal()).colored
 
 
 def test_force_color_does_not_color_a_pipe(run, state, monkeypatch):
@@ -175,7 +175,7 @@ def test_table_fits_the_terminal_and_is_unwrapped_elsewhere():
 
 
 def test_cell_style_is_applied_with_colors():
-    assert "\x1b[" in table([Column("A")], [(Cell("x", "red"),)], OutputStyle(80, coloured=True))
+    assert "\x1b[" in table([Column("A")], [(Cell("x", "red"),)], OutputStyle(80, colored=True))
     assert "\x1b[" not in table([Column("A")], [(Cell("x", "red"),)], OutputStyle(80))
 
 

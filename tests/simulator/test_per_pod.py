@@ -28,17 +28,17 @@ def test_gang_is_never_placed_partially():
 def test_admission_pod_by_pod_deadlocks(seed):
     found = admit_per_pod(GANG, seed)
     assert found.is_deadlocked
-    assert (found.jobs, found.finished, found.pods_in_vain) == (5, 0, 9)
+    assert (found.jobs, found.finished, found.wasted_pods) == (5, 0, 9)
 
 
 def test_admission_pod_by_pod_succeeds_with_enough_capacity():
     found = trace(*(job(f"j{n}", 2, pods=2, at=n) for n in range(4)), clusters=[cluster(cpu=8)])
-    assert admit_per_pod(found, 0) == PerPodResult(jobs=4, finished=4, finished_at=13_000, pods_in_vain=0, stuck_jobs=0)
+    assert admit_per_pod(found, 0) == PerPodResult(jobs=4, finished=4, finished_at=13_000, wasted_pods=0, stuck_jobs=0)
 
 
 def test_too_large_job_holds_capacity_pod_by_pod():
     found = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
-    assert (found.finished, found.stuck_jobs, found.pods_in_vain) == (0, 1, 8)
+    assert (found.finished, found.stuck_jobs, found.wasted_pods) == (0, 1, 8)
 
 
 def test_same_seed_gives_the_same_order():
