@@ -82,7 +82,7 @@ async def test_each_part_has_the_group_annotation(harness):
     assert groups[0] == {"uid": stored["metadata"]["uid"], "split": said.split}
     assert (said.namespace, said.parts, said.minimum) == (harness.namespace, {"llm-t-0", "llm-t-1"}, 1)
     created = datetime.fromisoformat(stored["metadata"]["creationTimestamp"])
-    assert said.since == created.timestamp() * 1000
+    assert said.created_at == created.timestamp() * 1000
 
 
 async def test_large_hyperjob_is_created_in_several_passes(harness):
