@@ -11,9 +11,9 @@ No command writes to the control plane.
 
 \b
 Examples:
-  volcano-global plan -f objects.yaml       which workloads would be admitted, and where
-  volcano-global pending --queue research   which workloads of a queue are pending, and why
-  volcano-global explain job train -n ml    why a job is pending, and what would admit it
+  volcano-global plan -f objects.yaml       what is admitted next, and where
+  volcano-global pending --queue research   what is pending in a queue, and why
+  volcano-global explain job train -n ml    why a job waits, what would admit it
 
 \b
 Exit codes:

@@ -43,7 +43,7 @@ async def test_failed_part_is_retried_up_to_max_retries(harness):
     status = await harness.status("llm")
     assert (status["phase"], status["message"]) == (
         "Failed",
-        "1 parts are left of the 2 that it needs; failed: llm-t-0; all parts were stopped",
+        "1 parts remain of the 2 that it needs; failed: llm-t-0; all parts were stopped",
     )
     assert await harness.names() == ["llm-t-0"]
 
