@@ -12,8 +12,8 @@ No command writes to the control plane.
 \b
 Examples:
   volcano-global plan -f objects.yaml       what is admitted next, and where
-  volcano-global pending --queue research   what is pending in a queue, and why
-  volcano-global explain job train -n ml    why a job waits, what would admit it
+  volcano-global pending --queue research   what waits in a queue, and why
+  volcano-global explain job train -n ml    why a job waits, and remedies
 
 \b
 Exit codes:
