@@ -66,7 +66,7 @@ def parse_binding(binding: Any) -> BindingStatus:
         binding=f"{metadata['namespace']}/{metadata['name']}",
         suspended=bool(spec.get("suspension", {}).get("scheduling")),
         has_record=bool(record.get("charge")),
-        plan=record.get("plan", ""),
+        plan=record.get("planID", ""),
         clusters=tuple(cluster["name"] for cluster in spec.get("clusters") or ()),
         phase=status.get("state", {}).get("phase", ""),
         pods=sum(status.get(part, 0) for part in ("running", "succeeded", "failed")),

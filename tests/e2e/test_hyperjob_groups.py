@@ -160,7 +160,7 @@ def plans(environment: Environment) -> dict[str, str]:
     found: dict[str, str] = {}
     for moment in environment.observer.moments:
         if moment.is_admitted and moment.record:
-            found.setdefault(moment.job, moment.record["plan"])
+            found.setdefault(moment.job, moment.record["planID"])
     return found
 
 

@@ -103,7 +103,7 @@ async def judged(harness: Harness) -> None:
 def plans(harness: Harness) -> set[str]:
     """Return the plans that admitted several parts."""
     admitted = [parse_binding(item.after) for item in harness.history.of("resourcebindings") if item.after is not None]
-    return {item.record["plan"] for item in admitted if item.admitted}
+    return {item.record["planID"] for item in admitted if item.admitted}
 
 
 def _is_new(harness: Harness, change, name) -> bool:
