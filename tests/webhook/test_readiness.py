@@ -88,7 +88,8 @@ def test_f20_invalid_certificate_leaves_the_old_one_served(webhook, tmp_path, sp
 
 
 def test_f20_expired_certificate_makes_the_webhook_unready(tmp_path):
-    past, lifetimes = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=3))
+    # Eight seconds are left: long enough for the process to start on a busy machine.
+    past, lifetimes = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=8))
     ensure_certificates(tmp_path, now=past, lifetimes=lifetimes)
     with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as webhook:
         becomes(webhook, 200, "ok")
