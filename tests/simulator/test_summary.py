@@ -44,9 +44,9 @@ def test_queue_is_compared_with_its_fair_share():
     found = job("q1", 8), job("r1", 8, queue="r", at=0)
     summary = figures(*found, queues=[queue("q"), queue("r")])
     q, r = by_name(summary)["q"], by_name(summary)["r"]
-    assert (q.held, q.entitled) == ({"cpu": 0.5}, {"cpu": 0.25})
+    assert (q.used, q.fair_share) == ({"cpu": 0.5}, {"cpu": 0.25})
     assert q.deviation == {"cpu": Deviation(mean=0.25, max=0.5)}
-    assert (r.held, r.entitled) == ({"cpu": 0.5}, {"cpu": 0.75})
+    assert (r.used, r.fair_share) == ({"cpu": 0.5}, {"cpu": 0.75})
     assert (q.satisfaction, r.satisfaction) == (2.0, 0.6667)
     # (2 + 2/3)^2 / (2 * (4 + 4/9)) = 64/9 / (80/9)
     assert summary.fairness == 0.8
@@ -55,7 +55,7 @@ def test_queue_is_compared_with_its_fair_share():
 def test_parent_queue_is_excluded_from_fairness():
     queues = queue("p"), queue("q", parent="p")
     summary = figures(job("a", 4), queues=queues)
-    assert by_name(summary)["p"].held == {"cpu": 0.5}
+    assert by_name(summary)["p"].used == {"cpu": 0.5}
     assert (by_name(summary)["p"].submitted, by_name(summary)["p"].satisfaction) == (0, None)
     assert summary.fairness == 1.0
 

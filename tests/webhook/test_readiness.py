@@ -32,7 +32,7 @@ def readiness(webhook) -> tuple[int, str]:
 
 def becomes(webhook, status: int, says: str) -> None:
     wait_until(
-        lambda: (found := readiness(webhook))[0] == status and says in found[1], f"{status} {says!r}", seconds=10
+        lambda: (found := readiness(webhook))[0] == status and says in found[1], f"{status} {says!r}", seconds=40
     )
 
 
@@ -88,8 +88,8 @@ def test_f20_invalid_certificate_leaves_the_old_one_served(webhook, tmp_path, sp
 
 
 def test_f20_expired_certificate_makes_the_webhook_unready(tmp_path):
-    # Eight seconds are left: long enough for the process to start on a busy machine.
-    past, lifetimes = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=8))
+    # Twenty seconds are left: long enough for the process to start on a busy machine.
+    past, lifetimes = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=20))
     ensure_certificates(tmp_path, now=past, lifetimes=lifetimes)
     with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as webhook:
         becomes(webhook, 200, "ok")
