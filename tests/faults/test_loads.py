@@ -144,7 +144,7 @@ def _lists(call: Call) -> bool:
 async def test_writes_respect_the_configured_rate_limits(plane, tmp_path):
     """F24: writes in flight and per second stay within the configuration."""
     file = tmp_path / "admission.yaml"
-    file.write_text(f"{GOOD}writes: {{inFlight: 3, perSecond: 10}}\n")
+    file.write_text(f"{GOOD}patches: {{inFlight: 3, perSecond: 10}}\n")
     names = [f"j{number}" for number in range(25)]
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
         await harness.karmada.queue("q")

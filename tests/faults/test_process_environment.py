@@ -50,7 +50,7 @@ async def test_frequent_configuration_changes_lose_nothing(plane, tmp_path):
     """F25: every decision uses one revision of the configuration."""
     file = tmp_path / "admission.yaml"
     choices = (
-        f"{GOOD}queueOrder: FairShareFirst\nwrites: {{inFlight: 1}}\n",
+        f"{GOOD}queueOrder: FairShareFirst\npatches: {{inFlight: 1}}\n",
         f"{GOOD}tenantFairness: Namespace\ntenants: [{{namespaces: ['*'], queues: [q]}}]\n",
         f"{GOOD}workloads: [{{apiVersion: apps/v1, kind: Deployment}}]\n",
         GOOD,
