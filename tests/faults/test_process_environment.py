@@ -34,7 +34,7 @@ async def test_invalid_configuration_is_reported_and_old_one_kept(plane, tmp_pat
         await prepared(harness)
         await harness.karmada.job("kept-out", "other")
         await harness.controller.start()
-        for number, bad in enumerate(("{", f"{GOOD}defaultQueu: other\n", f"{GOOD}writes: {{inFlight: 0}}\n")):
+        for number, bad in enumerate(("{", f"{GOOD}defaultQueu: other\n", f"{GOOD}patches: {{inFlight: 0}}\n")):
             file.write_text(bad)
             await said(harness, "configuration", number + 1)
             await harness.karmada.job(f"j{number}", "q")
@@ -52,7 +52,7 @@ async def test_frequent_configuration_changes_lose_nothing(plane, tmp_path):
     choices = (
         f"{GOOD}queueOrder: FairShareFirst\npatches: {{inFlight: 1}}\n",
         f"{GOOD}tenantFairness: Namespace\ntenants: [{{namespaces: ['*'], queues: [q]}}]\n",
-        f"{GOOD}workloads: [{{apiVersion: apps/v1, kind: Deployment}}]\n",
+        f"{GOOD}integrations: [{{apiVersion: apps/v1, kind: Deployment}}]\n",
         GOOD,
     )
     file.write_text(GOOD)
