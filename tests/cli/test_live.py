@@ -90,7 +90,7 @@ def test_live_report_equals_report_of_files(run, look, tmp_path, command):
 def test_live_job_is_explained(look):
     ended = look("explain", "job", "big")
     assert (ended.code, ended.err) == (0, "")
-    assert "ExceedsQueueLimit: it requests 20 cpu" in ended.out
+    assert "ExceedsTotalCapacity: it requests 20 cpu" in ended.out
 
 
 def test_commands_write_nothing(look, server):
