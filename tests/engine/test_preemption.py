@@ -189,7 +189,7 @@ def decides_all_at_once(state):
     """
     waiting = [state.refusal(decision.workload.uid) for decision in evictions(state.plan(NOW))]
     if any(refusal.reason is not Reason.PREEMPTION_IN_PROGRESS for refusal in waiting):
-        assert state._is_news
+        assert state._has_changed
         return
     again = cycle.run(state, NOW)
     assert (again.decisions, again.waits, again.record_updates) == ((), (), ())

@@ -183,4 +183,4 @@ async def test_unserved_or_forbidden_kind_does_not_delay_other_kinds(plane, tmp_
         await harness.controller.wait_for_log("it is not served")
         await gated_kinds.submit(harness, *DEPLOYMENT, "gated", queue="q")
         event = await wait_for_event(harness, "QueueNotFound", "Deployment", "gated")
-        assert "whether the controller may read objects of its kind" in event["note"]
+        assert "check that the controller may read objects of its kind" in event["note"]
