@@ -31,7 +31,7 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
 class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
     """One cluster, evaluated for one workload.
 
-    *exclusion* is the code of why it is not a candidate; *trouble* is why a candidate
+    *exclusion* is the code of why it is not a candidate; *problem* is why a candidate
     admits nothing now. *replicas* is the number of replicas that fit.
     """
 

@@ -8,8 +8,8 @@ from controller.engine.cluster_usage import ClusterState
 from controller.engine.feasibility import why_unusable
 
 
-class ClusterReport(msgspec.Struct, frozen=True):
-    """One cluster; ``trouble`` is why it admits no workloads."""
+class ClusterReport(msgspec.Struct, rename="camel", frozen=True):
+    """One cluster; ``problem`` is why it admits no workloads."""
 
     name: str
     ready: bool

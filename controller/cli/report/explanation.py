@@ -99,7 +99,7 @@ class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
     now: bool
 
 
-class WorkloadQueue(msgspec.Struct, frozen=True):
+class WorkloadQueue(msgspec.Struct, rename="camel", frozen=True):
     """The queue of a workload; *path* is empty if the queue is not connected to the root."""
 
     name: str
