@@ -215,8 +215,10 @@ def metrics(registry: CollectorRegistry) -> Table:
 
 def controller_metrics() -> Table:
     """Return the metrics of the controller."""
-    shown = ControllerMetrics()
-    shown.register_state(State, Store(), {})
+    shown, state = ControllerMetrics(), State()
+    # The metrics of queues exist from the first cycle on.
+    state.plan(0)
+    shown.register_state(lambda: state, Store(), {})
     return metrics(shown.registry)
 
 

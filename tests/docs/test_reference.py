@@ -8,8 +8,12 @@ import pytest
 import yaml
 
 from certs.settings import Settings as CertsSettings
+from controller.cache.store import Store
 from controller.cli.app import app
+from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.state import State
+from controller.metrics import Metrics
 from controller.settings import Settings as ControllerSettings
 from controller.simulator.idle_capacity import IdleCause
 from controller.simulator.summary import QueueSummary, Summary
@@ -53,6 +57,17 @@ def metric_names() -> list[str]:
 def test_each_name_is_documented_on_exactly_one_page(page, names):
     assert names
     assert {name: pages_of(name) for name in names} == {name: [page] for name in names}
+
+
+def test_metrics_of_a_state_with_queues_are_documented():
+    metrics, state = Metrics(), State()
+    state.queue_changed(Queue(QueueName("a")))
+    state.plan(0)
+    metrics.register_state(lambda: state, Store(), {})
+    shown = re.findall(r"^# TYPE (volcano_global_\w+)", metrics.exposition().decode(), re.MULTILINE)
+    assert "volcano_global_queue_usage_ratio" in shown
+    # Clients also expose when each counter and histogram was created.
+    assert {name for name in shown if not name.endswith("_created")} <= set(rows(PAGES["metrics.md"]))
 
 
 def test_each_helm_value_is_documented():
