@@ -343,7 +343,7 @@ async def test_workload_that_cannot_be_built_is_set_aside(monkeypatch):
 
 async def test_workload_with_failing_evaluation_is_set_aside(monkeypatch):
     def judging(shape, ledger):
-        if shape.demand["cpu"] == 7000:
+        if shape.requests["cpu"] == 7000:
             raise ZeroDivisionError
         return feasibility(shape, ledger)
 
