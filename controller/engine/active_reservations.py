@@ -6,7 +6,7 @@ queue above its fair share, those of queues within theirs. ``reservations`` gran
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
@@ -17,7 +17,7 @@ from controller.engine.pending import OrderKey, WorkloadClass, order_key
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import EMPTY, Resources, add, subtract
+from controller.engine.resources import EMPTY, Resources, add
 from controller.engine.tree import Node
 from controller.engine.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
@@ -341,14 +341,11 @@ def _blocked_refusal(reservation: _Reservation, resource: str, requested: int, r
 
 
 def _excluding_reservations(capacity: FreeCapacity, binding: Iterable[_Reservation]) -> FreeCapacity:
-    """Return the free capacity without the reserved one; all pods of a workload must fit in it (D11)."""
+    """Return the free capacity without what the *binding* reservations set aside."""
     for reservation in binding:
         charge = reservation.charges_by_cluster.get(capacity.name)
         if charge is not None:
-            remaining = subtract(
-                capacity.headroom if capacity.headroom_for_all_pods is None else capacity.headroom_for_all_pods, charge
-            )
-            capacity = replace(capacity, headroom=subtract(capacity.headroom, charge), headroom_for_all_pods=remaining)
+            capacity = capacity.without(charge)
     return capacity
 
 

@@ -7,7 +7,7 @@ on its last fitting cluster.
 from bisect import bisect_right
 from collections.abc import Container, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 from controller.engine.cluster_usage import ClusterUsage
@@ -16,7 +16,7 @@ from controller.engine.feasibility import Feasibility, feasibility
 from controller.engine.fit import choose_clusters, free_capacities, free_capacity
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import EMPTY, PODS, Resources, fits, subtract
+from controller.engine.resources import EMPTY, PODS, Resources, fits
 from controller.engine.workloads import Choice, SchedulingRequirements
 
 ReservedCapacity = tuple[tuple[ClusterName, tuple[tuple[str, int], ...]], ...]
@@ -242,14 +242,7 @@ class FeasibilityCache:
             return False
         capacity = free_capacity(cluster_state)
         amounts = next((dict(amounts) for cluster, amounts in reserved if cluster == name), None)
-        if amounts is not None:
-            remaining = subtract(
-                capacity.headroom if capacity.headroom_for_all_pods is None else capacity.headroom_for_all_pods, amounts
-            )
-            if not fits(requirements.requests, remaining):
-                return False
-            capacity = replace(capacity, headroom=subtract(capacity.headroom, amounts), headroom_for_all_pods=remaining)
-        return capacity.fits(requirements)
+        return (capacity.without(amounts) if amounts is not None else capacity).fits(requirements)
 
     def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
         """Say the same for a class that needs several clusters; a refused one waits for a change of its clusters."""

@@ -4,7 +4,7 @@ A workload is placed whole on one cluster (C3), whole on several clusters (D5), 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from typing import Final
@@ -15,7 +15,7 @@ from controller.engine.clusters import Assignment, ClusterName, StaticWeight
 from controller.engine.estimates import ClusterEstimates
 from controller.engine.node_packing import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import EMPTY, PODS, Resources, add, first_insufficient, fits, scale, total
+from controller.engine.resources import EMPTY, PODS, Resources, add, first_insufficient, fits, scale, subtract, total
 from controller.engine.spread import select_clusters
 from controller.engine.workloads import Choice, ClusterCharge, SchedulingRequirements
 
@@ -38,6 +38,15 @@ class FreeCapacity:
     def name(self) -> ClusterName:
         """Return the cluster's name."""
         return self.cluster_state.name
+
+    def without(self, reserved: Resources) -> "FreeCapacity":
+        """Return the free capacity without the *reserved* one; all pods of a workload must fit in it (D11)."""
+        for_all_pods = self.headroom if self.headroom_for_all_pods is None else self.headroom_for_all_pods
+        return replace(
+            self,
+            headroom=subtract(self.headroom, reserved),
+            headroom_for_all_pods=subtract(for_all_pods, reserved),
+        )
 
     def fits(self, requirements: SchedulingRequirements) -> bool:
         """Say whether the gang minimum fits and the cluster's resource models accept every pod (C3)."""
