@@ -63,6 +63,11 @@ class AdmissionPass:
         if self.state.policy.queue_order == "FairShareFirst":
             yield from self._run_fair_share_first()
             return
+        while (yield from self._run_priority_first()):
+            pass
+
+    def _run_priority_first(self) -> Steps[bool]:
+        """Run until no head can be admitted; return early with ``True`` where all must be tried again (O1)."""
         fitting = self._fitting = yield from self._select_fitting(self.state.pending.by_requirements)
         for counts in self.state.queue_usage.class_counts().by_priority():
             contest = self._tournament(counts)
@@ -74,15 +79,15 @@ class AdmissionPass:
                     yield 1
                     continue
                 if head.workload_class.reservation_owner is not None:
-                    # It may have been admitted elsewhere, so that others may use its reservation: try all again (O1).
-                    yield from self.run()
-                    return
+                    # It may have been admitted elsewhere, so that others may use its reservation.
+                    return True
                 fitting = self._fitting = yield from self._select_fitting(fitting)
                 if count == 1:
                     contest.on_admitted(head)
                 else:
                     # The other parts of its gang were removed from their classes, too.
                     contest = self._tournament(counts)
+        return False
 
     def _select_fitting(self, fitting: Iterable[int]) -> Steps[frozenset[int]]:
         """Return those of *fitting* that are still pending and fit the root's limit and some cluster."""
