@@ -22,11 +22,11 @@ from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
 from controller.decision_log.recorder import CycleContext, DecisionRecorder
 from controller.engine.clusters import ClusterName
+from controller.engine.engine import Engine
 from controller.engine.estimates import Query
 from controller.engine.pending import WorkloadClass
 from controller.engine.plan import Admit, Decision, Evict, Plan, RecordUpdate, Wait
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state import State
 from controller.engine.steps import Steps, advance
 from controller.engine.workloads import Workload, WorkloadUid
 from controller.metrics import Metrics
@@ -98,7 +98,7 @@ class AdmissionLoop:
         metrics: Metrics,
         clock: Clock = wall_clock,
     ) -> None:
-        self.state = State()
+        self.state = Engine()
         self.last_error: str | None = None
         """Why the last cycle failed."""
         self.on_waits: Callable[[tuple[Wait, ...]], None] = _ignore_waits
@@ -378,7 +378,7 @@ class AdmissionLoop:
         await asyncio.sleep(delay)
         self._plan_in_progress = None
         self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)
-        self.state = State(self.state.policy)
+        self.state = Engine(self.state.policy)
         self.decision_recorder.start_file(self.state, self._clock())
         self._resync()
 

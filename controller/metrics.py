@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.cache.store import Store
-from controller.engine.state import State
+from controller.engine.engine import Engine
 from controller.state_collector import MAX_QUEUES, InformerStats, StateCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -111,7 +111,7 @@ class Metrics:
             registry=self.registry,
         )
 
-    def register_state(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
+    def register_state(self, state: Callable[[], Engine], store: Store, informers: Mapping[str, InformerStats]) -> None:
         """Export the present state at each scrape; *state* returns the engine's state in use."""
         self.registry.register(StateCollector(state, store, informers))
 

@@ -11,10 +11,10 @@ from typing import Protocol
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.cache.store import Store
+from controller.engine.engine import Engine
 from controller.engine.ordering import QueueShares
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.resources import PODS, base_units
-from controller.engine.state import State
 from controller.engine.workloads import WorkloadState
 
 QueueAmounts = Mapping[str, int | Fraction]
@@ -47,7 +47,7 @@ class InformerStats(Protocol):
 class StateCollector:
     """Prometheus collector of the engine's state and the caches."""
 
-    def __init__(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
+    def __init__(self, state: Callable[[], Engine], store: Store, informers: Mapping[str, InformerStats]) -> None:
         self._state = state
         self._store = store
         self._informers = informers
@@ -62,7 +62,7 @@ class StateCollector:
             yield from _queue_metrics(state.queue_shares, _queues_to_show(state.queue_shares, active + inadmissible))
         yield from self._caches()
 
-    def _workloads(self, state: State) -> Iterator[Metric]:
+    def _workloads(self, state: Engine) -> Iterator[Metric]:
         admitted = Tally(
             workload.queue for workload in state.workloads.values() if workload.state is WorkloadState.ADMITTED
         )
@@ -97,7 +97,7 @@ class StateCollector:
         yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", "resource", failures)
 
 
-def _pending_by_queue(state: State) -> tuple[Tally[QueueName], Tally[QueueName]]:
+def _pending_by_queue(state: Engine) -> tuple[Tally[QueueName], Tally[QueueName]]:
     """Return the number of pending workloads by queue: those that capacity alone may admit, and all others."""
     active: Tally[QueueName] = Tally()
     inadmissible = Tally({queue: len(workloads) for queue, workloads in state.on_hold.items()})

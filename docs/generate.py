@@ -45,8 +45,8 @@ from controller.cli.report.pending import Pending
 from controller.cli.report.plan import PlanReport
 from controller.cli.report.queues import Queues
 from controller.cli.report.replay import ReplayReport
+from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
-from controller.engine.state import State
 from controller.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
 from controller.metrics import Metrics as ControllerMetrics
 from controller.settings import Settings as ControllerSettings
@@ -215,7 +215,7 @@ def metrics(registry: CollectorRegistry) -> Table:
 
 def controller_metrics() -> Table:
     """Return the metrics of the controller."""
-    shown, state = ControllerMetrics(), State()
+    shown, state = ControllerMetrics(), Engine()
     # The metrics of queues exist from the first cycle on.
     state.plan(0)
     shown.register_state(lambda: state, Store(), {})

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from controller.engine.clusters import ClusterName
+from controller.engine.engine import Engine
 from controller.engine.plan import Evict, Plan
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state import State
 from controller.engine.workloads import Reservation, Workload, WorkloadState
 from tests.scenario_parser import amounts, cluster, known, policy, queue, workloads
 
@@ -60,7 +60,7 @@ class Scenario:
 
     def __init__(self, document: Mapping[str, Any], *, reverse: bool = False) -> None:
         self.document = document
-        self.state = State(policy(document.get("policy")))
+        self.state = Engine(policy(document.get("policy")))
         self.now = 1_000_000_000
         self._reverse = reverse
         self._entries = 0

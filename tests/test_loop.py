@@ -14,10 +14,10 @@ from controller.cache.store import Store
 from controller.cache.translate.placements import MAX_TERMS
 from controller.cache.workload_builder import build_workload
 from controller.clock import wall_clock
+from controller.engine.engine import Engine
 from controller.engine.feasibility import feasibility
 from controller.engine.plan import Plan
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state import State
 from controller.engine.steps import Steps
 from controller.engine.workloads import Workload, WorkloadUid
 from controller.loop import AdmissionLoop
@@ -211,7 +211,7 @@ async def test_rolled_back_admission_is_retried_after_backoff():
 
 
 async def test_failed_cycle_is_followed_by_one_with_new_state():
-    class Broken(State):
+    class Broken(Engine):
         def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
             raise ZeroDivisionError(now, most)
 
@@ -298,7 +298,7 @@ async def test_limited_plans_admit_what_one_plan_admits():
         assert stage.hand.writes.empty()
 
 
-class Sliced(State):
+class Sliced(Engine):
     """Limits every plan to a few admissions."""
 
     def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
@@ -360,7 +360,7 @@ async def test_workload_with_failing_evaluation_is_set_aside(monkeypatch):
 
 
 async def test_workload_that_fails_a_cycle_is_set_aside():
-    class Fragile(State):
+    class Fragile(Engine):
         def workload_changed(self, workload: Workload, now: int) -> None:
             if workload.name == "a" and workload.hold is None:
                 raise ZeroDivisionError
@@ -413,13 +413,13 @@ async def test_job_with_forbidden_pod_priority_class_is_pending():
 
 async def test_many_requirements_are_evaluated_in_slices(monkeypatch):
     goes = []
-    prepare = State.prepare
+    prepare = Engine.prepare
 
     def counted(state, steps):
         goes.append(prepare(state, steps))
         return goes[-1]
 
-    monkeypatch.setattr(State, "prepare", counted)
+    monkeypatch.setattr(Engine, "prepare", counted)
     monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", 1)
     async with looping(cpus=1) as stage:
         for number in range(4):
@@ -433,7 +433,7 @@ async def test_many_requirements_are_evaluated_in_slices(monkeypatch):
 
 
 async def test_plan_is_made_after_limited_preparation(monkeypatch):
-    monkeypatch.setattr(State, "prepare", lambda *_: False)
+    monkeypatch.setattr(Engine, "prepare", lambda *_: False)
     monkeypatch.setattr("controller.loop._MAX_PREPARATION_SLICES", 2)
     async with looping(cpus=1) as stage:
         stage.submit("a")

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 from controller.cache.store import Store
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.engine import Engine
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state import State
 from controller.engine.workloads import (
     VOLCANO_JOB,
     Admission,
@@ -42,14 +42,14 @@ def workload(number: int, queue: str, *, state: WorkloadState = WorkloadState.PE
     )
 
 
-def page(state: State) -> list[str]:
+def page(state: Engine) -> list[str]:
     metrics = Metrics()
     metrics.register_state(lambda: state, Store(), {"jobs": Cache()})
     return metrics.exposition().decode().splitlines()
 
 
 def test_state_is_collected_at_scrape():
-    state = State()
+    state = Engine()
     state.queue_changed(Queue(QueueName("a")))
     for number in range(3):
         state.workload_changed(workload(number, "a"), 0)
@@ -65,7 +65,7 @@ def test_state_is_collected_at_scrape():
 
 
 def test_number_of_series_is_bounded_by_queue_limit():
-    state = State()
+    state = Engine()
     for number in range(10_000):
         state.workload_changed(workload(number, f"q{number}"), 0)
     lines = [line for line in page(state) if line.startswith("volcano_global_pending_workloads{")]
@@ -74,13 +74,13 @@ def test_number_of_series_is_bounded_by_queue_limit():
 
 
 def test_metric_names_follow_conventions():
-    names = Counter(line.split()[2] for line in page(State()) if line.startswith("# TYPE volcano"))
+    names = Counter(line.split()[2] for line in page(Engine()) if line.startswith("# TYPE volcano"))
     assert all(count == 1 for count in names.values())
     assert all(name == name.lower() for name in names)
 
 
 def test_queue_exports_fair_share_usage_and_limit():
-    state = State()
+    state = Engine()
     state.policy_changed(Policy())
     state.queue_changed(Queue(QueueName("a"), capability={"cpu": 3000}))
     state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
@@ -95,7 +95,7 @@ def test_queue_exports_fair_share_usage_and_limit():
 
 
 def test_number_of_ratio_series_is_bounded():
-    state = State()
+    state = Engine()
     for number in range(1000):
         state.queue_changed(Queue(QueueName(f"q{number}")))
     state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
@@ -104,7 +104,7 @@ def test_number_of_ratio_series_is_bounded():
 
 
 def test_pending_metric_separates_active_from_inadmissible():
-    state = State()
+    state = Engine()
     state.policy_changed(Policy())
     state.queue_changed(Queue(QueueName("a")))
     usable = frozenset({VOLCANO_JOB})
@@ -122,7 +122,7 @@ def test_pending_metric_separates_active_from_inadmissible():
 
 
 def test_admitted_active_workloads_are_counted_by_queue():
-    state = State()
+    state = Engine()
     runs = Admission({"cpu": 1500}, (ClusterCharge(ClusterName("m1"), {"cpu": 1500}),))
     state.workload_changed(replace(workload(0, "a", state=WorkloadState.ADMITTED), hold=None, admission=runs), 0)
     assert 'volcano_global_admitted_active_workloads{queue="a"} 1.0' in page(state)

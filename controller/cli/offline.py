@@ -21,8 +21,8 @@ from controller.cli.manifests import InputError, Manifest, read
 from controller.cli.objects import InputNote, InputObjects, validate_objects
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
 from controller.engine.clusters import ApiKind, ClusterName
+from controller.engine.engine import Engine
 from controller.engine.fit import capacities_when_empty, free_capacities
-from controller.engine.state import State
 from controller.hyperjob.children import cached_hyperjob
 from controller.hyperjob.split import CapacitySnapshot
 
@@ -67,7 +67,7 @@ def _new_store(objects: InputObjects) -> Store:
 
 def _capacity(store: Store) -> CapacitySnapshot:
     """Return the free and the total capacity of the clusters; *store* cannot be fed to another engine afterwards."""
-    state = State()
+    state = Engine()
     store.sync_to(state, 0)
     return CapacitySnapshot(free_capacities(state.cluster_usage), capacities_when_empty(state.cluster_usage))
 

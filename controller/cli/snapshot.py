@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
+from controller.engine.engine import Engine
 from controller.engine.ordering import QueueShares
 from controller.engine.plan import Admit, Plan
-from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
 
 
@@ -18,7 +18,7 @@ class Snapshot:
     """
 
     store: Store
-    state: State
+    state: Engine
     plan: Plan
     now: int
 
@@ -43,6 +43,6 @@ class Snapshot:
 
 def take_snapshot(store: Store, now: int) -> Snapshot:
     """Return the state built from *store* at *now*, with the plan of one scheduling cycle."""
-    state = State()
+    state = Engine()
     store.sync_to(state, now)
     return Snapshot(store, state, state.plan(now), now)

@@ -30,10 +30,10 @@ from controller.decision_log.records import DecisionRecord
 from controller.decision_log.writer import DecisionLogWriter, Item, NewFile, PlanRecord
 from controller.engine.checkpoint import take_checkpoint
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.engine import Engine
 from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
-from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
 
 #: Maximum number of entries that wait for the disk.
@@ -76,15 +76,15 @@ class DecisionLog:
         """Write the remaining entries for at most *timeout* seconds."""
         self._writer.stop(timeout)
 
-    def start_file(self, state: State, now: int) -> None:
+    def start_file(self, state: Engine, now: int) -> None:
         """Start a new file for *state*, which is empty."""
         self._lost_at = None
         self._writer.put(NewFile(self._header(state, now, is_whole=True)))
 
-    def _header(self, state: State, now: int, *, is_whole: bool) -> Header:
+    def _header(self, state: Engine, now: int, *, is_whole: bool) -> Header:
         return Header(state.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
 
-    def recording_handler(self, state: State) -> EventHandler:
+    def recording_handler(self, state: Engine) -> EventHandler:
         """Return the event handler that records events and passes them to *state*."""
         return RecordingHandler(state, self._put)
 
@@ -92,7 +92,7 @@ class DecisionLog:
         """Record a plan and its decisions."""
         self._put(PlanRecord(planned, records))
 
-    def rotate_if_due(self, state: State, now: int) -> None:
+    def rotate_if_due(self, state: Engine, now: int) -> None:
         """Start a file with a snapshot of *state*, if the present one is full or was lost a while ago."""
         if self._lost_at is None:
             is_due = self._writer.is_full
@@ -123,7 +123,7 @@ class DecisionLog:
 class RecordingHandler:
     """Records events of the cache and passes them to a state."""
 
-    def __init__(self, state: State, put: Callable[[Item], None]) -> None:
+    def __init__(self, state: Engine, put: Callable[[Item], None]) -> None:
         self._state = state
         self._put = put
 

@@ -10,8 +10,8 @@ from controller.cache.event_handler import EventHandler
 from controller.decision_log.entries import PlanEntry
 from controller.decision_log.log import DecisionLog
 from controller.decision_log.records import DecisionRecord, RecordBuilder, record_fields
+from controller.engine.engine import Engine
 from controller.engine.plan import Plan, Wait
-from controller.engine.state import State
 
 #: Up to this number, changed pending reasons are logged one by one, beyond it as counts; the decision log has them all.
 _MAX_LOGGED_WAITS = 50
@@ -37,21 +37,21 @@ class DecisionRecorder:
         self._decision_log = decision_log
         self._number = 0
 
-    def recording_handler(self, state: State) -> EventHandler:
+    def recording_handler(self, state: Engine) -> EventHandler:
         """Return the event handler for the changes of *state*."""
         return state if self._decision_log is None else self._decision_log.recording_handler(state)
 
-    def start_file(self, state: State, now: int) -> None:
+    def start_file(self, state: Engine, now: int) -> None:
         """Start a file for *state*, an empty one that replaces the previous state."""
         if self._decision_log is not None:
             self._decision_log.start_file(state, now)
 
-    def rotate_if_due(self, state: State, now: int) -> None:
+    def rotate_if_due(self, state: Engine, now: int) -> None:
         """Start another file if due."""
         if self._decision_log is not None:
             self._decision_log.rotate_if_due(state, now)
 
-    def record_plan(self, state: State, plan: Plan, context: CycleContext) -> None:
+    def record_plan(self, state: Engine, plan: Plan, context: CycleContext) -> None:
         """Record *plan*, which *state* has just made."""
         builder, is_logged = RecordBuilder(state), len(plan.waits) <= _MAX_LOGGED_WAITS
         decided = builder.plan_records(plan)

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from controller.api.quantity import format_quantity
 from controller.engine.clusters import Assignment
+from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.resources import EMPTY, Resources
-from controller.engine.state import State
 from controller.engine.workloads import ClusterCharge, Workload
 from controller.messages import EVICTION_MESSAGES, pending_message
 
@@ -93,7 +93,7 @@ class DecisionRecord:
 class RecordBuilder:
     """Builds records from the state after a plan."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: Engine) -> None:
         self._state = state
         self._utilizations: dict[tuple[str, str], Utilization | None] = {}
 

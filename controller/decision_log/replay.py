@@ -28,9 +28,9 @@ from controller.decision_log.entries import (
 )
 from controller.decision_log.records import DecisionRecord, Fields, RecordBuilder, record_fields
 from controller.engine.checkpoint import restore
+from controller.engine.engine import Engine
 from controller.engine.plan import Plan
 from controller.engine.queues import Queue
-from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
 
 #: Maximum number of differences in the result; later ones may follow from the first.
@@ -132,7 +132,7 @@ class _Replayer:
         self._wanted = wanted
         self.result = ReplayResult()
         self.decisions: list[RecordedDecision] = []
-        self._state = State()
+        self._state = Engine()
         self._known: tuple[list[Queue], list[Workload]] | None = None
         """Queues and workloads of the initial snapshot, until it is complete."""
         self._planned: tuple[int, PlanEntry] | None = None
@@ -148,7 +148,7 @@ class _Replayer:
             raise DecisionLogError(line, why)
         if isinstance(entry, Header):
             self.result.begun = entry
-            self._state = State(entry.policy)
+            self._state = Engine(entry.policy)
             self._known = None if entry.is_whole else ([], [])
         elif isinstance(entry, PlanEntry):
             self._planned, self._recorded = (line, entry), []
@@ -213,7 +213,7 @@ class _Replayer:
             self.result.notes.append("the snapshot at the start of the file is truncated; there are no decisions")
 
 
-def _apply(state: State, change: StateChange) -> None:
+def _apply(state: Engine, change: StateChange) -> None:
     match change:
         case PolicyChanged(policy=policy):
             state.policy_changed(policy)
@@ -234,7 +234,7 @@ def _apply(state: State, change: StateChange) -> None:
 
 
 def _pairs(
-    state: State, plan: Plan, recorded: Iterable[RecordedDecision], planned: PlanEntry
+    state: Engine, plan: Plan, recorded: Iterable[RecordedDecision], planned: PlanEntry
 ) -> Iterator[tuple[RecordedDecision | None, Fields | None]]:
     """Yield recorded decisions with the replayed ones.
 
@@ -251,7 +251,7 @@ def _pairs(
             yield decision, record_fields(pending, planned.number, planned.revision) if pending else None
 
 
-def _pending_record(state: State, builder: RecordBuilder, uid: object) -> DecisionRecord | None:
+def _pending_record(state: Engine, builder: RecordBuilder, uid: object) -> DecisionRecord | None:
     """Return the record of a pending workload, ``None`` if it is not pending."""
     workload = state.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
     refusal = state.refusal(workload.uid) if workload else None

@@ -22,7 +22,7 @@ from controller.engine.tree import Node
 from controller.engine.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Reservation:
     charges_by_cluster: Mapping[ClusterName, Resources]
 
 
-def _reservation(state: "State", queue_shares: QueueShares, workloads: Iterable[Workload]) -> _Reservation | None:
+def _reservation(state: "Engine", queue_shares: QueueShares, workloads: Iterable[Workload]) -> _Reservation | None:
     """Return the joint reservation of *workloads*."""
     nodes, feasibility_of = queue_shares.quota.tree.nodes, state.queue_usage.feasibility_cache.get
     pending = [workload for workload in workloads if workload.queue in nodes and workload.uid in state.pending]
@@ -95,7 +95,7 @@ def _precedence(reservation: _Reservation) -> tuple[int, int, OrderKey]:
 class ActiveReservations:
     """The active reservations, evaluated for the current queues and clusters."""
 
-    def __init__(self, state: "State", queue_shares: QueueShares) -> None:
+    def __init__(self, state: "Engine", queue_shares: QueueShares) -> None:
         self._state = state
         self.queue_shares = queue_shares
         reservations = (
@@ -357,7 +357,7 @@ def _group_by_gang(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
     return groups.values()
 
 
-def active_reservations(state: "State") -> ActiveReservations | None:
+def active_reservations(state: "Engine") -> ActiveReservations | None:
     """Return the active reservations of *state*; ``None`` where there are none."""
     if state.queue_shares is None or not state.with_reservation:
         return None

@@ -25,13 +25,13 @@ from controller.engine.tree import Node
 from controller.engine.workloads import Admission, Choice, HyperJobGang, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 
 class AdmissionPass:
     """Decisions of one cycle, and the classes that it refused."""
 
-    def __init__(self, state: "State", shares: QueueShares, now: int, *, most: int | None = None) -> None:
+    def __init__(self, state: "Engine", shares: QueueShares, now: int, *, most: int | None = None) -> None:
         self.state = state
         self.shares = shares
         self.now = now
@@ -252,7 +252,7 @@ class AdmissionPass:
             self.borrowing.invalidate(workload.queue)
 
 
-def schedulable_classes(state: "State", quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
+def schedulable_classes(state: "Engine", quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
     """Return, by queue, the classes that may fit: there is capacity, and usage was freed since their refusal."""
     queues, result = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
     for classes in state.pending.by_requirements.values():
@@ -267,7 +267,7 @@ def schedulable_classes(state: "State", quota: Quota) -> Steps[Mapping[QueueName
 
 
 def _leaf_classes(
-    state: "State", quota: Quota, leaf: Node, with_room: frozenset[int] | None = None
+    state: "Engine", quota: Quota, leaf: Node, with_room: frozenset[int] | None = None
 ) -> Steps[list[SchedulableClass]]:
     """Return the classes of a leaf that may be tried; of a fifo queue all, and only if its head may.
 
@@ -298,7 +298,7 @@ def _leaf_classes(
     ]
 
 
-def filter_stage(state: "State", quota: Quota, feasible: ClassFeasibility) -> Stage:
+def filter_stage(state: "Engine", quota: Quota, feasible: ClassFeasibility) -> Stage:
     """Return which filters the requirements pass: the root's limit, its unreserved quota, some cluster."""
     if feasible.candidates.refusal is not None:
         return False, False, False
@@ -327,7 +327,7 @@ def _should_retry(quota: Quota, workload_class: WorkloadClass) -> bool:
 class _RemainingClasses:
     """Tracks how many of the classes could still fit."""
 
-    def __init__(self, state: "State", quota: Quota, classes: Mapping[QueueName, list[SchedulableClass]]) -> None:
+    def __init__(self, state: "Engine", quota: Quota, classes: Mapping[QueueName, list[SchedulableClass]]) -> None:
         self._state = state
         self._quota = quota
         self._counts: Tally[int] = Tally(

@@ -21,7 +21,7 @@ from controller.engine.tree import Node
 from controller.engine.victims import PreemptionCandidates
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,7 +46,7 @@ class _Protection:
 class BorrowingPolicy:
     """The borrowing rules for one state; ``invalidate`` must follow every admission, eviction and nomination."""
 
-    def __init__(self, state: "State", shares: QueueShares, now: int) -> None:
+    def __init__(self, state: "Engine", shares: QueueShares, now: int) -> None:
         self.candidates = PreemptionCandidates(state, shares.quota.tree)
         self._state = state
         self._shares = shares

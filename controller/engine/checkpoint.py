@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from controller.engine.cluster_usage import ClusterState
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.engine import Engine
 from controller.engine.estimates import EstimatesCheckpoint
 from controller.engine.orphans import NO_ORPHANS, Orphans
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
-from controller.engine.reservations import BlockedHead
 from controller.engine.resources import EMPTY, Resources
-from controller.engine.state import State
+from controller.engine.starvation import BlockedHead
 from controller.engine.workloads import HyperJobGang, Workload, WorkloadUid
 
 
@@ -73,12 +73,12 @@ class Checkpoint:
     history: History
 
 
-def take_checkpoint(state: State) -> Checkpoint:
+def take_checkpoint(state: Engine) -> Checkpoint:
     """Return a checkpoint of *state*."""
     return Checkpoint(state.policy, tuple(state.queues.values()), tuple(state.workloads.values()), _history(state))
 
 
-def _history(state: State) -> History:
+def _history(state: Engine) -> History:
     cluster_usage = state.cluster_usage
     return History(
         clusters=tuple(_cluster_history(cluster_state) for cluster_state in cluster_usage),
@@ -111,9 +111,9 @@ def _cluster_history(cluster_state: ClusterState) -> ClusterHistory:
 
 def restore(
     policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workload], history: History, now: int
-) -> State:
+) -> Engine:
     """Return a state that decides from *now* on as the saved one would."""
-    state = State(policy)
+    state = Engine(policy)
     for workload in workloads:
         state.workload_changed(workload, now)
     for queue in queues:
@@ -134,7 +134,7 @@ def restore(
     return state
 
 
-def _restore_cluster(state: State, history: ClusterHistory) -> None:
+def _restore_cluster(state: Engine, history: ClusterHistory) -> None:
     """Restore one cluster."""
     if history.cluster is not None:
         state.cluster_usage.update(history.cluster, 0, 0)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.engine import gangs, nominations, reservations, resize, startup
+from controller.engine import gangs, nominations, resize, startup, starvation
 from controller.engine.active_reservations import active_reservations
 from controller.engine.admission import AdmissionPass, filter_stage
 from controller.engine.borrowing import BorrowingPolicy
@@ -24,16 +24,16 @@ from controller.engine.steps import Steps, finish
 from controller.engine.workloads import Choice
 
 if TYPE_CHECKING:
+    from controller.engine.engine import Engine
     from controller.engine.feasibility_cache import Stage
-    from controller.engine.state import State
 
 
-def run(state: "State", now: int, *, most: int | None = None) -> Plan:
+def run(state: "Engine", now: int, *, most: int | None = None) -> Plan:
     """Decide at *now*, assume the decisions in *state*, and return them; stop early after *most* decisions."""
     return finish(steps(state, now, most=most))
 
 
-def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
+def steps(state: "Engine", now: int, *, most: int | None = None) -> Steps[Plan]:
     """Run the same cycle in parts, between which no event may be applied to *state*."""
     reasons_depend_on_shares = _do_reasons_depend_on_shares(state)
     state.planned_at = now
@@ -52,7 +52,7 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     # 2. Classify pending workloads by whether capacity could admit them; expire useless nominations and reservations.
     held_back = partial(_gang_refusal, state)
     stale = dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
-    lapsed = [*nominations.expire(state, now), *reservations.expire(state, now), *reservations.complete(state, now)]
+    lapsed = [*nominations.expire(state, now), *starvation.expire(state, now), *starvation.complete(state, now)]
     stale |= dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
     # 3. Compute fair shares again where requests have changed.
     changed = {*state.pending.changed}
@@ -65,7 +65,7 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     agreed = _admit_nominated_at_once(service, exchanges.notes)
     # 5. Reserve quota and capacity for heads that have been blocked for long.
     state.starvation_timers.update(state, _queues_to_check(state, changed, stale), now)
-    reserved = reservations.grant(state, service.shares, now)
+    reserved = starvation.grant(state, service.shares, now)
     if state.pending.unevaluated:
         stale |= dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
     # 6. Publish changed reasons, and determine when the next cycle is due without an event.
@@ -100,14 +100,14 @@ def _admit_nominated_at_once(service: AdmissionPass, updates: Sequence[RecordUpd
     return [note for note in updates if note.workload.uid not in service.admitted]
 
 
-def _queues_to_check(state: "State", changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
+def _queues_to_check(state: "Engine", changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
     """Return the queues whose first blocked workload may have changed."""
     if state.policy.is_by_tenant:
         return {*state.pending.queues, *state.starvation_timers.heads}
     return {*changed, *state.pending.changed, *(workload_class.queue for workload_class in judged)}
 
 
-def _classes_near_reservations(state: "State", *, has_changed: bool) -> list[WorkloadClass]:
+def _classes_near_reservations(state: "Engine", *, has_changed: bool) -> list[WorkloadClass]:
     """Return the classes that would fit without reservations; all classes when reservations have changed."""
     if has_changed:
         return list(state.pending.classes())
@@ -126,12 +126,12 @@ def _classes_near_reservations(state: "State", *, has_changed: bool) -> list[Wor
     ]
 
 
-def _do_reasons_depend_on_shares(state: "State") -> bool:
+def _do_reasons_depend_on_shares(state: "Engine") -> bool:
     """Say whether reasons depend on more than ceilings and clusters: on fair shares, or on evictions in progress."""
     return state.policy.reclaim.enabled or state.queue_usage.has_transitions
 
 
-def _take_back(state: "State", now: int) -> Iterator[Evict]:
+def _take_back(state: "Engine", now: int) -> Iterator[Evict]:
     """Evict every admitted workload that was aborted where it ran (D8): nothing of it runs, and nothing will."""
     for workload in sorted((state.workloads[uid] for uid in state.aborted), key=order_key):
         if workload.eviction_retry_at <= now:
@@ -139,7 +139,7 @@ def _take_back(state: "State", now: int) -> Iterator[Evict]:
             yield Evict(workload, EvictionReason.ABORTED)
 
 
-def refusal(state: "State", workload_class: WorkloadClass) -> Refusal | None:
+def refusal(state: "Engine", workload_class: WorkloadClass) -> Refusal | None:
     """Return why the head of *workload_class* cannot be admitted now; ``None`` where it can."""
     shares = state.queue_shares
     if workload_class.inadmissible is not None or shares is None:
@@ -157,7 +157,7 @@ def refusal(state: "State", workload_class: WorkloadClass) -> Refusal | None:
     return exceeded or _reservation_refusal(state, workload_class) or _borrowing_refusal(state, shares, workload_class)
 
 
-def _reservation_refusal(state: "State", workload_class: WorkloadClass) -> Refusal | None:
+def _reservation_refusal(state: "Engine", workload_class: WorkloadClass) -> Refusal | None:
     """Return the reservation that sets aside the capacity that the head of *workload_class* would fit (O6)."""
     reserved = active_reservations(state)
     if reserved is None:
@@ -168,30 +168,30 @@ def _reservation_refusal(state: "State", workload_class: WorkloadClass) -> Refus
     return verdict if isinstance(verdict, Refusal) else None
 
 
-def _borrowing_refusal(state: "State", shares: QueueShares, workload_class: WorkloadClass) -> Refusal | None:
+def _borrowing_refusal(state: "Engine", shares: QueueShares, workload_class: WorkloadClass) -> Refusal | None:
     borrowing = _borrowing_policy(state, shares)
     return borrowing.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class) if borrowing else None
 
 
-def _borrowing_policy(state: "State", shares: QueueShares) -> BorrowingPolicy | None:
+def _borrowing_policy(state: "Engine", shares: QueueShares) -> BorrowingPolicy | None:
     """Return the borrowing rules for the present state, ``None`` while reclaim is off."""
     if state.borrowing is None and state.policy.reclaim.enabled:
         state.borrowing = BorrowingPolicy(state, shares, state.planned_at)
     return state.borrowing
 
 
-def _classes_of_changed_gangs(state: "State") -> list[WorkloadClass]:
+def _classes_of_changed_gangs(state: "Engine") -> list[WorkloadClass]:
     """Return the classes of gangs of which a part was added, removed or started."""
     changed, state.gangs.changed = state.gangs.changed, set()
     uids = (uid for group in sorted(changed, key=lambda group: group.key) for uid in state.gangs.parts(group))
     return [state.pending.class_of(uid) for uid in uids if uid in state.pending]
 
 
-def _gang_refusal(state: "State", workload_class: WorkloadClass) -> Refusal | None:
+def _gang_refusal(state: "Engine", workload_class: WorkloadClass) -> Refusal | None:
     return gangs.incomplete_refusal(state, workload_class.gang) if workload_class.gang is not None else None
 
 
-def reason(state: "State", workload_class: WorkloadClass) -> Reason | None:
+def reason(state: "Engine", workload_class: WorkloadClass) -> Reason | None:
     """Return only the code of ``refusal``, which is cheaper where only limits and clusters decide."""
     shares = state.queue_shares
     if (
@@ -212,7 +212,7 @@ def reason(state: "State", workload_class: WorkloadClass) -> Reason | None:
     return Reason.BLOCKED_BY_RESERVATION if reserved is not None and reserved.blocks(workload_class) else None
 
 
-def _classes_with_changed_stage(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:
+def _classes_with_changed_stage(state: "Engine", quota: Quota) -> Steps[list[WorkloadClass]]:
     """Return the classes whose requirements pass more or fewer filters than in the last cycle."""
     feasibility_cache = state.queue_usage.feasibility_cache
     before, at = feasibility_cache.stages, (quota, quota.version, state.cluster_usage.version)
@@ -233,7 +233,7 @@ def _classes_with_changed_stage(state: "State", quota: Quota) -> Steps[list[Work
 
 
 def _classes_of_fuller_queues(
-    state: "State", service: AdmissionPass, queues: Iterable[QueueName]
+    state: "Engine", service: AdmissionPass, queues: Iterable[QueueName]
 ) -> list[WorkloadClass]:
     """Return the classes of queues with more usage now, and of fifo queues whose head may have changed."""
     fuller = {decision.workload.queue for decision in service.decisions}
@@ -241,10 +241,10 @@ def _classes_of_fuller_queues(
     return [workload_class for name in sorted(fuller | fifo) for workload_class in state.pending.queues.get(name, ())]
 
 
-def _wake_at(state: "State", now: int, retry_at: int | None) -> int | None:
+def _wake_at(state: "Engine", now: int, retry_at: int | None) -> int | None:
     """Return when decisions may change without an event: external usage settles, a hold expires, an eviction is due."""
     settles_at = state.cluster_usage.settles_at(state.policy.settle_ms)
-    lapses_at = earliest((nominations.next_expiry(state, now), reservations.next_expiry(state)))
+    lapses_at = earliest((nominations.next_expiry(state, now), starvation.next_expiry(state)))
     aborted_until = earliest(state.workloads[uid].eviction_retry_at for uid in state.aborted)
     starvation_ends_at = state.starvation_timers.next_expiry(state, now)
     evicts_at = earliest((retry_at, aborted_until, resize.next_eviction_at(state), startup.next_check_at(state)))

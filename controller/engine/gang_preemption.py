@@ -18,10 +18,10 @@ from controller.engine.victims import Victim
 from controller.engine.workloads import SchedulingRequirements, Workload
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 
-def parts_to_admit(state: "State", head: Head) -> list[Workload]:
+def parts_to_admit(state: "Engine", head: Head) -> list[Workload]:
     """Return the fewest workloads that must start together with *head*; the head alone outside a gang.
 
     Empty if some parts are nominated already, or too few are pending in one queue.
@@ -45,7 +45,7 @@ def parts_to_admit(state: "State", head: Head) -> list[Workload]:
 
 
 def find_plan(
-    state: "State", head: Head, parts: Sequence[Workload], *, candidates: Sequence[Victim], policy: PreemptionPolicy
+    state: "Engine", head: Head, parts: Sequence[Workload], *, candidates: Sequence[Victim], policy: PreemptionPolicy
 ) -> PreemptionPlan | None:
     """Return a plan that admits all *parts*; ``None`` where there is none.
 
@@ -124,7 +124,7 @@ class ClusterAfterEvictions:
 
 
 def assign_clusters(
-    state: "State", parts: Sequence[Workload], candidates: Iterable[Victim]
+    state: "Engine", parts: Sequence[Workload], candidates: Iterable[Victim]
 ) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
     """Return the clusters of all *parts* after evicting *candidates*; ``None`` if they do not fit."""
     victims: dict[ClusterName, list[tuple[int, Resources]]] = {}

@@ -16,8 +16,8 @@ from controller.engine.workloads import Choice, HyperJobGang, Workload, Workload
 
 if TYPE_CHECKING:
     from controller.engine.borrowing import BorrowingPolicy
+    from controller.engine.engine import Engine
     from controller.engine.feasibility_cache import ClassFeasibility
-    from controller.engine.state import State
 
 
 class HyperJobGangs:
@@ -89,7 +89,7 @@ class GangTrial:
     """Why fewer parts than needed fit."""
 
 
-def incomplete_refusal(state: "State", gang: HyperJobGang) -> Refusal | None:
+def incomplete_refusal(state: "Engine", gang: HyperJobGang) -> Refusal | None:
     """Return the refusal of a gang with too few pending parts to be tried; ``None`` where there are enough."""
     missing = state.gangs.missing(gang)
     pending = sum(uid in state.pending for uid in state.gangs.parts(gang))
@@ -100,12 +100,12 @@ def incomplete_refusal(state: "State", gang: HyperJobGang) -> Refusal | None:
     )
 
 
-def is_all_or_nothing(state: "State", workload_class: WorkloadClass) -> bool:
+def is_all_or_nothing(state: "Engine", workload_class: WorkloadClass) -> bool:
     """Say whether the parts of *workload_class* are admitted only together with others."""
     return workload_class.gang is not None and state.gangs.missing(workload_class.gang) > 1
 
 
-def try_gang(state: "State", gang: HyperJobGang, borrowing: "BorrowingPolicy | None" = None) -> GangTrial:
+def try_gang(state: "Engine", gang: HyperJobGang, borrowing: "BorrowingPolicy | None" = None) -> GangTrial:
     """Try to place the pending parts of *gang* together, in order; change nothing.
 
     With *borrowing*, the parts must also be allowed to borrow what exceeds their queues' fair shares. If that
@@ -122,7 +122,7 @@ def try_gang(state: "State", gang: HyperJobGang, borrowing: "BorrowingPolicy | N
 
 
 def _try_parts(
-    state: "State",
+    state: "Engine",
     gang: HyperJobGang,
     parts: Sequence[Workload],
     borrowing: "BorrowingPolicy | None",
@@ -143,7 +143,7 @@ def _try_parts(
 
 
 def _place_parts(
-    state: "State", parts: Sequence[Workload], trial: GangTrial, quotas: Sequence[Quota], *, on_reservations: bool
+    state: "Engine", parts: Sequence[Workload], trial: GangTrial, quotas: Sequence[Quota], *, on_reservations: bool
 ) -> None:
     """Choose the clusters of each part, next to the parts placed before."""
     for workload in parts:
@@ -160,7 +160,7 @@ def _place_parts(
 
 
 def _place_part(
-    state: "State", workload: Workload, quotas: Sequence[Quota], *, on_reservations: bool
+    state: "Engine", workload: Workload, quotas: Sequence[Quota], *, on_reservations: bool
 ) -> Choice | Refusal:
     workload_class = state.pending.class_of(workload.uid)
     if workload_class.inadmissible is not None:
@@ -180,7 +180,7 @@ def _place_part(
     return choice
 
 
-def _place_on_reservation(state: "State", part: Workload, feasibility: "ClassFeasibility") -> Choice | None:
+def _place_on_reservation(state: "Engine", part: Workload, feasibility: "ClassFeasibility") -> Choice | None:
     """Return the placement of *part* on its reservation; ``None`` while the reserved capacity is not free."""
     reserved_clusters = (
         {booking.cluster for booking in part.reservation.cluster_charges} if part.reservation is not None else set()
@@ -195,7 +195,7 @@ def _place_on_reservation(state: "State", part: Workload, feasibility: "ClassFea
 
 
 def _drop_parts_that_may_not_borrow(
-    state: "State", trial: GangTrial, borrowing: "BorrowingPolicy", quota: Quota
+    state: "Engine", trial: GangTrial, borrowing: "BorrowingPolicy", quota: Quota
 ) -> None:
     """Remove the parts from *trial* that may not borrow after those before them."""
     choices, trial.choices = trial.choices, []
@@ -209,7 +209,7 @@ def _drop_parts_that_may_not_borrow(
             trial.refusal = _part_refusal(workload, refusal)
 
 
-def pending_parts(state: "State", gang: HyperJobGang) -> list[Workload]:
+def pending_parts(state: "Engine", gang: HyperJobGang) -> list[Workload]:
     """Return the parts that are pending and inadmissible for capacity only, in order."""
     uids = [uid for uid in state.gangs.parts(gang) if uid in state.pending]
     return sorted((state.workloads[uid] for uid in uids), key=lambda part: (len(part.name), part.name, part.uid))

@@ -16,13 +16,13 @@ from controller.engine.resources import EMPTY, Resources, add, positive, subtrac
 from controller.engine.workloads import Choice, ClusterCharge, Nomination, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 NominatedParts = Sequence[tuple[Workload, Nomination]]
 """Nominated workloads that start together: the parts of a HyperJob (G1), else a single workload."""
 
 
-def in_order(state: "State") -> list[tuple[Workload, Nomination]]:
+def in_order(state: "Engine") -> list[tuple[Workload, Nomination]]:
     """Return nominated workloads, oldest nomination first, and within a plan in the order of their preemptions."""
     nominations = [(part, part.nomination) for part in state.nominated.values() if part.nomination is not None]
     return sorted(
@@ -30,7 +30,7 @@ def in_order(state: "State") -> list[tuple[Workload, Nomination]]:
     )
 
 
-def expire(state: "State", now: int) -> list[RecordUpdate]:
+def expire(state: "Engine", now: int) -> list[RecordUpdate]:
     """Withdraw expired and infeasible nominations, newest first; for a gang, of all parts."""
     updates = []
     for workload, _ in reversed(in_order(state)):
@@ -46,7 +46,7 @@ def expire(state: "State", now: int) -> list[RecordUpdate]:
     return updates
 
 
-def _nominated_parts(state: "State", workload: Workload) -> list[tuple[Workload, Nomination]]:
+def _nominated_parts(state: "Engine", workload: Workload) -> list[tuple[Workload, Nomination]]:
     """Return the nominated workloads that start together with *workload*, in order."""
     gang = workload.gang
     if gang is None or state.gangs.missing(gang) <= 1:
@@ -54,13 +54,13 @@ def _nominated_parts(state: "State", workload: Workload) -> list[tuple[Workload,
     return [(part, nomination) for part, nomination in in_order(state) if part.gang == gang]
 
 
-def _lacks_nominated_parts(state: "State", parts: NominatedParts) -> bool:
+def _lacks_nominated_parts(state: "Engine", parts: NominatedParts) -> bool:
     """Say whether the gang needs more parts than are nominated."""
     gang = parts[0][0].gang
     return gang is not None and len(parts) < state.gangs.missing(gang)
 
 
-def next_expiry(state: "State", now: int) -> int | None:
+def next_expiry(state: "Engine", now: int) -> int | None:
     """Return when the next nomination expires, or can be found infeasible."""
     nominations = [nomination for _, nomination in in_order(state)]
     quiet = (at for at in (_settled_at(state, nomination) for nomination in nominations) if at > now)
@@ -112,7 +112,7 @@ def _choose_all(
 
 
 def _choose_one(
-    state: "State",
+    state: "Engine",
     workload: Workload,
     nomination: Nomination,
     retained: Mapping[ClusterName, Resources],
@@ -147,7 +147,7 @@ def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resource
     )
 
 
-def _is_infeasible(state: "State", parts: NominatedParts, now: int) -> bool:
+def _is_infeasible(state: "Engine", parts: NominatedParts, now: int) -> bool:
     """Say whether the parts would not fit even after all evictions, for example because a victim was not evicted.
 
     This is decided once the clusters have not changed for a while; until then their summaries may include pods of
@@ -165,7 +165,7 @@ def _is_infeasible(state: "State", parts: NominatedParts, now: int) -> bool:
     return not fits
 
 
-def _would_fit_after_evictions(state: "State", parts: NominatedParts) -> bool:
+def _would_fit_after_evictions(state: "Engine", parts: NominatedParts) -> bool:
     """Say whether the parts would fit together once all evictions have finished."""
     quota, assumed = state.queue_usage.quota().overlay(), list[ClusterCharge]()
     for workload, nomination in parts:
@@ -194,12 +194,12 @@ def _would_fit_after_evictions(state: "State", parts: NominatedParts) -> bool:
     return len(assumed) == len(parts)
 
 
-def _settled_at(state: "State", nomination: Nomination) -> int:
+def _settled_at(state: "Engine", nomination: Nomination) -> int:
     changed_at = state.cluster_usage.cluster_state(nomination.cluster).changed_at
     return max(nomination.since, changed_at or 0) + state.policy.settle_ms
 
 
-def _has_expired(state: "State", workload: Workload, nomination: Nomination, now: int) -> bool:
+def _has_expired(state: "Engine", workload: Workload, nomination: Nomination, now: int) -> bool:
     if workload.uid not in state.pending or state.pending.class_of(workload.uid).inadmissible is not None:
         return True
     feasibility = state.queue_usage.feasibility_cache.get(workload.requirements)

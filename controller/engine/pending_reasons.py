@@ -17,7 +17,7 @@ from controller.engine.steps import Steps
 from controller.engine.workloads import Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 #: How many classes are recomputed, and how many workloads published, at a time.
 _MAX_CLASSES: Final = 12
@@ -29,7 +29,7 @@ PAUSE_MS: Final = 20
 class PendingReasonUpdater:
     """Recomputes reasons of pending workloads and returns those that changed."""
 
-    def __init__(self, state: "State") -> None:
+    def __init__(self, state: "Engine") -> None:
         self._state = state
         self._stale: dict[int, dict[WorkloadClass, None]] = {}
         """Classes to recompute, by the requirements' id: results for requirements are shared by their classes."""

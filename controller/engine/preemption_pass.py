@@ -6,14 +6,14 @@ Evicted workloads free capacity later, so a preemptor is nominated to a cluster 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from controller.engine import gang_preemption, gangs, preemption, reclaim
+from controller.engine import gang_preemption, gangs, preemption_rules, reclaim
 from controller.engine.admission import AdmissionPass, schedulable_classes
 from controller.engine.cluster_usage import earliest
 from controller.engine.fit import free_after_evictions
 from controller.engine.ordering import Head, HeadIterator, SchedulableClass
 from controller.engine.pending import WorkloadClass
 from controller.engine.plan import Evict, RecordUpdate
-from controller.engine.preemption import PriorityPreemptionPolicy
+from controller.engine.preemption_rules import PriorityPreemptionPolicy
 from controller.engine.preemption_search import PreemptionPlan, PreemptionPolicy, find_plan
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
@@ -150,7 +150,7 @@ class PreemptionPass:
             if plan is not None:
                 return plan, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
-            candidates = preemption.preemption_candidates(self._state, parts, self._candidates)
+            candidates = preemption_rules.preemption_candidates(self._state, parts, self._candidates)
             plan = self._search(
                 head,
                 parts,

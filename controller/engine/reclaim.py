@@ -15,7 +15,7 @@ from controller.engine.tree import Node
 from controller.engine.victims import PreemptionCandidates, Victim
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 #: No workload is reclaimed for this long after a cluster has become usable or unusable, in milliseconds.
 TOPOLOGY_COOLDOWN_MS = 300_000
@@ -39,7 +39,7 @@ def diverge(preemptor_queue: Node, victim_queue: Node) -> DivergingPaths | None:
 
 
 def reclaim_candidates(
-    state: "State", queue_shares: QueueShares, head: Head, charge: Resources, candidates: PreemptionCandidates
+    state: "Engine", queue_shares: QueueShares, head: Head, charge: Resources, candidates: PreemptionCandidates
 ) -> list[Victim]:
     """Return the victims that may be reclaimed for *head* with *charge*, in eviction order."""
     requested = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)

@@ -16,8 +16,8 @@ from controller.engine.victims import PreemptionCandidates
 from controller.engine.workloads import Choice, SchedulingRequirements
 
 if TYPE_CHECKING:
+    from controller.engine.engine import Engine
     from controller.engine.queues import QueueName
-    from controller.engine.state import State
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Finding:
 class ReclaimableCapacity:
     """Where workloads would fit after reclaim; ``update`` must be called for queues whose workloads change."""
 
-    def __init__(self, state: "State", queue_shares: QueueShares, candidates: PreemptionCandidates, now: int) -> None:
+    def __init__(self, state: "Engine", queue_shares: QueueShares, candidates: PreemptionCandidates, now: int) -> None:
         self._state = state
         self._now = now
         self._ledger = state.cluster_usage

@@ -20,7 +20,7 @@ from controller.engine.tree import Node
 from controller.engine.workloads import Choice, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 #: Maximum number of attempts, each with what was still missing added.
 _MAX_ATTEMPTS: Final = 12
@@ -61,7 +61,7 @@ class Remedy:
     """Why it is still pending with all others present."""
 
 
-def find_remedy(state: "State", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
+def find_remedy(state: "Engine", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
     """Return what admits the pending workload *uid* after *plan*; ``None`` where no capacity does."""
     refusal = state.refusal(uid)
     if refusal is None or refusal.reason not in CAPACITY or uid not in state.pending:
@@ -70,7 +70,7 @@ def find_remedy(state: "State", uid: WorkloadUid, now: int, plan: Plan) -> Remed
     return None if changes is None else _try_with_other_workloads(state, uid, now, plan=plan, changes=changes)
 
 
-def rebuild_state(state: "State", policy: Policy, workloads: Iterable[Workload], now: int) -> "State":
+def rebuild_state(state: "Engine", policy: Policy, workloads: Iterable[Workload], now: int) -> "Engine":
     """Return a new state with the queues and clusters of *state*, and *workloads*."""
     # No estimator answers queries of the copy; there the sum decides.
     copy = type(state)(replace(policy, node_estimates=False))
@@ -83,7 +83,7 @@ def rebuild_state(state: "State", policy: Policy, workloads: Iterable[Workload],
     return copy
 
 
-def apply_changes(state: "State", changes: Iterable[Change], now: int) -> None:
+def apply_changes(state: "Engine", changes: Iterable[Change], now: int) -> None:
     """Apply *changes* to *state*."""
     for change in changes:
         if change.kind == "cluster":
@@ -93,21 +93,21 @@ def apply_changes(state: "State", changes: Iterable[Change], now: int) -> None:
             state.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
 
 
-def plan_until_stable(state: "State", now: int) -> None:
+def plan_until_stable(state: "Engine", now: int) -> None:
     """Plan at *now* until nothing more is decided."""
     for _ in range(_MAX_PLANS):
         if not state.plan(now).decisions:
             return
 
 
-def _enlarge_cluster(state: "State", change: Change, now: int) -> None:
+def _enlarge_cluster(state: "Engine", change: Change, now: int) -> None:
     cluster = state.cluster_usage.cluster_state(ClusterName(change.name)).cluster
     if cluster is not None:
         enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
         state.cluster_changed(replace(cluster, allocatable=enlarged), now)
 
 
-def _changes_for_workload_alone(state: "State", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
+def _changes_for_workload_alone(state: "Engine", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
     """Return the changes that admit a workload without competitors and preemption; ``None`` if there are none."""
     gang = state.workloads[uid].gang
     workloads = [
@@ -131,7 +131,7 @@ def _changes_for_workload_alone(state: "State", uid: WorkloadUid, now: int) -> t
     return None
 
 
-def _changes(state: "State", amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
+def _changes(state: "Engine", amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
     """Return the changes sorted by kind, name and resource, with the current amounts of *state*."""
     changes = []
     for (kind, name, resource), after in sorted(amounts.items(), key=lambda item: (item[0][0] != "queue", item[0])):
@@ -144,7 +144,7 @@ def _changes(state: "State", amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
+def _required_amounts(trial: "Engine", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
     """Yield the amounts to raise: of the closest clusters, and once these suffice of the queues."""
     workload_class, queue_shares = trial.pending.class_of(uid), trial.queue_shares
     missing = [
@@ -174,7 +174,7 @@ def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, 
 class _LimitIncrease:
     """Computes how far to raise what limits a queue: its capability, its ancestors', the clusters."""
 
-    def __init__(self, state: "State", quota: Quota, workload_class: WorkloadClass) -> None:
+    def __init__(self, state: "Engine", quota: Quota, workload_class: WorkloadClass) -> None:
         self._state = state
         self._quota = quota
         self._workload_class = workload_class
@@ -217,7 +217,7 @@ class _LimitIncrease:
 
 
 def _try_with_other_workloads(
-    state: "State", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
+    state: "Engine", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
 ) -> Remedy:
     """Try *changes* with all other workloads, in the state before *plan*; return the remedy."""
     workloads = workloads_before(state, plan)
@@ -236,7 +236,7 @@ def _try_with_other_workloads(
     return Remedy(changes, is_complete=False, others=tuple(sorted(admitted, key=order_key)), refusal=trial.refusal(uid))
 
 
-def workloads_before(state: "State", plan: Plan) -> list[Workload]:
+def workloads_before(state: "Engine", plan: Plan) -> list[Workload]:
     """Return the workloads of *state* as they were before *plan*."""
     changed = {
         decision.workload.uid: decision.workload for decision in reversed((*plan.decisions, *plan.record_updates))

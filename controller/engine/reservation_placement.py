@@ -26,7 +26,7 @@ from controller.engine.workloads import (
 )
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 ClusterReservations = tuple[ClusterCharge, ...]
 PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
@@ -41,7 +41,7 @@ class SearchOrder(Enum):
     SMALLEST_FIRST = auto()
 
 
-def place_reservations(state: "State", workload: Workload, unavailable: Collection[ClusterName]) -> PlacedReservations:
+def place_reservations(state: "Engine", workload: Workload, unavailable: Collection[ClusterName]) -> PlacedReservations:
     """Return what to reserve for *workload* and its HyperJob parts on clusters that are not *unavailable*.
 
     Reservations that parts hold already stay as they are and are left out of the result.
@@ -63,7 +63,7 @@ def place_reservations(state: "State", workload: Workload, unavailable: Collecti
 
 
 def _place_gang(
-    state: "State", gang: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
+    state: "Engine", gang: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
 ) -> PlacedReservations | None:
     """Return what to reserve for as many parts of *gang* as fit together; ``None`` if too few fit."""
     quota = _without_usage(state.queue_usage.quota())
@@ -92,7 +92,7 @@ def _without_usage(quota: Quota) -> Quota:
     return Quota(quota.tree, quota.limits, {})
 
 
-def _parts_in_order(state: "State", gang: HyperJobGang, order: SearchOrder) -> list[Workload]:
+def _parts_in_order(state: "Engine", gang: HyperJobGang, order: SearchOrder) -> list[Workload]:
     """Return the pending parts in placement order, parts with a reservation first."""
     workload_classes = ((part, state.pending.class_of(part.uid)) for part in gangs.pending_parts(state, gang))
     parts = [
@@ -121,7 +121,7 @@ class ReservationPlacer:
     shortage, so that more parts fit together.
     """
 
-    def __init__(self, state: "State", unavailable: Collection[ClusterName], *, sparing: bool = False) -> None:
+    def __init__(self, state: "Engine", unavailable: Collection[ClusterName], *, sparing: bool = False) -> None:
         self.best_fit = sparing
         self._state = state
         self._unavailable = unavailable

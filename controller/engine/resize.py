@@ -17,13 +17,13 @@ from controller.engine.resources import EMPTY, Resources, scale
 from controller.engine.workloads import Admission, ClusterCharge, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 #: A workload must fit this many times as long as it did not fit, until its grace period is whole again.
 _BUDGET_RETURN_FACTOR: Final = 24
 
 
-def evict_rejected(state: "State", now: int) -> Iterator[Evict]:
+def evict_rejected(state: "Engine", now: int) -> Iterator[Evict]:
     """Track since when each resized workload does not fit, and evict those past their grace period, longest first."""
     for uid in [uid for uid in state.not_fitting_since if uid not in state.resized]:
         _stop_timer(state, uid, now)
@@ -44,38 +44,38 @@ def evict_rejected(state: "State", now: int) -> Iterator[Evict]:
                 yield Evict(part, EvictionReason.RESIZE_REJECTED)
 
 
-def _stop_timer(state: "State", uid: WorkloadUid, now: int) -> None:
+def _stop_timer(state: "Engine", uid: WorkloadUid, now: int) -> None:
     """Record how long a workload did not fit; the time counts if it does not fit again."""
     since = state.not_fitting_since.pop(uid, None)
     if since is not None:
         state.spent_resize_grace[uid] = (now - since, now)
 
 
-def _spent_budget(state: "State", uid: WorkloadUid, now: int) -> int:
+def _spent_budget(state: "Engine", uid: WorkloadUid, now: int) -> int:
     """Return how much of its grace period a workload has used and not regained before *now*."""
     spent, ended = state.spent_resize_grace.pop(uid, (0, now))
     return max(spent - max(now - ended, 0) // _BUDGET_RETURN_FACTOR, 0)
 
 
-def next_eviction_at(state: "State") -> int | None:
+def next_eviction_at(state: "Engine") -> int | None:
     """Return when the next resized workload must be evicted."""
     if not state.policy.resize.evict:
         return None
     return earliest(_eviction_due_at(state, state.workloads[uid]) for uid in state.not_fitting_since)
 
 
-def _eviction_due_at(state: "State", workload: Workload) -> int:
+def _eviction_due_at(state: "Engine", workload: Workload) -> int:
     return max(state.not_fitting_since[workload.uid] + state.policy.resize.grace_ms, workload.eviction_retry_at)
 
 
-def _eviction_order(state: "State", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
+def _eviction_order(state: "Engine", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
     """Return the eviction order: longest without fitting, then lowest priority, then newest."""
     since = state.not_fitting_since.get(workload.uid, now)
     admitted_at = workload.admission.admitted_at if workload.admission else 0
     return since, workload.priority, -admitted_at, workload.name, workload.namespace, workload.uid
 
 
-def _fits(state: "State", workload: Workload) -> bool:
+def _fits(state: "Engine", workload: Workload) -> bool:
     """Say whether the workload's current requests fit its queue and clusters."""
     admission = workload.admission
     if workload.hold is not None and workload.hold.reason is Reason.REQUESTS_UNKNOWN:
@@ -95,7 +95,7 @@ def _fits_quota(quota: Quota, workload: Workload, admission: Admission) -> bool:
     return trial.refusal(node, admission.charge) is None
 
 
-def _fits_cluster(state: "State", workload: Workload, cluster_charge: ClusterCharge) -> bool:
+def _fits_cluster(state: "Engine", workload: Workload, cluster_charge: ClusterCharge) -> bool:
     """Say whether the cluster holds what must run at once (D11); an unusable cluster counts as fitting."""
     cluster_state = state.cluster_usage.cluster_state(cluster_charge.cluster)
     required: Resources = (

@@ -21,7 +21,7 @@ from controller.engine.tree import Node
 from controller.engine.workloads import SchedulingRequirements, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Shortfall:
     """Siblings whose guarantees lower the queue's limit, with the amount of each."""
 
 
-def shortfalls(state: "State", uid: WorkloadUid) -> tuple[Shortfall, ...]:
+def shortfalls(state: "Engine", uid: WorkloadUid) -> tuple[Shortfall, ...]:
     """Return what the pending workload *uid* lacks, its pending reason first, without duplicates."""
     reason = state.refusal(uid)
     if reason is None:
@@ -55,7 +55,7 @@ def shortfalls(state: "State", uid: WorkloadUid) -> tuple[Shortfall, ...]:
     return tuple(unique.values())
 
 
-def _class_shortfalls(state: "State", workload_class: WorkloadClass) -> Iterator[Shortfall]:
+def _class_shortfalls(state: "Engine", workload_class: WorkloadClass) -> Iterator[Shortfall]:
     """Yield what the head of *workload_class* lacks: quota from leaf to root, cluster capacity, other rules."""
     queue_shares, node = state.queue_shares, state.tree().nodes.get(workload_class.queue)
     if queue_shares is None or node is None or not workload_class.is_waiting:
@@ -128,7 +128,7 @@ class Gap:
     """By resource, above zero only."""
 
 
-def cluster_shortfalls(state: "State", requirements: SchedulingRequirements) -> Iterator[Shortfall]:
+def cluster_shortfalls(state: "Engine", requirements: SchedulingRequirements) -> Iterator[Shortfall]:
     """Yield every resource that the closest candidate clusters lack; nothing if the workload fits."""
     feasibility_cache = state.queue_usage.feasibility_cache
     refusal = feasibility_cache.refusal(feasibility_cache.get(requirements))
@@ -145,7 +145,7 @@ def cluster_shortfalls(state: "State", requirements: SchedulingRequirements) -> 
         yield _shortfall(state, refusal)
 
 
-def cluster_gaps(state: "State", requirements: SchedulingRequirements) -> list[Gap]:
+def cluster_gaps(state: "Engine", requirements: SchedulingRequirements) -> list[Gap]:
     """Return what the closest clusters lack, as many as the workload needs, without those that fit."""
     feasibility = state.queue_usage.feasibility_cache.get(requirements)
     capacities = [free_capacity(state.cluster_usage.cluster_state(name)) for name in feasibility.candidates.names]
@@ -190,7 +190,7 @@ def _relative_gap(gap: Gap) -> tuple[Fraction, ClusterName]:
     ), gap.cluster
 
 
-def _shortfall(state: "State", refusal: Refusal) -> Shortfall:
+def _shortfall(state: "Engine", refusal: Refusal) -> Shortfall:
     """Return *refusal* with its amounts, and the guarantees that lower the limit it names."""
     quota = state.queue_shares.quota if state.queue_shares is not None else None
     if quota is not None and refusal.reason in _QUOTA and refusal.queue in quota.tree.nodes:

@@ -16,7 +16,7 @@ from controller.engine.resources import EMPTY, Resources, add, subtract
 from controller.engine.workloads import ClusterCharge, HyperJobGang, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 _HOUR_MS: Final = 3_600_000
 #: Base of the backoff where no startup timeout is configured.
@@ -82,7 +82,7 @@ class StartupTracker:
         return self._checks[0][0] if self._checks else None
 
 
-def check_timeouts(state: "State", now: int) -> tuple[list[Evict], list[Workload]]:
+def check_timeouts(state: "Engine", now: int) -> tuple[list[Evict], list[Workload]]:
     """Evict workloads past their startup timeout; return the evictions, and the workloads to requeue in Karmada."""
     timeout = state.policy.startup_timeout_ms
     if timeout is None:
@@ -104,7 +104,7 @@ def check_timeouts(state: "State", now: int) -> tuple[list[Evict], list[Workload
     return list(_evict_units(state, units, failed, now)), requeued
 
 
-def evict_moved(state: "State", now: int) -> list[Evict]:
+def evict_moved(state: "Engine", now: int) -> list[Evict]:
     """Evict workloads that others have moved to clusters where their gangs do not fit (R1).
 
     A workload stays if it has run there or Karmada divides it; of the rest, as many stay as fit together, in
@@ -155,7 +155,7 @@ def _is_divided(workload: Workload) -> bool:
     return workload.requirements.replicas > 0 and workload.requirements.placement.divided
 
 
-def _fits_cluster(state: "State", workload: Workload, name: ClusterName, freed: Resources) -> bool:
+def _fits_cluster(state: "Engine", workload: Workload, name: ClusterName, freed: Resources) -> bool:
     """Say whether a cluster holds the gang next to all that is not *freed*; an unusable cluster counts as fitting."""
     cluster_state = state.cluster_usage.cluster_state(name)
     free = add(cluster_state.headroom_after_evictions, freed)
@@ -166,7 +166,7 @@ def _fits_cluster(state: "State", workload: Workload, name: ClusterName, freed: 
     )
 
 
-def next_check_at(state: "State") -> int | None:
+def next_check_at(state: "Engine") -> int | None:
     """Return when the next workload or incomplete gang must be checked."""
     evictable_at = [state.workloads[uid].eviction_retry_at for uid in state.moved - state.accepted]
     if state.policy.startup_timeout_ms is None:
@@ -206,7 +206,7 @@ def max_backoff_ms(timeout_ms: int) -> int:
 
 
 def _evict_units(
-    state: "State",
+    state: "Engine",
     units: Iterable[list[Workload]],
     failed: Collection[Workload],
     now: int,
@@ -230,7 +230,7 @@ def _evict_units(
             yield Evict(workload, reason, back_off=back_off)
 
 
-def _backoff_for_ms(state: "State", attempts: int, *, has_moved: bool) -> int:
+def _backoff_for_ms(state: "Engine", attempts: int, *, has_moved: bool) -> int:
     """Return the backoff of an eviction; a workload moved by others has none the first time."""
     timeout = _DEFAULT_TIMEOUT_MS if state.policy.startup_timeout_ms is None else state.policy.startup_timeout_ms
     if not has_moved:
@@ -246,7 +246,7 @@ def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[Cluste
 
 
 def _eviction_units(
-    state: "State", failed: Collection[Workload], overdue: set[HyperJobGang]
+    state: "Engine", failed: Collection[Workload], overdue: set[HyperJobGang]
 ) -> Iterator[list[Workload]]:
     """Yield the workloads to evict together: single ones, or the parts of a gang."""
     yield from ([workload] for workload in failed if workload.gang is None)
@@ -256,12 +256,12 @@ def _eviction_units(
         yield [*evicted, *_dependent_parts(state, gang, evicted)]
 
 
-def _overdue_gangs(state: "State", now: int, timeout: int) -> set[HyperJobGang]:
+def _overdue_gangs(state: "Engine", now: int, timeout: int) -> set[HyperJobGang]:
     """Return the gangs that have lacked needed parts for too long."""
     return {gang for gang in state.startup.incomplete_gangs if _may_lack_parts_until(state, gang, timeout) <= now}
 
 
-def _dependent_parts(state: "State", gang: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
+def _dependent_parts(state: "Engine", gang: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
     """Return the other parts of *gang* to evict; none while enough remain without those *evicted*."""
     remaining = [part for part in _parts(state, gang) if part not in evicted]
     if gang.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= gang.minimum:
@@ -269,7 +269,7 @@ def _dependent_parts(state: "State", gang: HyperJobGang, evicted: Collection[Wor
     return [part for part in remaining if _is_admitted_by_us(part)]
 
 
-def _track_incomplete_gangs(state: "State", gangs: Collection[HyperJobGang], now: int) -> None:
+def _track_incomplete_gangs(state: "Engine", gangs: Collection[HyperJobGang], now: int) -> None:
     """Track since when *gangs* hold clusters and lack parts."""
     for gang in gangs:
         parts = _parts(state, gang)
@@ -280,13 +280,13 @@ def _track_incomplete_gangs(state: "State", gangs: Collection[HyperJobGang], now
             state.startup.incomplete_gangs.pop(gang, None)
 
 
-def _may_lack_parts_until(state: "State", gang: HyperJobGang, timeout: int) -> int:
+def _may_lack_parts_until(state: "Engine", gang: HyperJobGang, timeout: int) -> int:
     """Return until when a gang may run without the parts that it lacks."""
     evictable_at = (part.eviction_retry_at for part in _parts(state, gang) if _is_admitted_by_us(part))
     return max(state.startup.incomplete_gangs[gang] + timeout, *evictable_at, 0)
 
 
-def _parts(state: "State", gang: HyperJobGang) -> list[Workload]:
+def _parts(state: "Engine", gang: HyperJobGang) -> list[Workload]:
     return [state.workloads[uid] for uid in state.gangs.parts(gang)]
 
 

@@ -13,7 +13,7 @@ from controller.engine.tree import Node, Tree
 from controller.engine.workloads import Admission, ClusterCharge, HyperJobGang, Workload, WorkloadState
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 Rank = tuple[bool, int, int, int, str, str, str]
 """Within its charge; queue priority; job priority; newest first; name, namespace, uid."""
@@ -86,7 +86,7 @@ class Victim:
 class PreemptionCandidates:
     """Victims of every queue; ``invalidate`` must be called for queues with changed admitted workloads."""
 
-    def __init__(self, state: "State", tree: Tree) -> None:
+    def __init__(self, state: "Engine", tree: Tree) -> None:
         self._state = state
         self._tree = tree
         self._by_queue: dict[QueueName, list[Victim]] = {}

@@ -7,12 +7,12 @@ from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.cache.informer import WatchOptions
 from controller.cache.store import Store
 from controller.clock import Clock
+from controller.engine.engine import Engine
 from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.plan import Wait
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources
-from controller.engine.state import State
 from controller.hyperjob.controller import Dependencies, HyperJobController
 from controller.hyperjob.pending_reason import PendingReason
 from controller.hyperjob.split import CapacitySnapshot
@@ -25,7 +25,7 @@ class ControllerView:
     """The parts of the admission controller that the HyperJob controller reads."""
 
     store: Store
-    state: Callable[[], State]
+    state: Callable[[], Engine]
     configuration: Callable[[], VolcanoGlobalConfiguration]
     may_write: Callable[[], bool]
 
@@ -70,7 +70,7 @@ def resync_after_cycle(
     return waits
 
 
-def capacity_snapshot(state: State, configuration: VolcanoGlobalConfiguration) -> CapacitySnapshot | None:
+def capacity_snapshot(state: Engine, configuration: VolcanoGlobalConfiguration) -> CapacitySnapshot | None:
     """Return the capacity of the clusters and queues of *state*, ``None`` before its first cycle."""
     if state.queue_shares is None:
         return None

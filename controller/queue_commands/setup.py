@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 from controller.cache.informer import WatchOptions
 from controller.cache.store import Store
+from controller.engine.engine import Engine
 from controller.engine.queues import QueueState
 from controller.engine.reasons import Reason
-from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadState
 from controller.events.message import EventMessage
 from controller.kube import Api
@@ -15,7 +15,7 @@ from controller.queue_commands.controller import CommandController, CommandDepen
 
 def command_dependencies(
     store: Store,
-    state: Callable[[], State],
+    state: Callable[[], Engine],
     *,
     may_write: Callable[[], bool],
     record_event: Callable[[EventMessage], None],

@@ -7,9 +7,9 @@ the first cause that applies.
 from collections.abc import Mapping
 from enum import StrEnum
 
+from controller.engine.engine import Engine
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.resources import EMPTY, PODS, Resources, subtract, total
-from controller.engine.state import State
 
 
 class IdleCause(StrEnum):
@@ -44,7 +44,7 @@ class IdleCapacity:
         self._unmet: dict[str, int] = {}
         self._allowed: dict[str, int] = {}
 
-    def read(self, state: State, now: int) -> None:
+    def read(self, state: Engine, now: int) -> None:
         """Use *state* from *now* on."""
         self.close(now)
         if state.queue_shares is None:
@@ -78,7 +78,7 @@ class IdleCapacity:
         self._amounts[cause][resource] = counted
         return rest - counted
 
-    def _update_queues(self, state: State) -> None:
+    def _update_queues(self, state: Engine) -> None:
         """Update the requests of pending workloads in queues that changed."""
         if state.queue_shares is None:
             return

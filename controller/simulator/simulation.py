@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from controller.engine.clusters import ClusterName
+from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Decision, Evict
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.state import State
 from controller.engine.workloads import Admission, Workload, WorkloadState, WorkloadUid
 from controller.simulator.clusters import SimulatedClusters
 from controller.simulator.event_log import JobAction, LogEntry
@@ -51,7 +51,7 @@ class SimulationResult:
     jobs: SimulatedJobs
     share_metrics: ShareMetrics
     idle: IdleCapacity
-    state: State
+    state: Engine
     cycles: int
     ended_at: int
     """Time of the last relevant event, or the time limit."""
@@ -73,7 +73,7 @@ class Simulation:
         self._progress = watch
         self._series = series
         # In a simulation, every admitted job starts.
-        self._state = State(replace(trace.policy, startup_timeout_ms=None))
+        self._state = Engine(replace(trace.policy, startup_timeout_ms=None))
         self._events = EventQueue()
         self._write_latency = WriteLatency(self._settings.writes_per_second)
         self._clusters = SimulatedClusters(trace.clusters, self._settings.status_period)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.cache.collection import Collection
 from controller.cache.store import Store
-from controller.engine.state import State
+from controller.engine.engine import Engine
 from localup.demo.usage import FairShares
 
 WATCHED: Final = tuple(kind.path for kind in (QUEUES, CLUSTERS, PRIORITY_CLASSES, JOBS, RESOURCE_BINDINGS))
@@ -23,7 +23,7 @@ Objects = Mapping[str, Iterable[Any]]
 
 def compute_fair_shares(objects: Objects) -> FairShares:
     """Return fair share and limit of every queue by resource."""
-    store, state, now = Store(), State(), time.time_ns() // 1_000_000
+    store, state, now = Store(), Engine(), time.time_ns() // 1_000_000
     _fill(store.queues, objects.get(QUEUES.path, ()))
     _fill(store.clusters, map(_without_external_usage, objects.get(CLUSTERS.path, ())))
     _fill(store.priority_classes, objects.get(PRIORITY_CLASSES.path, ()))

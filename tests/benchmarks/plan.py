@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.queues import Queue, QueueName
-from controller.engine.state import State
 from controller.engine.workloads import (
     VOLCANO_JOB,
     Admission,
@@ -114,9 +114,9 @@ def clusters(admitted: list[Workload]) -> list[Cluster]:
     return found
 
 
-def build(size: Size) -> tuple[State, list[Workload]]:
+def build(size: Size) -> tuple[Engine, list[Workload]]:
     """Return a state with all objects, and its admitted workloads."""
-    state = State()
+    state = Engine()
     everyone = list(workloads(size))
     admitted = [each for each in everyone if each.state is WorkloadState.ADMITTED]
     for queue in queues(size.fan):
@@ -146,14 +146,14 @@ def bytes_per_waiting(size: Size) -> float:
     return (after - 2 * before) / more if after > 2 * before else (after - before) / (size.waiting + size.admitted)
 
 
-def first_plan(state: State) -> float:
+def first_plan(state: Engine) -> float:
     """Return the CPU seconds of the first plan."""
     begun = time.process_time()
     state.plan(NOW)
     return time.process_time() - begun
 
 
-def events(state: State, admitted: list[Workload]) -> list[float]:
+def events(state: Engine, admitted: list[Workload]) -> list[float]:
     """Let workloads finish, arrive or leave one by one; return the CPU milliseconds from each event to the plan."""
     found = []
     kinds = shapes()
@@ -182,7 +182,7 @@ def events(state: State, admitted: list[Workload]) -> list[float]:
     return found
 
 
-def idle(state: State) -> float:
+def idle(state: Engine) -> float:
     """Return the CPU seconds of a thousand plans without changes, after all reasons are published."""
     while state.pending_reasons.is_behind:
         state.plan(NOW + EVENTS)

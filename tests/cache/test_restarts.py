@@ -4,7 +4,7 @@ import pytest
 
 from controller.api.record import Record
 from controller.cache.store import Store
-from controller.engine.state import State
+from controller.engine.engine import Engine
 from tests.cache.fake_event_handler import upsert
 from tests.cache.objects import CREATED_MS, binding, cluster, job, queue
 
@@ -12,7 +12,7 @@ RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=(
 
 
 def test_restart_restores_admitted_workloads():
-    store, state = Store(), State()
+    store, state = Store(), Engine()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1", cpu="1", pods="9")))
     upsert(store, *(("jobs", job(f"j{number}")) for number in (1, 2)))
     admitted = binding("j1", paused=False, clusters=["m1"], record=RECORD)
@@ -21,9 +21,9 @@ def test_restart_restores_admitted_workloads():
     assert state.plan(0).decisions == ()
 
 
-def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECORD, asks: str = "4") -> State:
+def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECORD, asks: str = "4") -> Engine:
     """Return the World of one who begins at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
-    store, state = Store(), State()
+    store, state = Store(), Engine()
     four = cluster("m1", cpu="4", pods="9", used={"cpu": "1", "pods": "1"})
     before = binding("j1", paused=False, clusters=["m1"], phases=phases, record=record)
     waiting = job("j2", requests={"cpu": asks})
@@ -61,7 +61,7 @@ def test_finish_time_in_the_future_counts_as_now():
 
 
 def test_unreadable_finish_time_is_ignored():
-    store, state = Store(), State()
+    store, state = Store(), Engine()
     ended = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Completed"}, since="yesterday", record=RECORD)
     upsert(store, ("clusters", cluster("m1", cpu="4", pods="9", used={"cpu": "1"})), ("bindings", ended))
     store.sync_to(state, CREATED_MS)

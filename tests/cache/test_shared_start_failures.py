@@ -5,7 +5,7 @@ import pytest
 from controller.api.record import Record
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
-from controller.engine.state import State
+from controller.engine.engine import Engine
 from controller.engine.workloads import WorkloadUid
 from controller.messages import pending_message
 from tests.cache.objects import binding, cluster, job, queue
@@ -17,7 +17,7 @@ class Stage:
     """A store that feeds a World, with one cluster and one job that did not start there."""
 
     def __init__(self) -> None:
-        self.store, self.state, self.version = Store(), State(), 1000
+        self.store, self.state, self.version = Store(), Engine(), 1000
         self.store.queues.replace([self.store.queues.decode(queue("a"))])
         self.store.priority_classes.replace([])
         self.store.cluster_bindings.replace([])

@@ -9,9 +9,9 @@ from controller.api.record import Record, RecordResult, read_record, write_recor
 from controller.cache.assumed_writes import AssumedRecordUpdate
 from controller.cache.store import Store
 from controller.cache.translate.records import admitted_record, translate_record
+from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state import State
 from controller.engine.workloads import Admission, ClusterCharge, Nomination, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler, remove, replace, upsert
 from tests.cache.objects import binding, cluster, job, priority_class, queue
@@ -308,7 +308,7 @@ def test_assumed_admission_is_not_sent_back():
 
 
 def test_assumed_admission_does_not_change_the_state():
-    store, state = Store(), State()
+    store, state = Store(), Engine()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=10)))
     store.sync_to(state, 7)
@@ -467,7 +467,7 @@ def test_binding_recreated_during_a_write_inherits_nothing():
 
 
 def test_written_admission_is_read_back_equal():
-    store, state = Store(), State()
+    store, state = Store(), Engine()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=10)))
     store.sync_to(state, 7)

@@ -8,7 +8,7 @@ from controller.decision_log.log import RecordingHandler
 from controller.decision_log.records import RecordBuilder
 from controller.decision_log.writer import Item, NewFile, PlanRecord, item_entries
 from controller.engine.checkpoint import take_checkpoint
-from controller.engine.state import State
+from controller.engine.engine import Engine
 from controller.engine.workloads import HyperJobGang, WorkloadUid
 from tests.engine.test_incremental import Life
 
@@ -18,7 +18,7 @@ REVISION = "0123456789ab"
 class RecordedState:
     """A state whose events are recorded."""
 
-    def __init__(self, state: State, put) -> None:
+    def __init__(self, state: Engine, put) -> None:
         self._state = state
         self._handler = RecordingHandler(state, put)
 

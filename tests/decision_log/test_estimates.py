@@ -6,10 +6,10 @@ from controller.decision_log.records import RecordBuilder
 from controller.decision_log.replay import replay
 from controller.decision_log.writer import NewFile, PlanRecord
 from controller.engine.checkpoint import take_checkpoint
+from controller.engine.engine import Engine
 from controller.engine.estimates import ANSWER_TTL_MS, Estimate
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
-from controller.engine.state import State
 from controller.engine.workloads import WorkloadUid
 from tests.decision_log.recording import encode
 from tests.engine.test_estimate_tracker import START, gang, job, pods, site
@@ -21,7 +21,7 @@ class RecordedPlans:
     """A state whose events and plans are recorded in files."""
 
     def __init__(self) -> None:
-        self.state, self.now, self.plans = State(POLICY), START, 0
+        self.state, self.now, self.plans = Engine(POLICY), START, 0
         self.files = [[NewFile(Header(POLICY, self.now))]]
         self.handler = RecordingHandler(self.state, self.take)
 

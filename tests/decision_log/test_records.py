@@ -8,10 +8,10 @@ import pytest
 from controller.decision_log.codec import _TYPES
 from controller.decision_log.records import RULES, Fields, RecordBuilder, record_fields
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.policy import Tenant
 from controller.engine.queues import Queue, QueueName, QueueState
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state import State
 from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from tests.decision_log.recording import RecordedLife
 
@@ -36,7 +36,7 @@ def workload(name: str, cpu: int, queue: str = "q") -> Workload:
     return Workload(WorkloadUid(f"uid-{name}"), "ml", name, "Job", QueueName(queue), shape)
 
 
-def decided(state: State, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
+def decided(state: Engine, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
     """Return the record of each decision about *workloads* by name."""
     for each in workloads:
         state.workload_changed(each, now)
@@ -45,8 +45,8 @@ def decided(state: State, *workloads: Workload, now: int = 1_000) -> dict[str, F
     return {each.workload.name: record_fields(each, 7, "abc") for each in records}
 
 
-def state_with(*things: Cluster | Queue) -> State:
-    state = State()
+def state_with(*things: Cluster | Queue) -> Engine:
+    state = Engine()
     for thing in things:
         if isinstance(thing, Queue):
             state.queue_changed(thing)

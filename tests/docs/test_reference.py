@@ -10,9 +10,9 @@ import yaml
 from certs.settings import Settings as CertsSettings
 from controller.cache.store import Store
 from controller.cli.app import app
+from controller.engine.engine import Engine
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state import State
 from controller.metrics import Metrics
 from controller.settings import Settings as ControllerSettings
 from controller.simulator.idle_capacity import IdleCause
@@ -60,7 +60,7 @@ def test_each_name_is_documented_on_exactly_one_page(page, names):
 
 
 def test_metrics_of_a_state_with_queues_are_documented():
-    metrics, state = Metrics(), State()
+    metrics, state = Metrics(), Engine()
     state.queue_changed(Queue(QueueName("a")))
     state.plan(0)
     metrics.register_state(lambda: state, Store(), {})

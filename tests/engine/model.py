@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict, Plan, RecordUpdate
 from controller.engine.policy import Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state import State
 from controller.engine.workloads import (
     VOLCANO_JOB,
     Admission,
@@ -99,7 +99,7 @@ class Model:
     now: int = 1_000_000_000
     wakes: bool = False
     """Whether the controller plans again without an event."""
-    state: State = field(init=False)
+    state: Engine = field(init=False)
 
     def __post_init__(self) -> None:
         self.bindings = dict.fromkeys(self.jobs, Binding())
@@ -164,7 +164,7 @@ class Model:
     def restart(self) -> None:
         """Restart with an empty memory and the API server's content; writes in flight are lost."""
         self.writes.clear()
-        self.state = State(self.policy)
+        self.state = Engine(self.policy)
         for queue in QUEUES:
             self.state.queue_changed(queue)
         for job, binding in self.bindings.items():
@@ -298,7 +298,7 @@ def _cpu(job: str) -> int:
     return JOBS[job][1].requests["cpu"]
 
 
-def _memory(state: State) -> object:
+def _memory(state: Engine) -> object:
     """Return what the controller remembers that may influence a decision."""
     workloads = tuple(
         (

@@ -3,11 +3,11 @@
 import pytest
 
 from controller.engine.clusters import Affinity, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.estimates import QUERY_TIMEOUT_MS, Estimate
 from controller.engine.plan import Admit
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
-from controller.engine.state import State
 from controller.engine.workloads import WorkloadUid
 from tests.engine.test_estimate_tracker import gang, job, pods, site
 
@@ -31,7 +31,7 @@ def arrivals():
 
 def admission_times(answer) -> dict[str, int]:
     """Run one minute; *answer* returns after which time m1's estimator answers what."""
-    state, times, coming = State(Policy(node_estimates=True, startup_timeout_ms=None)), {}, list(arrivals())
+    state, times, coming = Engine(Policy(node_estimates=True, startup_timeout_ms=None)), {}, list(arrivals())
     state.queue_changed(Queue(QueueName("q")))
     for each in (site("m1", 1000), site("m2", 1000)):
         state.cluster_changed(each, 0)
@@ -90,7 +90,7 @@ def test_bad_estimator_delays_its_workloads_by_one_answer(answer, most):
 
 def test_refused_large_workload_precedes_later_small_ones():
     """All answers expire together, so that the queue's order decides once there is capacity."""
-    state = State(Policy(node_estimates=True, startup_timeout_ms=None))
+    state = Engine(Policy(node_estimates=True, startup_timeout_ms=None))
     state.queue_changed(Queue(QueueName("q")))
     state.cluster_changed(site("m1", 40), 0)
     large, small = gang(pods(4, cpu=5)), gang(pods(1, cpu=5))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.estimates import ANSWER_TTL_MS, MIN_REFUSAL_MS, QUERY_TIMEOUT_MS, Estimate, units_consumed
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
@@ -10,7 +11,6 @@ from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import Reason
 from controller.engine.requests import PodSet
 from controller.engine.resources import positive, scale, total
-from controller.engine.state import State
 from controller.engine.workloads import (
     VOLCANO_JOB,
     HyperJobGang,
@@ -58,7 +58,7 @@ class Play:
 
     def __init__(self, *clusters: Cluster, policy: Policy | None = None, **queue) -> None:
         self.now = START
-        self.state = State(policy or Policy(node_estimates=True, startup_timeout_ms=None))
+        self.state = Engine(policy or Policy(node_estimates=True, startup_timeout_ms=None))
         self.state.queue_changed(Queue(QueueName("q"), ROOT, **queue))
         for each in clusters:
             self.state.cluster_changed(each, self.now)

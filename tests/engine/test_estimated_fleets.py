@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
+from controller.engine.engine import Engine
 from controller.engine.estimates import Estimate, Query
 from controller.engine.plan import Admit
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import Resources, subtract
-from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
 from tests.engine.fleets import Fleet, fleet, has_place
 
@@ -65,7 +65,7 @@ def free(found: Fleet) -> list[Resources]:
 
 def admitted(found: Fleet, count: Count, *, copies: int = 1) -> int:
     """Return how many of *copies* equal gangs are admitted while the estimator observes none of them."""
-    state = State(Policy(node_estimates=True))
+    state = Engine(Policy(node_estimates=True))
     state.queue_changed(Queue(QueueName("a")))
     state.cluster_changed(found.cluster, 0)
     for number in range(copies):

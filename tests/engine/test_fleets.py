@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import pytest
 
+from controller.engine.engine import Engine
 from controller.engine.policy import NodeShapes, Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason
-from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
 from tests.engine.fleets import Fleet, fleet
 
@@ -21,7 +21,7 @@ FEW, MANY = 300, 2_000
 
 def verdict(found: Fleet, *shapes: NodeShapes) -> Reason | None:
     """Return the pending reason of the gang, ``None`` if it is admitted."""
-    state = State(Policy(node_shapes=shapes))
+    state = Engine(Policy(node_shapes=shapes))
     state.queue_changed(Queue(QueueName("a")))
     state.cluster_changed(found.cluster, 0)
     state.workload_changed(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("a"), found.shape), 0)

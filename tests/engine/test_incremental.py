@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
+from controller.engine.engine import Engine
 from controller.engine.policy import EvictionPolicy, HeadReservation, Policy, Resize, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale
-from controller.engine.state import State
 from controller.engine.steps import advance
 from controller.engine.workloads import (
     VOLCANO_JOB,
@@ -47,7 +47,7 @@ class Life:
         order = self.dice.choice(["PriorityFirst", "FairShareFirst"])
         fairness = self.dice.choice(["None", "None", "Namespace"])
         patience = self.dice.choice([HeadReservation(), HeadReservation(after_ms=50, max_ms=600)])
-        self.state = State(Policy(queue_order=order, tenant_fairness=fairness, head_reservation=patience))
+        self.state = Engine(Policy(queue_order=order, tenant_fairness=fairness, head_reservation=patience))
         if exchanges:
             self.state.policy_changed(replace(self.state.policy, **self.rules()))
         self.homes = (
@@ -277,9 +277,9 @@ class Life:
         self.now += self.dice.choice([1, 1_000, 400_000 if self.exchanges else 40_000])
 
 
-def fresh(state: State, now: int) -> State:
+def fresh(state: Engine, now: int) -> Engine:
     """Return a state built from the objects of *state* and the observed usage of its clusters."""
-    built = State(state.policy)
+    built = Engine(state.policy)
     for workload in state.workloads.values():
         built.workload_changed(workload, now)
     for queue in state.queues.values():
@@ -302,12 +302,12 @@ def fresh(state: State, now: int) -> State:
     return built
 
 
-def reasons(state: State) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
+def reasons(state: Engine) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
     for uid in sorted(state.workloads):
         yield uid, state.refusal(uid)
 
 
-def entitled(state: State) -> dict[QueueName, dict[str, Fraction]]:
+def entitled(state: Engine) -> dict[QueueName, dict[str, Fraction]]:
     """Return the fair shares that are not zero; for the root, the part of its children."""
     due = state.queue_shares.fair_shares
     return {name: {key: amount for key, amount in due[name].items() if amount} for name in due if name != ROOT}
@@ -368,7 +368,7 @@ def compare_cut(seed: int, *, exchanges: bool) -> None:
         life.now += 10
 
 
-def check_reservations(state: State) -> None:
+def check_reservations(state: Engine) -> None:
     """Check that each cluster has one reservation at most, and a HyperJob a complete one or none (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
     for each in state.with_reservation.values():

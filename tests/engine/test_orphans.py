@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.checkpoint import restore, take_checkpoint
+from controller.engine.engine import Engine
 from controller.engine.orphans import Orphan, Orphans
 from controller.engine.queues import QueueName
 from controller.engine.resources import add, positive, total
-from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadState
 from tests.scenario import Scenario, cluster
 
@@ -76,11 +76,11 @@ def _happen(scenario: Scenario, event: str | int) -> None:
         scenario.play({"after": 15})
 
 
-def _charged(state: State) -> Mapping[str, int]:
+def _charged(state: Engine) -> Mapping[str, int]:
     return positive(state.current_usage.get(QueueName("q"), {}))
 
 
-def _due(state: State) -> Mapping[str, int]:
+def _due(state: Engine) -> Mapping[str, int]:
     charges = [each.admission.charge for each in state.workloads.values() if each.admission is not None]
     orphaned = [site.orphans.total for site in state.cluster_usage]
     return positive(total([*charges, *orphaned]))

@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import ABOUT_CAPACITY, Reason
 from controller.engine.remedies import Change, Remedy, find_remedy, plan_until_stable
 from controller.engine.shortfalls import shortfalls
-from controller.engine.state import State
 from controller.engine.workloads import (
     VOLCANO_JOB,
     Admission,
@@ -114,8 +114,8 @@ class Case:
                 assert queue.capability[change.resource] == change.before
                 self.queues[queue.name] = replace(queue, capability={**queue.capability, change.resource: change.after})
 
-    def state(self) -> State:
-        state = State(self.policy)
+    def state(self) -> Engine:
+        state = Engine(self.policy)
         for queue in self.queues.values():
             state.queue_changed(queue)
         for workload in self.workloads:
@@ -125,7 +125,7 @@ class Case:
         return state
 
 
-def pending(state: State) -> list[WorkloadUid]:
+def pending(state: Engine) -> list[WorkloadUid]:
     """Return the workloads that are pending for capacity."""
     refusals = {uid: state.refusal(uid) for uid in state.workloads}
     capacity_reasons = ABOUT_CAPACITY | {

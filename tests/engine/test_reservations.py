@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason
-from controller.engine.state import State
 from controller.engine.workloads import (
     VOLCANO_JOB,
     HyperJobGang,
@@ -45,7 +45,7 @@ class Stream:
         self.running: dict[WorkloadUid, Run] = {}
         self.started: dict[str, int] = {}
         """Start times of the wide workloads."""
-        self.state = State(Policy(head_reservation=reservation))
+        self.state = Engine(Policy(head_reservation=reservation))
         self.state.queue_changed(Queue(QueueName("q")))
         fewest = 1 if wide == "one" else 2
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(fewest, fewest + 2))]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Spread, Term
+from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
-from controller.engine.state import State
 from controller.engine.steps import advance, finish
 from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 
@@ -24,8 +24,8 @@ def cluster(number: int, cpus: int = 10_000) -> Cluster:
     )
 
 
-def fleet(policy: Policy) -> State:
-    state = State(policy)
+def fleet(policy: Policy) -> Engine:
+    state = Engine(policy)
     for number in range(5):
         state.queue_changed(Queue(QueueName(f"q{number}"), parent=ROOT))
     for number in range(CLUSTERS):
@@ -33,19 +33,19 @@ def fleet(policy: Policy) -> State:
     return state
 
 
-def submit(state: State, number: int, shape: SchedulingRequirements) -> None:
+def submit(state: Engine, number: int, shape: SchedulingRequirements) -> None:
     name, queue = f"j{number:05}", QueueName(f"q{number % 5}")
     state.workload_changed(Workload(WorkloadUid(name), "ns", name, "Job", queue, shape, created_at=number), 1)
 
 
-def submit_shapes(state: State, count: int) -> None:
+def submit_shapes(state: Engine, count: int) -> None:
     """Submit workloads with different requests, of which each cluster fits one."""
     for number in range(count):
         demand = {"pods": 1000, "cpu": 6000 + number % 3000, "memory": 10**6 + number}
         submit(state, number, SchedulingRequirements(demand, demand, Placement(spread=(Spread("cluster", 1, 1),))))
 
 
-def measured(state: State, now: int) -> tuple[int, int, int]:
+def measured(state: Engine, now: int) -> tuple[int, int, int]:
     """Plan in parts; return the steps of all, those of the largest part, and the number of admissions."""
     work, parts = state.plan_in_steps(now), []
     before = state.queue_usage.feasibility_cache.total_steps

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from controller.engine.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.policy import Policy
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.quota import Quota
 from controller.engine.resources import Resources, total
-from controller.engine.state import State
 from controller.engine.tree import queue_limits
 from controller.engine.workloads import (
     VOLCANO_JOB,
@@ -114,9 +114,9 @@ def policies() -> st.SearchStrategy[Policy]:
     )
 
 
-def build(policy: Policy, *things: object) -> State:
+def build(policy: Policy, *things: object) -> Engine:
     """Return a state with *things* added in their order."""
-    state = State(policy)
+    state = Engine(policy)
     for thing in things:
         match thing:
             case Workload():
@@ -128,14 +128,14 @@ def build(policy: Policy, *things: object) -> State:
     return state
 
 
-def quota_of(state: State) -> Quota:
+def quota_of(state: Engine) -> Quota:
     """Return the current quota, computed from the state."""
     tree = state.tree()
     taken = total(charge for name, charge in state.current_usage.items() if name == ROOT or name not in tree.nodes)
     return Quota(tree, queue_limits(tree, state.cluster_usage.root_limit(), taken), state.current_usage)
 
 
-def total_by_queue(state: State) -> Mapping[QueueName, dict[str, int]]:
+def total_by_queue(state: Engine) -> Mapping[QueueName, dict[str, int]]:
     """Return the charges by queue, counted from the workloads themselves."""
     sums: dict[QueueName, dict[str, int]] = {}
     for each in state.workloads.values():

@@ -1,10 +1,10 @@
 """Runs the engine on a state of the reference model."""
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan
 from controller.engine.policy import EvictionPolicy, HeadReservation, Policy
 from controller.engine.queues import Queue, QueueName, QueueState
-from controller.engine.state import State
 from controller.engine.workloads import (
     VOLCANO_JOB,
     Admission,
@@ -53,7 +53,7 @@ def decisions(found: Plan) -> list[Decision]:
     return result
 
 
-def build(state: plain.State) -> State:
+def build(state: plain.State) -> Engine:
     """Return an engine state with the same objects."""
     policy = Policy(
         queue_order=state.queue_order,
@@ -62,7 +62,7 @@ def build(state: plain.State) -> State:
         preemption=_eviction(state.preemption),
         head_reservation=HeadReservation(after_ms=state.reservation_after * 1000),
     )
-    found = State(policy)
+    found = Engine(policy)
     for job in state.jobs:
         found.workload_changed(_workload(job), LONG_AGO)
     for queue in state.queues:

@@ -1,12 +1,12 @@
 from fractions import Fraction
 
-from controller.engine.state import State
+from controller.engine.engine import Engine
 from controller.simulator.share_metrics import ShareMetrics
 from tests.simulator.traces import START, cluster, job, queue
 
 
 def reported(*things):
-    state = State()
+    state = Engine()
     for thing in things:
         state.workload_changed(thing.workload, START)
     state.queue_changed(queue())

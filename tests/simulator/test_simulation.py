@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.engine.engine import Engine
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state import State
 from controller.engine.workloads import WorkloadState
 from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
@@ -20,7 +20,7 @@ def play(found, **settings):
     return Simulation(found, SimulationSettings(**settings)).run()
 
 
-class EvictingState(State):
+class EvictingState(Engine):
     """State that evicts a workload at a given time, as reclaim would."""
 
     def __init__(self, name, at, reason=EvictionReason.RECLAIMED):
@@ -176,7 +176,7 @@ def test_victim_does_not_finish_during_its_grace_period():
 
 
 def test_simulation_ends_despite_repeated_wake_ups():
-    class AlwaysWakingState(State):
+    class AlwaysWakingState(Engine):
         def plan(self, now):
             return replace(super().plan(now), wake_at=now + 1000)
 
@@ -206,7 +206,7 @@ def test_run_that_ends_before_its_eviction_write_is_finished():
 def test_summary_is_delayed_and_updated_on_change_only():
     reported = []
 
-    class RecordingState(State):
+    class RecordingState(Engine):
         def cluster_changed(self, cluster, now):
             reported.append(((now - START) // 1000, cluster.used.get("cpu", 0) // 1000))
             super().cluster_changed(cluster, now)

@@ -12,10 +12,10 @@ from controller.engine.victims import PreemptionCandidates, Victim
 from controller.engine.workloads import Workload
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 
-def preemption_candidates(state: "State", parts: Sequence[Workload], candidates: PreemptionCandidates) -> list[Victim]:
+def preemption_candidates(state: "Engine", parts: Sequence[Workload], candidates: PreemptionCandidates) -> list[Victim]:
     """Return the victims that may be evicted for *parts* that start together, in eviction order."""
     if not all(workload.preempts for workload in parts):
         return []

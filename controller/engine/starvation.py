@@ -22,7 +22,7 @@ from controller.engine.steps import finish
 from controller.engine.workloads import HyperJobGang, Reservation, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.state import State
+    from controller.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class StarvationTimers:
     def __init__(self) -> None:
         self.heads: dict[QueueName, BlockedHead] = {}
 
-    def update(self, state: "State", queues: Iterable[QueueName], now: int) -> None:
+    def update(self, state: "Engine", queues: Iterable[QueueName], now: int) -> None:
         """Update the heads of *queues*, in which workloads were added, removed or changed."""
         for name in queues:
             first = _first_blocked(state, name)
@@ -55,7 +55,7 @@ class StarvationTimers:
         if timer is not None and timer.uid == workload.uid:
             self.heads[workload.queue] = BlockedHead(workload.uid, now)
 
-    def expired(self, state: "State", now: int) -> list[Workload]:
+    def expired(self, state: "Engine", now: int) -> list[Workload]:
         """Return the heads with an expired timer, of queues without a reservation."""
         reserved_queues = {blocked.queue for blocked in state.with_reservation.values()}
         latest_start = now - state.policy.head_reservation.after_ms
@@ -65,13 +65,13 @@ class StarvationTimers:
             if blocked.since <= latest_start and name not in reserved_queues
         ]
 
-    def next_expiry(self, state: "State", now: int) -> int | None:
+    def next_expiry(self, state: "Engine", now: int) -> int | None:
         """Return when the next timer expires."""
         ends = (blocked.since + state.policy.head_reservation.after_ms for blocked in self.heads.values())
         return min((at for at in ends if at > now), default=None)
 
 
-def _first_blocked(state: "State", queue: QueueName) -> Workload | None:
+def _first_blocked(state: "Engine", queue: QueueName) -> Workload | None:
     """Return the first workload of a queue that is inadmissible for capacity only."""
     workload_classes = (
         workload_class
@@ -81,7 +81,7 @@ def _first_blocked(state: "State", queue: QueueName) -> Workload | None:
     return state.first_of(queue, [workload_class.head for workload_class in workload_classes])
 
 
-def expire(state: "State", now: int) -> list[RecordUpdate]:
+def expire(state: "Engine", now: int) -> list[RecordUpdate]:
     """Cancel reservations that have expired or become useless, for a gang those of all parts."""
     expired = {uid for uid, workload in state.with_reservation.items() if _has_expired(state, workload, now)}
     gangs = {state.with_reservation[uid].gang for uid in expired} - {None}
@@ -92,7 +92,7 @@ def expire(state: "State", now: int) -> list[RecordUpdate]:
     )
 
 
-def _cancel(state: "State", uids: Iterable[WorkloadUid], now: int) -> list[RecordUpdate]:
+def _cancel(state: "Engine", uids: Iterable[WorkloadUid], now: int) -> list[RecordUpdate]:
     updates = []
     for uid in sorted(uids):
         workload = state.with_reservation[uid]
@@ -102,7 +102,7 @@ def _cancel(state: "State", uids: Iterable[WorkloadUid], now: int) -> list[Recor
     return updates
 
 
-def next_expiry(state: "State") -> int | None:
+def next_expiry(state: "Engine") -> int | None:
     """Return when the next reservation expires."""
     starts = (
         workload.reservation.since for workload in state.with_reservation.values() if workload.reservation is not None
@@ -110,7 +110,7 @@ def next_expiry(state: "State") -> int | None:
     return earliest(since + state.policy.head_reservation.max_ms for since in starts)
 
 
-def _has_expired(state: "State", workload: Workload, now: int) -> bool:
+def _has_expired(state: "Engine", workload: Workload, now: int) -> bool:
     reserved = workload.reservation
     if workload.uid not in state.pending or reserved is None:
         return True
@@ -128,7 +128,7 @@ def _has_expired(state: "State", workload: Workload, now: int) -> bool:
     )
 
 
-def complete(state: "State", now: int) -> list[RecordUpdate]:
+def complete(state: "Engine", now: int) -> list[RecordUpdate]:
     """Place reservations of which only the time is known, and those of gang parts without one after a restart.
 
     Reservations of a gang that cannot be placed are cancelled.
@@ -148,7 +148,7 @@ def complete(state: "State", now: int) -> list[RecordUpdate]:
     return updates
 
 
-def _complete_gang(state: "State", workload_class: WorkloadClass, now: int) -> list[RecordUpdate]:
+def _complete_gang(state: "Engine", workload_class: WorkloadClass, now: int) -> list[RecordUpdate]:
     """Place the reservations of parts without one, while too few parts have one for the gang to start."""
     parts = [part for part in state.with_reservation.values() if part.gang == workload_class.gang]
     count = sum(part.reservation is not None and bool(part.reservation.cluster_charges) for part in parts)
@@ -161,7 +161,7 @@ def _complete_gang(state: "State", workload_class: WorkloadClass, now: int) -> l
     return _apply(state, placed, since, now)
 
 
-def _apply(state: "State", placed: PlacedReservations, since: int, now: int) -> list[RecordUpdate]:
+def _apply(state: "Engine", placed: PlacedReservations, since: int, now: int) -> list[RecordUpdate]:
     """Reserve what was *placed*; return the updates of records."""
     updates = []
     for uid, charges in placed.items():
@@ -179,7 +179,7 @@ def _since(workload: Workload) -> int:
     return workload.reservation.since if workload.reservation else 0
 
 
-def _reserved_clusters(state: "State", excluded_gang: HyperJobGang | None = None) -> set[ClusterName]:
+def _reserved_clusters(state: "Engine", excluded_gang: HyperJobGang | None = None) -> set[ClusterName]:
     """Return the clusters with reserved capacity, without those of *excluded_gang*."""
     reservations = (
         workload.reservation
@@ -194,7 +194,7 @@ def _reserved_clusters(state: "State", excluded_gang: HyperJobGang | None = None
     }
 
 
-def grant(state: "State", queue_shares: QueueShares, now: int) -> list[RecordUpdate]:
+def grant(state: "Engine", queue_shares: QueueShares, now: int) -> list[RecordUpdate]:
     """Grant reservations to heads with an expired timer, in admission order (O1, O2).
 
     If a head needs clusters that are already reserved, later heads do not get its other clusters, or all of them
@@ -218,7 +218,9 @@ def grant(state: "State", queue_shares: QueueShares, now: int) -> list[RecordUpd
     return updates
 
 
-def _has_only_reserved_clusters(state: "State", workload_class: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
+def _has_only_reserved_clusters(
+    state: "Engine", workload_class: WorkloadClass, taken: AbstractSet[ClusterName]
+) -> bool:
     """Say whether a queue of the gang has a reservation already."""
     return (
         workload_class.gang is None
@@ -226,7 +228,7 @@ def _has_only_reserved_clusters(state: "State", workload_class: WorkloadClass, t
     )
 
 
-def _has_reservation(state: "State", workload_class: WorkloadClass) -> bool:
+def _has_reservation(state: "Engine", workload_class: WorkloadClass) -> bool:
     """Say whether a queue of the gang has a reservation already."""
     if workload_class.gang is None:
         return False
@@ -234,7 +236,7 @@ def _has_reservation(state: "State", workload_class: WorkloadClass) -> bool:
     return any(workload.queue in queues for workload in state.with_reservation.values())
 
 
-def _in_turn(state: "State", queue_shares: QueueShares, due: Iterable[Workload]) -> list[WorkloadClass]:
+def _in_turn(state: "Engine", queue_shares: QueueShares, due: Iterable[Workload]) -> list[WorkloadClass]:
     entries = {}
     for workload in due:
         workload_class = state.pending.class_of(workload.uid)

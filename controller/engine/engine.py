@@ -26,9 +26,9 @@ from controller.engine.queue_usage import QueueUsage
 from controller.engine.queues import Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.reservations import StarvationTimers
 from controller.engine.resources import Resources
 from controller.engine.startup import StartupTracker, with_startup_backoff
+from controller.engine.starvation import StarvationTimers
 from controller.engine.steps import Steps, finish
 from controller.engine.tree import Tree
 from controller.engine.usage_tracker import UsageTracker, has_same_charges
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from controller.engine.borrowing import BorrowingPolicy
 
 
-class State:
+class Engine:
     """Queues, clusters and workloads, with indexes of them that the cycle reads.
 
     Only the event methods change the attributes.
