@@ -1,0 +1,1 @@
+"""The commands: each builds its report from the input and prints it."""

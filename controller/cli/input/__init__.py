@@ -1,0 +1,1 @@
+"""Reads files and the live control plane."""

@@ -1,0 +1,1 @@
+"""Formats reports as text, tables, JSON and YAML."""
