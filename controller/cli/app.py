@@ -9,7 +9,7 @@ import typer
 from controller.cli import explanation_text, help_texts, tables
 from controller.cli.hyperjob_text import hyperjob_text
 from controller.cli.options import CommonOptions, with_common_options
-from controller.cli.replay import replay
+from controller.cli.replay import replay_command
 from controller.cli.report.clusters import cluster_reports
 from controller.cli.report.explanation import explain
 from controller.cli.report.hyperjobs import hyperjob_report
@@ -17,7 +17,7 @@ from controller.cli.report.pending import pending_reports
 from controller.cli.report.plan import plan_report
 from controller.cli.report.queues import queue_reports
 from controller.cli.report.search import NotFoundError, find_job
-from controller.cli.simulate import simulate
+from controller.cli.simulate import simulate_command
 from controller.cli.snapshot import Snapshot
 from controller.engine.queues import QueueName
 
@@ -97,9 +97,11 @@ def explain_hyperjob(
 
 
 app.command("simulate", help=help_texts.SIMULATE, short_help="Simulate jobs on virtual time and print statistics.")(
-    with_common_options(simulate)
+    with_common_options(simulate_command)
 )
-app.command("replay", help=help_texts.REPLAY, short_help="Replay a decision log and compare the decisions.")(replay)
+app.command("replay", help=help_texts.REPLAY, short_help="Replay a decision log and compare the decisions.")(
+    replay_command
+)
 
 
 def _require_queue(snapshot: Snapshot, queue: QueueName) -> None:

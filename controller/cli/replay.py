@@ -15,10 +15,10 @@ from controller.cli.report.replay import FileReport, RecordedDecisionReport, Rep
 from controller.decision_log.replay import DecisionLogError
 
 
-def replay(
+def replay_command(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="Decision logs to replay, each separately; - for standard input."),
+        typer.Argument(metavar="FILE", help="Decision logs to replay_command, each separately; - for standard input."),
     ],
     workload: Annotated[
         str | None,

@@ -56,7 +56,7 @@ def _parse_duration(text: str) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
-def simulate(  # noqa: PLR0913 - the options are declared here only
+def simulate_command(  # noqa: PLR0913 - the options are declared here only
     options: CommonOptions,
     *,
     until: Annotated[
@@ -84,7 +84,7 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
     load: Annotated[int | None, typer.Option(help="Generated load in percent of the clusters' capacity.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed; the same seed generates the same load.")] = 0,
     dump: Annotated[bool, typer.Option("--dump", help="Print the generated load as manifests and exit.")] = False,
-    compare: Annotated[Comparison | None, typer.Option(help="Also simulate this kind of admission.")] = None,
+    compare: Annotated[Comparison | None, typer.Option(help="Also simulate_command this kind of admission.")] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Plot shares and pending jobs to a .png or .svg file.")
     ] = None,

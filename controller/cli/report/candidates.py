@@ -48,11 +48,13 @@ def candidate_reports(snapshot: Snapshot, requirements: SchedulingRequirements) 
     """Return all clusters, candidates first, sorted by name."""
     cluster_usage = snapshot.state.cluster_usage
     candidate_set = candidates(requirements, cluster_usage.clusters)
-    reports = [_report(cluster, requirements, candidate_set) for cluster in cluster_usage]
+    reports = [_candidate_report(cluster, requirements, candidate_set) for cluster in cluster_usage]
     return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
 
 
-def _report(cluster: ClusterState, requirements: SchedulingRequirements, candidate_set: Candidates) -> CandidateReport:
+def _candidate_report(
+    cluster: ClusterState, requirements: SchedulingRequirements, candidate_set: Candidates
+) -> CandidateReport:
     requested = positive(requirements.gang_requests)
     exclusion = candidate_set.excluded.get(cluster.name)
     capacity = FreeCapacity(cluster, cluster.headroom, cluster.allocatable, freed=cluster.recently_freed_total)

@@ -28,7 +28,7 @@ class Clusters(msgspec.Struct, frozen=True):
 
 def cluster_reports(snapshot: Snapshot) -> Clusters:
     """Return all clusters, including unknown clusters with charges."""
-    return Clusters(tuple(_report(cluster) for cluster in snapshot.state.cluster_usage))
+    return Clusters(tuple(_cluster_report(cluster) for cluster in snapshot.state.cluster_usage))
 
 
 def unusable_reason(cluster: ClusterState) -> str:
@@ -36,7 +36,7 @@ def unusable_reason(cluster: ClusterState) -> str:
     return "is unknown" if cluster.cluster is None else why_unusable(cluster.cluster) or ""
 
 
-def _report(cluster: ClusterState) -> ClusterReport:
+def _cluster_report(cluster: ClusterState) -> ClusterReport:
     charged = {name for name, amount in cluster.charged.items() if amount}
     resources = sorted({*cluster.allocatable, *cluster.external_usage, *charged})
     return ClusterReport(

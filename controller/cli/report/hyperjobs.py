@@ -76,19 +76,19 @@ def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Work
         pods=sum(part.pods),
         requests=amounts,
         why=part.reason,
-        state=_state(part, workload),
-        clusters=_clusters(workload),
+        state=_part_state(part, workload),
+        clusters=_part_clusters(workload),
         reason=refusal.reason if refusal else "",
         message=pending_message(refusal) if refusal else "",
         retries=part.retries,
     )
 
 
-def _state(part: PartStatus, workload: Workload | None) -> str:
+def _part_state(part: PartStatus, workload: Workload | None) -> str:
     """Return the engine's state of a part, or its recorded phase if the engine no longer has it."""
     return str(workload.state) if workload is not None and workload.state is not WorkloadState.FINISHED else part.phase
 
 
-def _clusters(workload: Workload | None) -> tuple[str, ...]:
+def _part_clusters(workload: Workload | None) -> tuple[str, ...]:
     admission = workload.admission if workload else None
     return tuple(booking.cluster for booking in admission.cluster_charges) if admission else ()

@@ -37,14 +37,14 @@ def pending_reports(snapshot: Snapshot, queue: QueueName | None = None) -> Pendi
     """Return the pending workloads of *queue* or of all queues."""
     return Pending(
         tuple(
-            _report(position, workload, refusal)
+            _pending_report(position, workload, refusal)
             for position, workload, refusal in pending_workloads(snapshot)
             if queue in {None, workload.queue}
         )
     )
 
 
-def _report(position: int, workload: Workload, refusal: Refusal) -> PendingReport:
+def _pending_report(position: int, workload: Workload, refusal: Refusal) -> PendingReport:
     return PendingReport(
         queue=workload.queue,
         position=position,

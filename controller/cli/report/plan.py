@@ -48,7 +48,7 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
     decided = (_decided_report(decision) for decision in snapshot.plan.decisions)
     evicted = {decision.workload.uid for decision in snapshot.plan.decisions}
     waiting = (
-        _pending_report(workload, refusal)
+        _wait_report(workload, refusal)
         for _, workload, refusal in pending_workloads(snapshot)
         if workload.uid not in evicted
     )
@@ -71,7 +71,7 @@ def _decided_report(decision: Decision) -> DecisionReport:
     return _decision_report(decision.workload, "Evict", reason=decision.reason, message=message)
 
 
-def _pending_report(workload: Workload, refusal: Refusal) -> DecisionReport:
+def _wait_report(workload: Workload, refusal: Refusal) -> DecisionReport:
     is_nominated = refusal.reason is Reason.PREEMPTION_IN_PROGRESS and refusal.cluster is not None
     clusters = (ClusterTarget(refusal.cluster),) if is_nominated and refusal.cluster else ()
     return _decision_report(

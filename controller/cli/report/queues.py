@@ -101,7 +101,7 @@ def _share(snapshot: Snapshot, name: QueueName, usage: Resources) -> float | Non
 
 def queue_reports(snapshot: Snapshot) -> Queues:
     """Return all queues of the hierarchy."""
-    reports = tuple(_report(snapshot, standing) for standing in queue_share_reports(snapshot))
+    reports = tuple(_queue_report(snapshot, standing) for standing in queue_share_reports(snapshot))
     return Queues(reports, borrowing_notes(snapshot))
 
 
@@ -117,7 +117,7 @@ def queue_path(snapshot: Snapshot, name: QueueName) -> tuple[QueueName, ...]:
     return tuple(ancestor.name for ancestor in node.path())[::-1] if node else ()
 
 
-def _report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:
+def _queue_report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:
     name = QueueName(standing.name)
     tree = snapshot.shares.quota.tree
     node = tree.nodes.get(name)
