@@ -38,11 +38,11 @@ from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
 from controller.api.record import Record
 from controller.cache.store import Store
 from controller.cli.app import app
+from controller.cli.commands.explain import Explanation
+from controller.cli.commands.plan import PlanReport
 from controller.cli.report.clusters import Clusters
-from controller.cli.report.explanation import Explanation
 from controller.cli.report.hyperjobs import HyperJobReport
 from controller.cli.report.pending import Pending
-from controller.cli.report.plan import PlanReport
 from controller.cli.report.queues import Queues
 from controller.cli.report.replay import ReplayReport
 from controller.engine.engine import Engine

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 from controller.cli.app import app
-from controller.cli.manifests import InputError
-from controller.cli.options import LiveReadError
-from controller.cli.output import escape
+from controller.cli.commands.options import LiveReadError
+from controller.cli.input.manifests import InputError
+from controller.cli.render.output import escape
 from controller.cli.report.search import NotFoundError
 from controller.simulator.plot import PlotError
 

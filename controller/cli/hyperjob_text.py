@@ -1,6 +1,6 @@
 """Formats the explanation of a HyperJob as text, with a table of its parts."""
 
-from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
+from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.hyperjobs import HyperJobPart, HyperJobReport
 
 _PART_COLUMNS = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controller.api.hyperjobs import HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import HYPERJOB_GROUPS, HYPERJOB_KIND
-from controller.cli.manifests import Manifest
+from controller.cli.input.manifests import Manifest
 from controller.hyperjob.preview import Preview, preview, preview_objects
 from controller.hyperjob.split import CapacitySnapshot
 

@@ -16,7 +16,7 @@ from controller.api.keys import Resource
 from controller.api.meta import WatchedObject
 from controller.api.placements import ClusterAffinity, LabelSelector, Placement
 from controller.cache.translate.placements import translate_placement
-from controller.cli.manifests import Manifest
+from controller.cli.input.manifests import Manifest
 from controller.engine.candidates import matches
 from controller.engine.clusters import Cluster, ClusterName
 

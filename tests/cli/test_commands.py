@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from controller.cli.output import Cell, Column, OutputStyle, escape, output_style, paragraph, table
+from controller.cli.render.output import Cell, Column, OutputStyle, escape, output_style, paragraph, table
 from tests.cli.manifests import NOW, binding, cluster, job, jobs, priority_class, queue, running, write
 from tests.waiting import LIMIT_SECONDS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.cli.trace_file import read_trace
+from controller.cli.input.traces import read_trace
 from tests.cli.manifests import NOW, binding, cluster, configuration, job, policy, queue, units, write
 
 GOLDEN = Path(__file__).parents[1] / "simulator" / "golden"

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cli.yaml_loader import ParseError, load_documents
+from controller.cli.input.yaml_loader import ParseError, load_documents
 from tests.draws import draws
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from controller.cli.snapshot import Snapshot
+from controller.cli.input.snapshot import Snapshot
 from controller.engine.resources import PODS
 from controller.engine.tree import Node
 

@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 import msgspec
 
+from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, positive_quantities, quantities
 from controller.cli.report.clusters import unusable_reason
-from controller.cli.snapshot import Snapshot
 from controller.engine.candidates import Candidates, Exclusion, candidates
 from controller.engine.cluster_usage import ClusterState
 from controller.engine.fit import FreeCapacity

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, quantities
-from controller.cli.snapshot import Snapshot
 from controller.engine.cluster_usage import ClusterState
 from controller.engine.feasibility import why_unusable
 

@@ -4,8 +4,8 @@ import msgspec
 
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus
+from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, positive_quantities
-from controller.cli.snapshot import Snapshot
 from controller.engine.workloads import Workload, WorkloadState
 from controller.hyperjob.children import minimum_parts
 from controller.hyperjob.preview import Preview

@@ -2,9 +2,9 @@
 
 import msgspec
 
+from controller.cli.commands.plan import pending_workloads
+from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import format_time
-from controller.cli.report.plan import pending_workloads
-from controller.cli.snapshot import Snapshot
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.workloads import Workload

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, quantities
 from controller.cli.report.borrowing import borrowing_notes
-from controller.cli.snapshot import Snapshot
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.resources import PODS, Resources
 from controller.engine.tree import Node

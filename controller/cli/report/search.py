@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 
 from controller.cache.objects import VOLCANO_JOB, CachedTemplate, TemplateKey, group_kind
-from controller.cli.snapshot import Snapshot
+from controller.cli.input.snapshot import Snapshot
 from controller.engine.workloads import Workload
 
 _JOB = "Job"

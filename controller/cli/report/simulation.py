@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller.cli.report.plan import ClusterTarget
+from controller.cli.commands.plan import ClusterTarget
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.messages import EVICTION_MESSAGES, pending_message
 from controller.simulator.durations import seconds

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.borrowing import borrowing_notes
 from controller.cli.report.queues import QueueShareReport, queue_share_reports
-from controller.cli.snapshot import Snapshot
 from controller.engine.clusters import Assignment
 from controller.engine.plan import Admit, Decision
 from controller.engine.reasons import Reason, Refusal

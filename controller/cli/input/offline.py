@@ -15,10 +15,10 @@ from controller.api.keys import (
 from controller.cache.collection import Collection
 from controller.cache.objects import VOLCANO_JOB, ClusterProgress, WorkloadPhase
 from controller.cache.store import Store
-from controller.cli.default_bindings import recorded_uid, with_default_bindings
 from controller.cli.hyperjobs import HyperJobSplit, missing_objects, split_hyperjobs
-from controller.cli.manifests import InputError, Manifest, read
-from controller.cli.objects import InputNote, InputObjects, validate_objects
+from controller.cli.input.default_bindings import recorded_uid, with_default_bindings
+from controller.cli.input.manifests import InputError, Manifest, read
+from controller.cli.input.objects import InputNote, InputObjects, validate_objects
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.engine import Engine

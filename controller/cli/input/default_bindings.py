@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from controller.api.keys import ADMISSION_ANNOTATION, POLICY_LABELS, RESOURCE_BINDINGS
 from controller.cache.objects import TemplateKey, group_kind
-from controller.cli.manifests import Manifest
+from controller.cli.input.manifests import Manifest
 from controller.cli.policies import Policy, matching_policy
 from controller.cli.resource_interpreter import replica_requirements
 from controller.engine.clusters import ApiKind

@@ -15,7 +15,7 @@ import msgspec
 from controller.api import bindings, clusters, jobs, placements, queues
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.cli import resource_interpreter
-from controller.cli.manifests import abbreviate
+from controller.cli.input.manifests import abbreviate
 from controller.cli.policies import ResourceSelector
 from controller.engine.clusters import Operator
 

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 import yaml
 
-from controller.cli.options import CommonOptions
-from controller.cli.output import Format, print_text
+from controller.cli.commands.options import CommonOptions
+from controller.cli.input.traces import read_trace
 from controller.cli.progress_bar import progress_bar
+from controller.cli.render.output import Format, print_text
+from controller.cli.render.simulate import simulation_table
 from controller.cli.report.simulation import PerPodReport, per_pod_report, simulation_report
-from controller.cli.simulation_table import simulation_table
-from controller.cli.trace_file import read_trace
 from controller.simulator.durations import DurationError, parse_duration, seconds
 from controller.simulator.generators.load import Load, to_trace
 from controller.simulator.generators.load_shapes import LoadShape, SizeError, generate_load

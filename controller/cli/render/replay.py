@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
+from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.replay import DifferenceReport, FileReport, RecordedDecisionReport, ReplayReport
 from controller.decision_log.records import Fields
 

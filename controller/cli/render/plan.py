@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 
 from controller.api.quantity import parse_quantity
-from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
+from controller.cli.commands.plan import DecisionReport, PlanReport
+from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.amounts import Amounts, format_minute, format_short
 from controller.cli.report.clusters import ClusterReport, Clusters
 from controller.cli.report.pending import Pending, PendingReport
-from controller.cli.report.plan import DecisionReport, PlanReport
 from controller.cli.report.queues import QueueReport, Queues, QueueShareReport, in_tree_order
 
 _ACTIONS = MappingProxyType({"Admit": "green", "Wait": "yellow", "Evict": "red"})

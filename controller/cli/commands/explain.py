@@ -5,10 +5,10 @@ from difflib import get_close_matches
 import msgspec
 
 from controller.api.quantity import format_quantity
+from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, format_time, positive_quantities
 from controller.cli.report.candidates import CandidateReport, candidate_reports
 from controller.cli.report.queues import QueueShareReport, queue_path, queue_share_report
-from controller.cli.snapshot import Snapshot
 from controller.engine import remedies
 from controller.engine.feasibility import feasibility
 from controller.engine.queues import QueueName

@@ -26,9 +26,9 @@ from controller.api.keys import (
 from controller.cache.collection import Collection, Observation
 from controller.cache.informer import DECODE_ERRORS
 from controller.cache.store import Store
-from controller.cli.report.explanation import PublishedEvent
+from controller.cli.commands.explain import PublishedEvent
+from controller.cli.input.snapshot import Snapshot, take_snapshot
 from controller.cli.report.search import NotFoundError
-from controller.cli.snapshot import Snapshot, take_snapshot
 from controller.engine.clusters import ApiKind
 from controller.engine.workloads import Workload
 from controller.events.manifests import REPORTING_CONTROLLER

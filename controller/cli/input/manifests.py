@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from controller.cli.yaml_loader import ParseError, load_documents
+from controller.cli.input.yaml_loader import ParseError, load_documents
 
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})

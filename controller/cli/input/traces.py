@@ -8,10 +8,10 @@ from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import RUNTIME_ANNOTATION, SUBMIT_ANNOTATION
 from controller.cache.objects import TemplateKey, group_kind
 from controller.cache.store import Store
-from controller.cli.default_bindings import template_key
-from controller.cli.manifests import InputError, Manifest
-from controller.cli.objects import InputNote
-from controller.cli.offline import read_offline_state
+from controller.cli.input.default_bindings import template_key
+from controller.cli.input.manifests import InputError, Manifest
+from controller.cli.input.objects import InputNote
+from controller.cli.input.offline import read_offline_state
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy

@@ -3,10 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from controller.api.quantity import parse_quantity
-from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.report.amounts import Amounts, describe_requests, format_minute
-from controller.cli.report.candidates import CandidateReport
-from controller.cli.report.explanation import (
+from controller.cli.commands.explain import (
     AdmittedState,
     Explanation,
     PendingState,
@@ -14,8 +11,11 @@ from controller.cli.report.explanation import (
     WorkloadAhead,
     WorkloadQueue,
 )
+from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
+from controller.cli.render.plan import format_amount
+from controller.cli.report.amounts import Amounts, describe_requests, format_minute
+from controller.cli.report.candidates import CandidateReport
 from controller.cli.report.queues import QueueShareReport
-from controller.cli.tables import format_amount
 
 _INDENT = 2
 _MAX_SHOWN = 5

@@ -8,9 +8,9 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from controller.cli.manifests import STDIN, InputError
-from controller.cli.output import Format, output_style, print_text, serialize
-from controller.cli.replay_table import replay_table
+from controller.cli.input.manifests import STDIN, InputError
+from controller.cli.render.output import Format, output_style, print_text, serialize
+from controller.cli.render.replay import replay_table
 from controller.cli.report.replay import FileReport, RecordedDecisionReport, ReplayReport, file_report
 from controller.decision_log.replay import DecisionLogError
 

@@ -16,13 +16,13 @@ import typer
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
 from controller.api.hyperjobs import HyperJob
 from controller.cache.translate.units import to_milliseconds
-from controller.cli.manifests import InputError
-from controller.cli.objects import InputNote
-from controller.cli.offline import read_offline_state
-from controller.cli.output import Format, OutputStyle, escape, output_style, print_text, serialize
-from controller.cli.report.explanation import PublishedEvent
+from controller.cli.commands.explain import PublishedEvent
+from controller.cli.input.manifests import InputError
+from controller.cli.input.objects import InputNote
+from controller.cli.input.offline import read_offline_state
+from controller.cli.input.snapshot import Snapshot, take_snapshot
+from controller.cli.render.output import Format, OutputStyle, escape, output_style, print_text, serialize
 from controller.cli.report.search import NotFoundError
-from controller.cli.snapshot import Snapshot, take_snapshot
 from controller.clock import wall_clock
 from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.workloads import Workload
@@ -82,7 +82,7 @@ class CommonOptions:
         """Return the events of *workload* that the live control plane still stores; unset for files."""
         if self.files:
             return msgspec.UNSET
-        from controller.cli.live import events_of  # noqa: PLC0415 -- as in _ask
+        from controller.cli.input.live import events_of  # noqa: PLC0415 -- as in _ask
 
         return self._read_live(lambda api: events_of(api, workload))
 
@@ -97,13 +97,13 @@ class CommonOptions:
         print_text(serialize(report, self.output) or to_text(report, output_style(sys.stdout)))
 
     def _live_snapshot(self) -> Snapshot:
-        from controller.cli.live import live_snapshot  # noqa: PLC0415 -- as in _ask
+        from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- as in _ask
 
         configuration = _read_configuration(self.configuration)
         return self._read_live(lambda api: live_snapshot(api, configuration=configuration, now=self.now))
 
     def _live_hyperjob(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob]:
-        from controller.cli.live import find_hyperjob, live_snapshot  # noqa: PLC0415 -- as in _ask
+        from controller.cli.input.live import find_hyperjob, live_snapshot  # noqa: PLC0415 -- as in _ask
 
         configuration = _read_configuration(self.configuration)
 
@@ -116,7 +116,7 @@ class CommonOptions:
     def _read_live(self, read: "Callable[[Api], Awaitable[A]]") -> A:
         """Return the result of *read*, called with a client of the live control plane."""
         # Imported here, because importing the Kubernetes client takes longer than planning from files.
-        from controller.cli.live import KindNotServedError  # noqa: PLC0415
+        from controller.cli.input.live import KindNotServedError  # noqa: PLC0415
         from controller.kube import Api, ApiError, KubeconfigError  # noqa: PLC0415
 
         async def read_and_close() -> A:

@@ -30,10 +30,10 @@ from controller.api.priorityclasses import PriorityClass
 from controller.api.queues import Queue
 from controller.cache.objects import GroupKind, group_kind
 from controller.cli.hyperjobs import is_hyperjob, read_manifest
-from controller.cli.manifests import InputError, Manifest
+from controller.cli.input.manifests import InputError, Manifest
+from controller.cli.input.validation import validate
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, PropagationPolicy
 from controller.cli.resource_interpreter import wire_type
-from controller.cli.validation import validate
 from controller.engine.clusters import ApiKind
 
 WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
+from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.simulation import PerPodReport, SimulationReport
 from controller.simulator.idle_capacity import IdleCause
 from controller.simulator.summary import (
