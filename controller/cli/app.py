@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from controller.cli import explain, help_texts, plan
+from controller.cli import help_texts
 from controller.cli.commands.explain import explain
 from controller.cli.commands.options import CommonOptions, with_common_options
 from controller.cli.commands.plan import plan_report
@@ -14,6 +14,8 @@ from controller.cli.commands.replay import replay_command
 from controller.cli.commands.simulate import simulate_command
 from controller.cli.hyperjob_text import hyperjob_text
 from controller.cli.input.snapshot import Snapshot
+from controller.cli.render.explain import explanation_text
+from controller.cli.render.plan import clusters_table, pending_table, plan_table, queues_table
 from controller.cli.report.clusters import cluster_reports
 from controller.cli.report.hyperjobs import hyperjob_report
 from controller.cli.report.pending import pending_reports
@@ -41,14 +43,14 @@ app.add_typer(explain_app, name="explain")
 @with_common_options
 def plan(options: CommonOptions) -> None:
     """Print the plan of one scheduling cycle."""
-    options.print_report(plan_report(options.snapshot()), plan.plan_table)
+    options.print_report(plan_report(options.snapshot()), plan_table)
 
 
 @app.command(help=help_texts.QUEUES, short_help="Print the queue hierarchy and its usage.")
 @with_common_options
 def queues(options: CommonOptions) -> None:
     """Print the queue hierarchy."""
-    options.print_report(queue_reports(options.snapshot()), plan.queues_table)
+    options.print_report(queue_reports(options.snapshot()), queues_table)
 
 
 @app.command(help=help_texts.PENDING, short_help="Print pending workloads and their reasons.")
@@ -61,14 +63,14 @@ def pending(
     snapshot = options.snapshot()
     if queue is not None:
         _require_queue(snapshot, QueueName(queue))
-    options.print_report(pending_reports(snapshot, QueueName(queue) if queue else None), plan.pending_table)
+    options.print_report(pending_reports(snapshot, QueueName(queue) if queue else None), pending_table)
 
 
 @app.command(help=help_texts.CLUSTERS, short_help="Print the member clusters and their capacity.")
 @with_common_options
 def clusters(options: CommonOptions) -> None:
     """Print the member clusters."""
-    options.print_report(cluster_reports(options.snapshot()), plan.clusters_table)
+    options.print_report(cluster_reports(options.snapshot()), clusters_table)
 
 
 @explain_app.command("job", help=help_texts.EXPLAIN_JOB, short_help="Explain why a job is pending, or where it runs.")
@@ -82,7 +84,7 @@ def explain_job(
     snapshot = options.snapshot()
     workload = find_job(snapshot, namespace, name)
     explanation = msgspec.structs.replace(explain(snapshot, workload), events=options.published_events(workload))
-    options.print_report(explanation, explain.explanation_text)
+    options.print_report(explanation, explanation_text)
 
 
 @explain_app.command("hyperjob", help=help_texts.EXPLAIN_HYPERJOB, short_help="Explain the parts of a HyperJob.")

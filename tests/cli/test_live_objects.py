@@ -16,7 +16,7 @@ from controller.api.jobs import Job
 from controller.api.lists import ListMeta, Page
 from controller.api.priorityclasses import PriorityClass
 from controller.api.queues import Queue
-from controller.cli import live
+from controller.cli.input import live
 from controller.events.manifests import REPORTING_CONTROLLER
 from controller.kube import Api, NotFound
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units

@@ -14,9 +14,9 @@ import msgspec
 
 from controller.api import bindings, clusters, jobs, placements, queues
 from controller.api.quantity import QuantityError, parse_quantity
-from controller.cli import resource_interpreter
 from controller.cli.input.manifests import abbreviate
 from controller.cli.policies import ResourceSelector
+from controller.cli.resource_interpreter import ReplicatedSpec
 from controller.engine.clusters import Operator
 
 _QUANTITY = frozenset({str, int, float})
@@ -30,9 +30,9 @@ _BOUNDS: Mapping[tuple[type, str], tuple[int, int]] = MappingProxyType(
         (jobs.JobSpec, "minAvailable"): (0, _INT32),
         (jobs.TaskSpec, "replicas"): (0, _INT32),
         (jobs.TaskSpec, "minAvailable"): (0, _INT32),
-        (resource_interpreter.ReplicatedSpec, "replicas"): (0, _INT32),
-        (resource_interpreter.ReplicatedSpec, "parallelism"): (0, _INT32),
-        (resource_interpreter.ReplicatedSpec, "completions"): (0, _INT32),
+        (ReplicatedSpec, "replicas"): (0, _INT32),
+        (ReplicatedSpec, "parallelism"): (0, _INT32),
+        (ReplicatedSpec, "completions"): (0, _INT32),
         (bindings.BindingSpec, "replicas"): (0, _INT32),
         (bindings.Component, "replicas"): (0, _INT32),
         (bindings.TargetCluster, "replicas"): (0, _INT32),
