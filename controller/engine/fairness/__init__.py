@@ -1,0 +1,1 @@
+"""Divides quota among queues and decides whose turn it is."""

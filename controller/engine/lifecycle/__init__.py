@@ -1,0 +1,1 @@
+"""Follows workloads after the decision: gangs, startup and resize."""

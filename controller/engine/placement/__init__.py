@@ -1,0 +1,1 @@
+"""Decides which clusters match a workload, and whether and where it fits."""

@@ -1,0 +1,1 @@
+"""Selects victims for reclaim and preemption."""

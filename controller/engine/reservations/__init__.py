@@ -1,0 +1,1 @@
+"""Sets quota and capacity aside: head reservations and nominations."""

@@ -1,0 +1,1 @@
+"""What the engine knows: queues, workloads, clusters, their usage and pending classes; imports no algorithm."""
