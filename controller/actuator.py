@@ -18,7 +18,7 @@ from controller.backoff import Backoff
 from controller.cache.objects import CachedBinding
 from controller.clock import Clock, wall_clock
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.workloads import WorkloadUid
 from controller.kube import (
     Api,
     ApiError,

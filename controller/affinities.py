@@ -1,9 +1,9 @@
 """Finds the ordered affinity term that Karmada's scheduler must observe before a decision is carried out (C1)."""
 
 from controller.cache.objects import CachedBinding
-from controller.engine.candidates import candidates
-from controller.engine.cluster_usage import ClusterUsage
+from controller.engine.placement.filter import candidates
 from controller.engine.plan import Admit
+from controller.engine.state.cluster_usage import ClusterUsage
 
 
 def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: ClusterUsage) -> str:

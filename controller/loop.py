@@ -21,14 +21,14 @@ from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
 from controller.decision_log.recorder import CycleContext, DecisionRecorder
-from controller.engine.clusters import ClusterName
 from controller.engine.engine import Engine
-from controller.engine.estimates import Query
-from controller.engine.pending import WorkloadClass
 from controller.engine.plan import Admit, Decision, Evict, Plan, RecordUpdate, Wait
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.estimates import Query
+from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps, advance
-from controller.engine.workloads import Workload, WorkloadUid
 from controller.metrics import Metrics
 from controller.writes import (
     Write,

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 from controller.api.quantity import format_quantity
 from controller.cache.binding_conditions import BindingCondition
-from controller.engine.fit import NODES_FULL
-from controller.engine.queues import ROOT
+from controller.engine.placement.fit import NODES_FULL
 from controller.engine.reasons import CAPACITY, EvictionReason, Reason, Refusal
 from controller.engine.remedies import Change, Remedy
 from controller.engine.shortfalls import Shortfall
+from controller.engine.state.queues import ROOT
 
 #: The message of each pending reason; facts are fields.
 PENDING_MESSAGES: Mapping[Reason, str] = {

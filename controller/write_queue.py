@@ -6,7 +6,7 @@ from typing import Protocol
 from controller.backoff import Backoff
 from controller.cache.objects import CachedBinding
 from controller.engine.reasons import Refusal
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.workloads import WorkloadUid
 from controller.writes import Write
 
 

@@ -22,10 +22,10 @@ from controller.cache.translate.records import (
     requeued_record,
 )
 from controller.cache.translate.units import format_resources, to_datetime
-from controller.engine.clusters import ClusterName
 from controller.engine.plan import Admit, Decision, Evict, RecordUpdate
 from controller.engine.reasons import EvictionReason
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.workloads import Workload, WorkloadUid
 
 Effect = Literal["admit", "evict", "resume", "clear", "note", "record", "hold", "pause", "observe", "requeue"]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from controller.engine.clusters import ClusterName
 from controller.engine.engine import Engine
 from controller.engine.plan import Evict, Plan
-from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import Reservation, Workload, WorkloadState
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.queues import QueueName
+from controller.engine.state.workloads import Reservation, Workload, WorkloadState
 from tests.scenario_parser import amounts, cluster, known, policy, queue, workloads
 
 SCENARIOS = Path(__file__).parent / "scenarios"

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from controller.api.quantity import parse_quantity
-from controller.engine.clusters import (
+from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import (
     Affinity,
     ApiKind,
     Cluster,
@@ -22,10 +24,8 @@ from controller.engine.clusters import (
     Term,
     Toleration,
 )
-from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
-from controller.engine.queues import ROOT, Queue, QueueName, QueueState
-from controller.engine.reasons import Reason, Refusal
-from controller.engine.requests import (
+from controller.engine.state.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.state.requests import (
     Container,
     JobTemplate,
     PodTemplate,
@@ -35,8 +35,8 @@ from controller.engine.requests import (
     pod_sets,
     total_requests,
 )
-from controller.engine.resources import scale, total
-from controller.engine.workloads import (
+from controller.engine.state.resources import scale, total
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

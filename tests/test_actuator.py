@@ -14,9 +14,9 @@ import pytest
 from controller.actuator import Actuator
 from controller.backoff import Backoff
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, Suspension, TemplateKey
-from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.state.workloads import WorkloadUid
 from controller.kube import Api, Timeouts
 from controller.metrics import Metrics
 from controller.rate_limiter import RateLimits

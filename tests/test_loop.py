@@ -15,11 +15,11 @@ from controller.cache.translate.placements import MAX_TERMS
 from controller.cache.workload_builder import build_workload
 from controller.clock import wall_clock
 from controller.engine.engine import Engine
-from controller.engine.feasibility import feasibility
+from controller.engine.placement.feasibility import feasibility
 from controller.engine.plan import Plan
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps
-from controller.engine.workloads import Workload, WorkloadUid
 from controller.loop import AdmissionLoop
 from controller.messages import pending_message
 from controller.metrics import Metrics
@@ -347,7 +347,7 @@ async def test_workload_with_failing_evaluation_is_set_aside(monkeypatch):
             raise ZeroDivisionError
         return feasibility(shape, ledger)
 
-    monkeypatch.setattr("controller.engine.feasibility_cache.feasibility", judging)
+    monkeypatch.setattr("controller.engine.placement.feasibility_cache.feasibility", judging)
     async with looping(cpus=9) as stage:
         large = job("a", "default") | {"metadata": {"name": "a", "namespace": "ns", "uid": "t"}}
         large["spec"]["tasks"][0]["replicas"] = 7

@@ -2,12 +2,12 @@ from collections import Counter
 from dataclasses import replace
 
 from controller.cache.store import Store
-from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.engine import Engine
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

@@ -18,11 +18,11 @@ from controller.cache.objects import (
     WorkloadPhase,
 )
 from controller.cache.translate.records import translate_record
-from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.plan import Admit, Evict, RecordUpdate, StartupBackoff
-from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.workloads import (
+from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.state.queues import QueueName
+from controller.engine.state.workloads import (
     Admission,
     ClusterCharge,
     Nomination,

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.engine.clusters import ClusterName
 from controller.engine.reasons import Refusal
-from controller.engine.workloads import Admission, Nomination, Reservation, WorkloadUid
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.workloads import Admission, Nomination, Reservation, WorkloadUid
 
 #: How long after an eviction Karmada may still place a binding that it had not placed before (P5).
 _UNPLACED_MS: Final = 330_000

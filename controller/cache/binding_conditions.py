@@ -2,8 +2,8 @@
 
 from enum import StrEnum
 
-from controller.engine.clusters import Placement
-from controller.engine.spread import is_effective
+from controller.engine.placement.spread import is_effective
+from controller.engine.state.clusters import Placement
 
 
 class BindingCondition(StrEnum):

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from controller.cache.objects import AdmissionRecord, CachedBinding, WorkloadPhase, WorkloadRequests
-from controller.engine.clusters import Assignment, ClusterName
-from controller.engine.requests import pod_request
-from controller.engine.resources import EMPTY, Resources, add, elementwise_max, scale, total
-from controller.engine.workloads import Admission, ClusterCharge
+from controller.engine.state.clusters import Assignment, ClusterName
+from controller.engine.state.requests import pod_request
+from controller.engine.state.resources import EMPTY, Resources, add, elementwise_max, scale, total
+from controller.engine.state.workloads import Admission, ClusterCharge
 
 _NO_REQUESTS = WorkloadRequests(EMPTY)
 

@@ -7,8 +7,8 @@ pods of a Volcano Job, which survives a restart; the size of other kinds' pods i
 from dataclasses import replace
 
 from controller.cache.objects import CachedBinding, WorkloadRequests
-from controller.engine.resources import elementwise_max
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.resources import elementwise_max
+from controller.engine.state.workloads import WorkloadUid
 
 
 class DispatchedRequests:

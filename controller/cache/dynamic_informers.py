@@ -14,7 +14,7 @@ from controller.backoff import Backoff
 from controller.cache.informer import Informer, WatchOptions
 from controller.cache.objects import VOLCANO_JOB, group_kind
 from controller.cache.store import Store
-from controller.engine.clusters import ApiKind
+from controller.engine.state.clusters import ApiKind
 from controller.kube import Api, ApiError, Forbidden, NotFound
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.estimates import Estimate
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import Workload, WorkloadUid
 
 
 class EventHandler(Protocol):

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from controller.api.configuration import Finished, IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import JOBS
 from controller.cache.objects import VOLCANO_JOB, GroupKind, group_kind
-from controller.engine.clusters import ApiKind
+from controller.engine.state.clusters import ApiKind
 
 FieldPath = tuple[str, ...]
 """Path of a field of an object, from the outermost name inwards."""

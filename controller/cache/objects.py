@@ -11,11 +11,11 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
-from controller.engine.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
-from controller.engine.queues import Queue, QueueName
-from controller.engine.requests import JobTemplate
-from controller.engine.resources import EMPTY, Resources
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.requests import JobTemplate
+from controller.engine.state.resources import EMPTY, Resources
+from controller.engine.state.workloads import WorkloadUid
 
 GroupKind = NewType("GroupKind", str)
 """A kind without its version, ``Job.batch.volcano.sh``; ``Pod.`` in the core group."""

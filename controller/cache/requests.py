@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from controller.cache.interning import InternPool
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, WorkloadRequests
-from controller.engine.requests import JobTemplate, pod_requests, total_requests
-from controller.engine.resources import Resources, add, elementwise_max, positive, scale, total
+from controller.engine.state.requests import JobTemplate, pod_requests, total_requests
+from controller.engine.state.resources import Resources, add, elementwise_max, positive, scale, total
 
 _MergedRequests = tuple[WorkloadRequests, WorkloadRequests, WorkloadRequests]
 _ClaimRequests = Mapping[str, Resources]

@@ -5,10 +5,10 @@ from dataclasses import replace
 from controller.cache.interning import InternPool
 from controller.cache.objects import CachedBinding, WorkloadRequests
 from controller.cache.priorities import Priorities
-from controller.engine.clusters import ClusterName, Placement
-from controller.engine.requests import PodSet, gang_minimum, pod_sets
-from controller.engine.resources import Resources
-from controller.engine.workloads import SchedulingRequirements
+from controller.engine.state.clusters import ClusterName, Placement
+from controller.engine.state.requests import PodSet, gang_minimum, pod_sets
+from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import SchedulingRequirements
 
 _Interned = tuple[SchedulingRequirements, WorkloadRequests | None, Placement]
 

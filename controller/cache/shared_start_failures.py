@@ -8,8 +8,8 @@ free capacity then. A restart forgets only such expiry.
 from collections.abc import Collection, Iterable
 
 from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
-from controller.engine.clusters import ClusterName
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.workloads import WorkloadUid
 
 FailureKey = tuple[str, WorkloadRequests]
 """A namespace and the requests of a workload."""

@@ -10,10 +10,10 @@ from hashlib import blake2b
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
 from controller.cache.objects import AdmissionRecord, CachedBinding, WorkloadPhase
-from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.plan import StartupBackoff
 from controller.engine.reasons import Refusal
-from controller.engine.workloads import Workload, WorkloadState, WorkloadUid
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 
 _NO_CLUSTERS: frozenset[ClusterName] = frozenset()
 _STARTED_PHASES = {WorkloadPhase.RUNNING, WorkloadPhase.FINISHED}

@@ -58,13 +58,13 @@ from controller.cache.workload_builder import (
     is_aborted,
     was_evicted_unplaced,
 )
-from controller.engine.clusters import ApiKind, ClusterName
-from controller.engine.estimates import Estimate
-from controller.engine.queues import QueueName
+from controller.engine.lifecycle.startup import max_backoff_ms
 from controller.engine.reasons import Refusal
-from controller.engine.resources import Resources
-from controller.engine.startup import max_backoff_ms
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.clusters import ApiKind, ClusterName
+from controller.engine.state.estimates import Estimate
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import WorkloadUid
 
 
 def _ignore_change() -> None:

@@ -26,10 +26,10 @@ from controller.cache.priorities import Priorities
 from controller.cache.requests import RequestsResolver
 from controller.cache.scheduling_requirements import RequirementsBuilder
 from controller.cache.translate.hyperjob_membership import Membership, resolve_membership
-from controller.engine.clusters import ClusterName
-from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import (
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.queues import QueueName
+from controller.engine.state.workloads import (
     Admission,
     ClusterCharge,
     EvictionHistory,

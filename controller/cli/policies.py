@@ -17,8 +17,8 @@ from controller.api.meta import WatchedObject
 from controller.api.placements import ClusterAffinity, LabelSelector, Placement
 from controller.cache.translate.placements import translate_placement
 from controller.cli.input.manifests import Manifest
-from controller.engine.candidates import matches
-from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.placement.filter import matches
+from controller.engine.state.clusters import Cluster, ClusterName
 
 POLICIES = Resource("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy")
 CLUSTER_POLICIES = Resource(

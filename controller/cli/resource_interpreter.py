@@ -16,7 +16,7 @@ from controller.api.templates import Template
 from controller.cache.objects import GroupKind, WorkloadRequests
 from controller.cache.translate.jobs import JobTranslator
 from controller.cache.translate.units import format_resources
-from controller.engine.resources import PODS
+from controller.engine.state.resources import PODS
 
 
 class ReplicatedSpec(msgspec.Struct, rename="camel", frozen=True):

@@ -26,7 +26,7 @@ from controller.decision_log.entries import (
     WorkloadChanged,
     WorkloadRemoved,
 )
-from controller.engine.workloads import SchedulingRequirements, Workload
+from controller.engine.state.workloads import SchedulingRequirements, Workload
 
 _TYPES: Final[dict[str, type[Any]]] = {
     "begin": Header,

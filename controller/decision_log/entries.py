@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from controller.decision_log.records import Fields
 from controller.engine.checkpoint import History
-from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.estimates import Estimate
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import Workload, WorkloadUid
 
 #: Version of the line format; other versions are rejected.
 SCHEMA = 1

@@ -29,12 +29,12 @@ from controller.decision_log.files import RotatedFiles
 from controller.decision_log.records import DecisionRecord
 from controller.decision_log.writer import DecisionLogWriter, Item, NewFile, PlanRecord
 from controller.engine.checkpoint import take_checkpoint
-from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.engine import Engine
-from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.estimates import Estimate
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import Workload, WorkloadUid
 
 #: Maximum number of entries that wait for the disk.
 _MAX_BACKLOG = 500_000

@@ -10,13 +10,13 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from controller.api.quantity import format_quantity
-from controller.engine.clusters import Assignment
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
-from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.resources import EMPTY, Resources
-from controller.engine.workloads import ClusterCharge, Workload
+from controller.engine.state.clusters import Assignment
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import EMPTY, Resources
+from controller.engine.state.workloads import ClusterCharge, Workload
 from controller.messages import EVICTION_MESSAGES, pending_message
 
 Fields = dict[str, Any]

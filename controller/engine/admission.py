@@ -9,20 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine import gangs
-from controller.engine.active_reservations import ActiveReservations, active_reservations
-from controller.engine.borrowing import BorrowingPolicy
-from controller.engine.class_counts import Counts
-from controller.engine.feasibility_cache import ClassFeasibility, Stage
-from controller.engine.ordering import Head, HeadIterator, LeafIterator, QueueShares, SchedulableClass
-from controller.engine.pending import QueueingHint, WorkloadClass
+from controller.engine.fairness.borrowing import BorrowingPolicy
+from controller.engine.fairness.ordering import Head, HeadIterator, LeafIterator, QueueShares, SchedulableClass
+from controller.engine.fairness.tournament import Tournament
+from controller.engine.placement.feasibility_cache import ClassFeasibility, Stage
 from controller.engine.plan import Admit, Decision
-from controller.engine.queues import ROOT, QueueName
-from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.reservations.active import ActiveReservations, active_reservations
+from controller.engine.state.class_counts import Counts
+from controller.engine.state.hierarchy import Node
+from controller.engine.state.pending import QueueingHint, WorkloadClass
+from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.quota import Quota
+from controller.engine.state.workloads import Admission, Choice, HyperJobGang, Workload, WorkloadUid
 from controller.engine.steps import Steps, finish
-from controller.engine.tournament import Tournament
-from controller.engine.tree import Node
-from controller.engine.workloads import Admission, Choice, HyperJobGang, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.engine import Engine

@@ -6,16 +6,16 @@ A restored state decides as the saved one would have.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.engine.cluster_usage import ClusterState
-from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.engine import Engine
-from controller.engine.estimates import EstimatesCheckpoint
-from controller.engine.orphans import NO_ORPHANS, Orphans
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.resources import EMPTY, Resources
-from controller.engine.starvation import BlockedHead
-from controller.engine.workloads import HyperJobGang, Workload, WorkloadUid
+from controller.engine.reservations.starvation import BlockedHead
+from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.estimates import EstimatesCheckpoint
+from controller.engine.state.orphans import NO_ORPHANS, Orphans
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.resources import EMPTY, Resources
+from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.engine import gangs, nominations, resize, startup, starvation
-from controller.engine.active_reservations import active_reservations
 from controller.engine.admission import AdmissionPass, filter_stage
-from controller.engine.borrowing import BorrowingPolicy
-from controller.engine.cluster_usage import earliest
-from controller.engine.ordering import QueueShares
-from controller.engine.pending import WorkloadClass, order_key
+from controller.engine.fairness.borrowing import BorrowingPolicy
+from controller.engine.fairness.ordering import QueueShares
 from controller.engine.plan import Evict, Plan, RecordUpdate
 from controller.engine.preemption_pass import admit_with_preemption
-from controller.engine.queues import QueueName
-from controller.engine.quota import Quota
 from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reservations.active import active_reservations
+from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.pending import WorkloadClass, order_key
+from controller.engine.state.queues import QueueName
+from controller.engine.state.quota import Quota
+from controller.engine.state.workloads import Choice
 from controller.engine.steps import Steps, finish
-from controller.engine.workloads import Choice
 
 if TYPE_CHECKING:
     from controller.engine.engine import Engine
-    from controller.engine.feasibility_cache import Stage
+    from controller.engine.placement.feasibility_cache import Stage
 
 
 def run(state: "Engine", now: int, *, most: int | None = None) -> Plan:

@@ -11,32 +11,40 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from controller.engine import cycle
-from controller.engine.changes import is_noop_update, with_move, with_resize
-from controller.engine.cluster_usage import ClusterUsage, earliest
-from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.estimate_tracker import EstimateTracker
-from controller.engine.estimates import Estimate
-from controller.engine.gangs import HyperJobGangs
-from controller.engine.ordering import QueueShares
-from controller.engine.pending import PendingWorkloads, order_key
+from controller.engine.fairness.ordering import QueueShares
+from controller.engine.lifecycle.gangs import HyperJobGangs
+from controller.engine.lifecycle.startup import StartupTracker, with_startup_backoff
 from controller.engine.pending_reasons import PAUSE_MS, PendingReasonUpdater
+from controller.engine.placement.estimate_tracker import EstimateTracker
 from controller.engine.plan import Evict, Plan, StartupBackoff
 from controller.engine.policy import Policy
-from controller.engine.queue_usage import QueueUsage
-from controller.engine.queues import Queue, QueueName
-from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.resources import Resources
-from controller.engine.startup import StartupTracker, with_startup_backoff
-from controller.engine.starvation import StarvationTimers
+from controller.engine.reservations.starvation import StarvationTimers
+from controller.engine.state.changes import is_noop_update, with_move, with_resize
+from controller.engine.state.cluster_usage import ClusterUsage, earliest
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.estimates import Estimate
+from controller.engine.state.hierarchy import Tree
+from controller.engine.state.pending import PendingWorkloads, order_key
+from controller.engine.state.queue_usage import QueueUsage
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import Resources
+from controller.engine.state.usage_tracker import UsageTracker, has_same_charges
+from controller.engine.state.workloads import (
+    Admission,
+    Choice,
+    Nomination,
+    Reservation,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 from controller.engine.steps import Steps, finish
-from controller.engine.tree import Tree
-from controller.engine.usage_tracker import UsageTracker, has_same_charges
-from controller.engine.workloads import Admission, Choice, Nomination, Reservation, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.active_reservations import ActiveReservations
-    from controller.engine.borrowing import BorrowingPolicy
+    from controller.engine.fairness.borrowing import BorrowingPolicy
+    from controller.engine.reservations.active import ActiveReservations
 
 
 class Engine:

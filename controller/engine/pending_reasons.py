@@ -9,12 +9,12 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from controller.engine import cycle
-from controller.engine.pending import WorkloadClass
 from controller.engine.plan import Wait
-from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.queues import QueueName
+from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps
-from controller.engine.workloads import Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.engine import Engine

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from controller.engine.clusters import Assignment, ClusterName
-from controller.engine.estimates import Query
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.resources import Resources
-from controller.engine.workloads import Admission, Nomination, Reservation, Workload, WorkloadUid
+from controller.engine.state.clusters import Assignment, ClusterName
+from controller.engine.state.estimates import Query
+from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import Admission, Nomination, Reservation, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from controller.engine.candidates import matches
-from controller.engine.clusters import Affinity, Cluster, NodeShape
-from controller.engine.queues import QueueName, QueueOrder, TenantFairness
+from controller.engine.placement.filter import matches
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import Affinity, Cluster, NodeShape
+from controller.engine.state.queues import QueueName, QueueOrder, TenantFairness
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,23 +6,23 @@ Evicted workloads free capacity later, so a preemptor is nominated to a cluster 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from controller.engine import gang_preemption, gangs, preemption_rules, reclaim
+from controller.engine import gangs, preemption_rules, reclaim
 from controller.engine.admission import AdmissionPass, schedulable_classes
-from controller.engine.cluster_usage import earliest
-from controller.engine.fit import free_after_evictions
-from controller.engine.ordering import Head, HeadIterator, SchedulableClass
-from controller.engine.pending import WorkloadClass
+from controller.engine.fairness.ordering import Head, HeadIterator, SchedulableClass
+from controller.engine.placement.fit import free_after_evictions
 from controller.engine.plan import Evict, RecordUpdate
-from controller.engine.preemption_rules import PriorityPreemptionPolicy
-from controller.engine.preemption_search import PreemptionPlan, PreemptionPolicy, find_plan
-from controller.engine.queues import QueueName
+from controller.engine.preemption.candidates import PreemptionCandidates, Victim
+from controller.engine.preemption.preemption_rules import PriorityPreemptionPolicy
+from controller.engine.preemption.reclaim import TOPOLOGY_COOLDOWN_MS, ReclaimPolicy
+from controller.engine.preemption.search import PreemptionPlan, PreemptionPolicy, find_plan
 from controller.engine.reasons import EvictionReason
-from controller.engine.reclaim import TOPOLOGY_COOLDOWN_MS, ReclaimPolicy
-from controller.engine.resources import PODS, Resources, total
+from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.hierarchy import Node
+from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import PODS, Resources, total
+from controller.engine.state.workloads import Nomination, Workload
 from controller.engine.steps import Steps
-from controller.engine.tree import Node
-from controller.engine.victims import PreemptionCandidates, Victim
-from controller.engine.workloads import Nomination, Workload
 
 #: Minimum cost of a victim search on one cluster, in evaluations of a cluster.
 _STEPS_PER_CLUSTER: Final = 4
@@ -131,7 +131,7 @@ class PreemptionPass:
 
     def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
         """Return a plan for a blocked head: by reclaim, else by preemption (P2)."""
-        parts = gang_preemption.parts_to_admit(self._state, head)
+        parts = gangs.parts_to_admit(self._state, head)
         of = self._state.queue_usage.feasibility_cache.get
         feasibilities = [of(self._state.pending.class_of(part.uid).requirements) for part in parts]
         if not feasibilities or not all(feasibility.needs_one_cluster for feasibility in feasibilities):
@@ -165,7 +165,7 @@ class PreemptionPass:
         self, head: Head, parts: Sequence[Workload], victims: Sequence[Victim], policy: PreemptionPolicy
     ) -> PreemptionPlan | None:
         if len(parts) > 1:
-            return gang_preemption.find_plan(self._state, head, parts, candidates=victims, policy=policy)
+            return gangs.find_gang_plan(self._state, head, parts, candidates=victims, policy=policy)
         names = self._state.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
         cluster_states = [self._state.cluster_usage.cluster_state(name) for name in names]
         self._state.queue_usage.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
@@ -176,7 +176,7 @@ class PreemptionPass:
         if self._standing.quota.refusal(head.leaf, charge) is not None:
             return False
         if len(parts) > 1:
-            return gang_preemption.assign_clusters(self._state, parts, ()) is not None
+            return gangs.assign_clusters(self._state, parts, ()) is not None
         names = self._state.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
         return any(
             free_after_evictions(self._state.cluster_usage.cluster_state(name)).fits(head.workload_class.requirements)

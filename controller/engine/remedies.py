@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from controller.engine.clusters import ClusterName
-from controller.engine.pending import WorkloadClass, order_key
 from controller.engine.plan import Plan
 from controller.engine.policy import EvictionPolicy, Policy
-from controller.engine.queues import ROOT, Queue, QueueName
-from controller.engine.quota import Quota
 from controller.engine.reasons import CAPACITY, Reason, Refusal
 from controller.engine.shortfalls import cluster_gaps
-from controller.engine.tree import Node
-from controller.engine.workloads import Choice, Workload, WorkloadState, WorkloadUid
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import Node
+from controller.engine.state.pending import WorkloadClass, order_key
+from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.quota import Quota
+from controller.engine.state.workloads import Choice, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.engine import Engine

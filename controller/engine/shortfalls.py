@@ -10,15 +10,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from controller.engine import cycle
-from controller.engine.clusters import ClusterName
-from controller.engine.fit import FreeCapacity, free_capacity, replicas_that_fit
-from controller.engine.pending import WorkloadClass
-from controller.engine.queues import QueueName
-from controller.engine.quota import Quota
+from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import Resources, scale, subtract
-from controller.engine.tree import Node
-from controller.engine.workloads import SchedulingRequirements, WorkloadUid
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import Node
+from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.queues import QueueName
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import Resources, scale, subtract
+from controller.engine.state.workloads import SchedulingRequirements, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.engine import Engine

@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from controller.engine.estimates import Estimate, Query
+from controller.engine.state.estimates import Estimate, Query
 from controller.estimator import messages
 from controller.estimator.connection import connect
 from controller.estimator.messages import ResponseError

@@ -7,8 +7,8 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from controller.engine.clusters import ClusterName
-from controller.engine.estimates import Estimate, Query
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.estimates import Estimate, Query
 from controller.estimator.options import EstimatorError, EstimatorOptions
 
 #: Maximum number of concurrent queries; the engine limits those to one cluster.

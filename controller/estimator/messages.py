@@ -15,9 +15,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from controller.api.nodeclaims import NodeSelector, NodeSelectorRequirement, Toleration, decode_node_claim
 from controller.api.quantity import format_quantity
-from controller.engine.estimates import Query
-from controller.engine.requests import PodSet
-from controller.engine.resources import PODS
+from controller.engine.state.estimates import Query
+from controller.engine.state.requests import PodSet
+from controller.engine.state.resources import PODS
 
 _SERVICE: Final = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator"
 MAX_AVAILABLE_REPLICAS: Final = f"{_SERVICE}/MaxAvailableReplicas"

@@ -17,7 +17,7 @@ from controller.backoff import Backoff
 from controller.cache.objects import CachedBinding
 from controller.clock import Clock, wall_clock
 from controller.engine.plan import Wait
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.workloads import WorkloadUid
 from controller.events.manifests import Event, build_events, observed_count, series_patch
 from controller.events.message import EventMessage, pending_event, warning_event, write_event
 from controller.events.queue import EventQueue

@@ -12,11 +12,11 @@ from controller.api.hyperjob_validation import resize_template
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy
 from controller.api.quantity import format_quantity
 from controller.api.volcanojobs import JobSpec
-from controller.engine.fit import FreeCapacity
-from controller.engine.node_packing import can_hold_gang
+from controller.engine.placement.fit import FreeCapacity
+from controller.engine.placement.node_packing import can_hold_gang
 from controller.engine.reasons import Reason
-from controller.engine.requests import PodSet
-from controller.engine.resources import Resources, add, fits, subtract, total
+from controller.engine.state.requests import PodSet
+from controller.engine.state.resources import Resources, add, fits, subtract, total
 from controller.hyperjob.packing import ClusterBin, PackingRequest, Shares, fill_in_order, pack
 from controller.hyperjob.pending_reason import PendingReason
 from controller.hyperjob.pod_distribution import PodCounts, distribute, equal_units

@@ -21,7 +21,7 @@ from controller.cache.collection import Collection
 from controller.cache.informer import Informer, WatchOptions
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedHyperJob, ObjectKey, TemplateKey
 from controller.clock import Clock, wall_clock
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.workloads import WorkloadUid
 from controller.hyperjob.children import cached_hyperjob_of
 from controller.hyperjob.observed import (
     ObservedChild,

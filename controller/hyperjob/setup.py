@@ -8,11 +8,11 @@ from controller.cache.informer import WatchOptions
 from controller.cache.store import Store
 from controller.clock import Clock
 from controller.engine.engine import Engine
-from controller.engine.fit import capacities_when_empty, free_capacities
+from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.plan import Wait
-from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
-from controller.engine.resources import Resources
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import Resources
 from controller.hyperjob.controller import Dependencies, HyperJobController
 from controller.hyperjob.pending_reason import PendingReason
 from controller.hyperjob.split import CapacitySnapshot

@@ -14,12 +14,12 @@ from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strat
 from controller.api.hyperjobstatus import PartStatus
 from controller.api.volcanojobs import JobSpec
 from controller.cache.translate.placements import PlacementError, translate_placement
-from controller.engine.candidates import candidates
-from controller.engine.clusters import Cluster, Placement
-from controller.engine.fit import FreeCapacity
+from controller.engine.placement.filter import candidates
+from controller.engine.placement.fit import FreeCapacity
 from controller.engine.reasons import Reason
-from controller.engine.resources import Resources
-from controller.engine.workloads import SchedulingRequirements
+from controller.engine.state.clusters import Cluster, Placement
+from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import SchedulingRequirements
 from controller.hyperjob.capacity_split import UNLIMITED, CapacityTracker, cluster_subsets, place_parts
 from controller.hyperjob.pending_reason import PendingReason
 from controller.hyperjob.pod_distribution import PodCounts, distribute, divide_by_weight, divide_equally

@@ -7,8 +7,8 @@ import msgspec
 from controller.api.jobs import decode_job
 from controller.api.volcanojobs import JobSpec
 from controller.cache.translate.jobs import JobTranslator
-from controller.engine.requests import pod_request
-from controller.engine.resources import Resources, scale, total
+from controller.engine.state.requests import pod_request
+from controller.engine.state.resources import Resources, scale, total
 from controller.hyperjob.pod_distribution import PodCounts
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from controller.cache.informer import WatchOptions
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.engine.queues import QueueState
 from controller.engine.reasons import Reason
-from controller.engine.workloads import Workload, WorkloadState
+from controller.engine.state.queues import QueueState
+from controller.engine.state.workloads import Workload, WorkloadState
 from controller.events.message import EventMessage
 from controller.kube import Api
 from controller.queue_commands.controller import CommandController, CommandDependencies

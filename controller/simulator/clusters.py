@@ -7,9 +7,9 @@ wait in the member cluster, because only its gang fits (D11), are not simulated.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.resources import EMPTY, Resources, add, clamp_non_negative, positive, subtract
-from controller.engine.workloads import ClusterCharge
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.resources import EMPTY, Resources, add, clamp_non_negative, positive, subtract
+from controller.engine.state.workloads import ClusterCharge
 
 
 @dataclass(slots=True)

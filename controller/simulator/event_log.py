@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from controller.engine.clusters import Assignment
 from controller.engine.reasons import EvictionReason, Refusal
-from controller.engine.workloads import Workload
+from controller.engine.state.clusters import Assignment
+from controller.engine.state.workloads import Workload
 
 
 class JobAction(StrEnum):

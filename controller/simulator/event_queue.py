@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
-from controller.engine.clusters import ClusterName
 from controller.engine.plan import Decision
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.workloads import WorkloadUid
 from controller.simulator.trace import Submission
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from controller.engine.engine import Engine
-from controller.engine.queues import ROOT, QueueName
-from controller.engine.resources import EMPTY, PODS, Resources, subtract, total
+from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.resources import EMPTY, PODS, Resources, subtract, total
 
 
 class IdleCause(StrEnum):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import EMPTY, Resources, add, scale
-from controller.engine.workloads import Admission, Workload, WorkloadUid
+from controller.engine.state.resources import EMPTY, Resources, add, scale
+from controller.engine.state.workloads import Admission, Workload, WorkloadUid
 from controller.simulator.trace import Submission
 
 

@@ -11,9 +11,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from random import Random
 
-from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.resources import EMPTY, Resources, add, fits, subtract
-from controller.engine.workloads import WorkloadState
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.resources import EMPTY, Resources, add, fits, subtract
+from controller.engine.state.workloads import WorkloadState
 from controller.simulator.trace import Submission, Trace
 
 

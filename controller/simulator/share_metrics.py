@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
 
-from controller.engine.ordering import QueueShares
-from controller.engine.queues import ROOT, QueueName
-from controller.engine.resources import EMPTY, PODS, Resources
+from controller.engine.fairness.ordering import QueueShares
+from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.resources import EMPTY, PODS, Resources
 from controller.simulator.time_series import TimeSeries
 
 Areas = dict[str, int]

@@ -11,11 +11,11 @@ its original age. A job whose run would end during the grace period does not fin
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from controller.engine.clusters import ClusterName
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Decision, Evict
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.workloads import Admission, Workload, WorkloadState, WorkloadUid
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.workloads import Admission, Workload, WorkloadState, WorkloadUid
 from controller.simulator.clusters import SimulatedClusters
 from controller.simulator.event_log import JobAction, LogEntry
 from controller.simulator.event_queue import (

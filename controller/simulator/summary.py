@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from controller.engine.queues import ROOT, QueueName
-from controller.engine.resources import PODS, total
+from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.resources import PODS, total
 from controller.messages import pending_message
 from controller.simulator.durations import seconds
 from controller.simulator.jobs import JobStage, SimulatedJob

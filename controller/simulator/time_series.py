@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from controller.engine.queues import QueueName
-from controller.engine.resources import Resources
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import Resources
 
 Steps = list[tuple[int, Fraction]]
 """Pairs of a time and the value from that time on."""

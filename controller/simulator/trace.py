@@ -7,12 +7,12 @@ times of workloads, which are the engine's times.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.engine.clusters import Cluster
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue
 from controller.engine.reasons import EvictionReason
-from controller.engine.resources import Resources
-from controller.engine.workloads import Workload
+from controller.engine.state.clusters import Cluster
+from controller.engine.state.queues import Queue
+from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from controller.backoff import Backoff
 from controller.cache.objects import VOLCANO_JOB, CachedBinding
 from controller.cache.store import Store
 from controller.clock import Clock
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.workloads import WorkloadUid
 from controller.kube import Api, ApiError, Conflict, NotFound
 from controller.status_cleanup.stale_status import binding_status_patch, job_status_patch
 from controller.writes import Write

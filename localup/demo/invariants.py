@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.api.quantity import format_quantity
-from controller.engine.resources import Resources, total
+from controller.engine.state.resources import Resources, total
 from localup.demo.binding_status import BindingStatus
 from localup.demo.scenario import DemoJob
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.engine.reasons import Reason
-from controller.engine.resources import Resources, scale, total
+from controller.engine.state.resources import Resources, scale, total
 from localup.apply import Manifest, read_manifests
 from localup.karmada.workloads import RUN_TIME, parse_workload
 

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Group
 from rich.table import Table
 
-from controller.engine.resources import MILLI
+from controller.engine.state.resources import MILLI
 from localup.demo.hyperjobs import HyperJobProgress
 from localup.demo.timeline import JobProgress, JobStage
 from localup.demo.usage import QueueUsage, UsageHistory

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.engine.reasons import Reason
-from controller.engine.resources import PODS
+from controller.engine.state.resources import PODS
 from localup.demo.binding_status import BindingStatus
 from localup.demo.scenario import DemoJob
 from localup.karmada.pods import quantities

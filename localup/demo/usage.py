@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 from math import inf
 
-from controller.engine.resources import EMPTY, Resources
+from controller.engine.state.resources import EMPTY, Resources
 
 Amounts = Mapping[str, Fraction | int]
 """Amounts in base units by resource."""

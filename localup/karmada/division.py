@@ -7,7 +7,7 @@ possible.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.engine.resources import MILLI, PODS, Resources, subtract
+from controller.engine.state.resources import MILLI, PODS, Resources, subtract
 from localup.karmada.objects import Object, status_of
 from localup.karmada.pods import amounts
 from localup.karmada.selectors import cluster_matches

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from controller.engine.resources import EMPTY, Resources, add, positive, scale, subtract, total
+from controller.engine.state.resources import EMPTY, Resources, add, positive, scale, subtract, total
 from localup.karmada.modeling import Node
 from localup.karmada.packing import Packing, PodPlacement, spread
 from localup.karmada.workloads import Task, Workload

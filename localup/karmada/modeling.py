@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.api.quantity import parse_quantity
-from controller.engine.resources import EMPTY, PODS, Resources, subtract
+from controller.engine.state.resources import EMPTY, PODS, Resources, subtract
 from localup.karmada.objects import Object
 
 _UNBOUNDED: Final = str(2**63 - 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from controller.engine.resources import Resources, scale, subtract
+from controller.engine.state.resources import Resources, scale, subtract
 from localup.karmada.workloads import Task
 
 Counts = tuple[int, ...]

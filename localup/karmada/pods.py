@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.api.quantity import format_quantity, parse_quantity
-from controller.engine.requests import Container, PodTemplate
-from controller.engine.resources import CPU, MEMORY, MILLI, Resources, add, elementwise_max, total
+from controller.engine.state.requests import Container, PodTemplate
+from controller.engine.state.resources import CPU, MEMORY, MILLI, Resources, add, elementwise_max, total
 from localup.karmada.objects import Object
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from controller.api.quantity import QuantityError
-from controller.engine.resources import EMPTY, MILLI, PODS, Resources, total
+from controller.engine.state.resources import EMPTY, MILLI, PODS, Resources, total
 from localup.karmada.conditions import Condition, with_condition
 from localup.karmada.kinds import TEMPLATES
 from localup.karmada.member import Member

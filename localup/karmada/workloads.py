@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.engine.requests import pod_request
-from controller.engine.resources import Resources
+from controller.engine.state.requests import pod_request
+from controller.engine.state.resources import Resources
 from localup.karmada.durations import seconds_in
 from localup.karmada.kinds import BATCH_JOB, VOLCANO_JOB, WORKLOADS, is_a
 from localup.karmada.objects import Object, annotations_of, spec_of

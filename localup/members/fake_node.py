@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from controller.engine.resources import PODS, Resources
+from controller.engine.state.resources import PODS, Resources
 from localup.karmada.kinds import Kind
 from localup.karmada.objects import Key
 from localup.karmada.pods import quantities

@@ -12,7 +12,7 @@ from controller.api.configuration import (
     load_configuration,
 )
 from controller.cache.translate.policies import translate_policy
-from controller.engine.clusters import Affinity, NodeShape, Requirement
+from controller.engine.state.clusters import Affinity, NodeShape, Requirement
 
 
 def test_an_empty_mapping_is_the_default():

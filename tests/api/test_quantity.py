@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.quantity import QuantityError, format_quantity, parse_quantity
-from controller.engine.resources import base_units
+from controller.engine.state.resources import base_units
 
 KI, MI, GI, TI, PI, EI = (2 ** (10 * power) for power in range(1, 7))
 

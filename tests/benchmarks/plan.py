@@ -11,10 +11,10 @@ import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
-from controller.engine.queues import Queue, QueueName
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

@@ -7,9 +7,9 @@ import pytest
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.record import Record
 from controller.cache.store import Store
-from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
-from controller.engine.workloads import ClusterCharge, WorkloadState
+from controller.engine.state.clusters import ApiKind
+from controller.engine.state.workloads import ClusterCharge, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import binding, job, raw
 

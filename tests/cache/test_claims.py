@@ -11,9 +11,9 @@ from controller.api.configuration import (
 from controller.api.record import Record
 from controller.cache.binding_conditions import BindingCondition
 from controller.cache.store import Store
-from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
-from controller.engine.workloads import WorkloadState
+from controller.engine.state.clusters import ApiKind
+from controller.engine.state.workloads import WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import binding, job, raw
 

@@ -6,7 +6,7 @@ from controller.api.record import Record
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.workloads import WorkloadUid
 from controller.messages import pending_message
 from tests.cache.objects import binding, cluster, job, queue
 

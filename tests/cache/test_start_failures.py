@@ -7,10 +7,10 @@ from controller.cache.assumed_writes import AssumedEviction, AssumedRepair
 from controller.cache.objects import AdmissionRecord, ClusterProgress, WorkloadPhase
 from controller.cache.start_failures import StartFailures, cluster_fingerprint, recorded_exclusions, startup_backoff
 from controller.cache.store import Store
-from controller.engine.clusters import Assignment, Cluster, ClusterName, Taint
-from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason
-from controller.engine.workloads import Admission, SchedulingRequirements, Workload, WorkloadState, WorkloadUid
+from controller.engine.state.clusters import Assignment, Cluster, ClusterName, Taint
+from controller.engine.state.queues import QueueName
+from controller.engine.state.workloads import Admission, SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from tests.cache.objects import binding as raw_binding
 
 M1 = ClusterName("m1")

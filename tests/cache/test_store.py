@@ -12,7 +12,7 @@ from controller.cache.translate.records import admitted_record, translate_record
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import Admission, ClusterCharge, Nomination, WorkloadState
+from controller.engine.state.workloads import Admission, ClusterCharge, Nomination, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler, remove, replace, upsert
 from tests.cache.objects import binding, cluster, job, priority_class, queue
 from tests.draws import draws

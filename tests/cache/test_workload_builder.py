@@ -12,9 +12,9 @@ from controller.api.record import Record, write_record
 from controller.cache.binding_conditions import BindingCondition
 from controller.cache.objects import CachedHyperJob
 from controller.cache.store import Store
-from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
-from controller.engine.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
+from controller.engine.state.clusters import ApiKind
+from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
 

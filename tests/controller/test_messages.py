@@ -1,6 +1,6 @@
 import pytest
 
-from controller.engine.fit import NODES_FULL
+from controller.engine.placement.fit import NODES_FULL
 from controller.engine.reasons import Reason, Refusal
 from controller.messages import PENDING_MESSAGES, REMEDIES, pending_message, remedy_message
 

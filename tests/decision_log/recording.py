@@ -9,7 +9,7 @@ from controller.decision_log.records import RecordBuilder
 from controller.decision_log.writer import Item, NewFile, PlanRecord, item_entries
 from controller.engine.checkpoint import take_checkpoint
 from controller.engine.engine import Engine
-from controller.engine.workloads import HyperJobGang, WorkloadUid
+from controller.engine.state.workloads import HyperJobGang, WorkloadUid
 from tests.engine.test_incremental import Life
 
 REVISION = "0123456789ab"

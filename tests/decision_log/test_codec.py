@@ -21,7 +21,9 @@ from controller.decision_log.entries import (
     WorkloadRemoved,
 )
 from controller.engine.checkpoint import ClusterHistory, History, StarvationTimer
-from controller.engine.clusters import (
+from controller.engine.policy import EvictionPolicy, Policy, Tenant
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import (
     Affinity,
     Cluster,
     ClusterName,
@@ -33,11 +35,9 @@ from controller.engine.clusters import (
     Term,
     Toleration,
 )
-from controller.engine.orphans import Orphan, Orphans
-from controller.engine.policy import EvictionPolicy, Policy, Tenant
-from controller.engine.queues import Queue, QueueName, QueueState
-from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import (
+from controller.engine.state.orphans import Orphan, Orphans
+from controller.engine.state.queues import Queue, QueueName, QueueState
+from controller.engine.state.workloads import (
     Admission,
     ClusterCharge,
     HyperJobGang,

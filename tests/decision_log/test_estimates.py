@@ -7,10 +7,10 @@ from controller.decision_log.replay import replay
 from controller.decision_log.writer import NewFile, PlanRecord
 from controller.engine.checkpoint import take_checkpoint
 from controller.engine.engine import Engine
-from controller.engine.estimates import ANSWER_TTL_MS, Estimate
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.estimates import ANSWER_TTL_MS, Estimate
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import WorkloadUid
 from tests.decision_log.recording import encode
 from tests.engine.test_estimate_tracker import START, gang, job, pods, site
 

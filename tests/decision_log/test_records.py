@@ -7,12 +7,12 @@ import pytest
 
 from controller.decision_log.codec import _TYPES
 from controller.decision_log.records import RULES, Fields, RecordBuilder, record_fields
-from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
 from controller.engine.policy import Tenant
-from controller.engine.queues import Queue, QueueName, QueueState
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.queues import Queue, QueueName, QueueState
+from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from tests.decision_log.recording import RecordedLife
 
 GIB = 1 << 30

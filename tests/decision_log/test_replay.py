@@ -10,7 +10,7 @@ from controller.decision_log import replay as replaying
 from controller.decision_log.log import RecordingHandler
 from controller.decision_log.replay import DecisionLogError, replay
 from controller.decision_log.writer import Item
-from controller.engine.quota import Quota
+from controller.engine.state.quota import Quota
 from tests.decision_log.recording import RecordedLife, encode
 
 EVENTS = 150

@@ -11,11 +11,11 @@ from random import Random
 
 from controller.cache.store import Store
 from controller.cache.translate.units import format_resources
-from controller.engine.clusters import Affinity, Cluster, NodeShape, Placement, Spread
 from controller.engine.policy import NodeShapes
-from controller.engine.requests import PodSet
-from controller.engine.resources import Resources, fits, scale, subtract, total
-from controller.engine.workloads import SchedulingRequirements
+from controller.engine.state.clusters import Affinity, Cluster, NodeShape, Placement, Spread
+from controller.engine.state.requests import PodSet
+from controller.engine.state.resources import Resources, fits, scale, subtract, total
+from controller.engine.state.workloads import SchedulingRequirements
 from localup.karmada.modeling import Node
 from tests.cache.objects import cluster
 from tests.clusters import with_models

@@ -9,13 +9,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict, Plan, RecordUpdate
 from controller.engine.policy import Policy
-from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

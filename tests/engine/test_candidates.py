@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from controller.engine.candidates import Candidates, Exclusion, candidates, matches, targets
-from controller.engine.clusters import (
+from controller.engine.placement.filter import Candidates, Exclusion, candidates, matches, targets
+from controller.engine.state.clusters import (
     Affinity,
     ApiKind,
     Cluster,
@@ -27,7 +27,7 @@ from controller.engine.clusters import (
     Term,
     Toleration,
 )
-from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements
+from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements
 
 DEPLOYMENT = ApiKind("apps/v1", "Deployment")
 ML = Taint("dedicated", "ml", "NoSchedule")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from controller.engine import cycle
 from controller.engine.plan import Admit
-from controller.engine.resources import PODS, add, fits
-from controller.engine.workloads import WorkloadState
+from controller.engine.state.resources import PODS, add, fits
+from controller.engine.state.workloads import WorkloadState
 from tests.draws import draws
 from tests.engine.worlds import NOW, build, clusters, policies, queues, quota_of, total_by_queue, workloads
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from controller.engine.clusters import Affinity, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
-from controller.engine.estimates import QUERY_TIMEOUT_MS, Estimate
 from controller.engine.plan import Admit
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.clusters import Affinity, ClusterName, Placement, Spread
+from controller.engine.state.estimates import QUERY_TIMEOUT_MS, Estimate
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import WorkloadUid
 from tests.engine.test_estimate_tracker import gang, job, pods, site
 
 END_MS, STEP_MS = 60_000, 50

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
-from controller.engine.estimates import ANSWER_TTL_MS, MIN_REFUSAL_MS, QUERY_TIMEOUT_MS, Estimate, units_consumed
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
-from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import Reason
-from controller.engine.requests import PodSet
-from controller.engine.resources import positive, scale, total
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.estimates import ANSWER_TTL_MS, MIN_REFUSAL_MS, QUERY_TIMEOUT_MS, Estimate, units_consumed
+from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.requests import PodSet
+from controller.engine.state.resources import positive, scale, total
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     HyperJobGang,
     SchedulingRequirements,

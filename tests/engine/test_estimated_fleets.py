@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.estimates import Estimate, Query
 from controller.engine.plan import Admit
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.resources import Resources, subtract
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.state.estimates import Estimate, Query
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.resources import Resources, subtract
+from controller.engine.state.workloads import Workload, WorkloadUid
 from tests.engine.fleets import Fleet, fleet, has_place
 
 FEW, MANY = 300, 2_000

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.fair_share import fair_shares
-from controller.engine.queues import ROOT, Queue, QueueName
-from controller.engine.quota import Quota
-from controller.engine.tree import Tree, queue_limits
+from controller.engine.fairness.fair_share import fair_shares
+from controller.engine.state.hierarchy import Tree, queue_limits
+from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.quota import Quota
 from tests.draws import draws
 from tests.engine.slow_fair_share import SlowTree
 

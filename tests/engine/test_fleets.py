@@ -11,9 +11,9 @@ import pytest
 
 from controller.engine.engine import Engine
 from controller.engine.policy import NodeShapes, Policy
-from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import Workload, WorkloadUid
 from tests.engine.fleets import Fleet, fleet
 
 FEW, MANY = 300, 2_000

@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.clusters import Cluster
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.resources import total
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Cluster
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.resources import total
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.reasons import Reason
-from controller.engine.workloads import HyperJobGang, WorkloadState
+from controller.engine.state.workloads import HyperJobGang, WorkloadState
 from tests.scenario import Scenario
 from tests.scenario_parser import cluster, workloads
 

@@ -9,14 +9,13 @@ from random import Random
 
 import pytest
 
-from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
 from controller.engine.engine import Engine
 from controller.engine.policy import EvictionPolicy, HeadReservation, Policy, Resize, Tenant
-from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import scale
-from controller.engine.steps import advance
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
+from controller.engine.state.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.state.resources import scale
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     HyperJobGang,
     SchedulingRequirements,
@@ -24,6 +23,7 @@ from controller.engine.workloads import (
     WorkloadState,
     WorkloadUid,
 )
+from controller.engine.steps import advance
 
 QUEUES = [QueueName(f"q{number}") for number in range(7)]
 RESOURCES = ["cpu", "memory", "nvidia.com/gpu"]

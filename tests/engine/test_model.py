@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.policy import EvictionPolicy, HeadReservation, Policy
+from controller.engine.state.cluster_usage import ClusterUsage
 from tests.engine.model import BrokenError, Model
 
 PLAIN = Policy(head_reservation=HeadReservation(after_ms=10**12))

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from controller.engine.clusters import NodeShape
-from controller.engine.node_packing import can_hold_gang, replicas_that_pack
-from controller.engine.requests import PodSet
+from controller.engine.placement.node_packing import can_hold_gang, replicas_that_pack
+from controller.engine.state.clusters import NodeShape
+from controller.engine.state.requests import PodSet
 from tests.engine.fleets import has_place
 
 

@@ -1,7 +1,7 @@
 """Pod sets: the pods of a job grouped by equal requests, for node estimates."""
 
-from controller.engine.requests import Container, JobTemplate, PodSet, PodTemplate, Task, gang_minimum, pod_sets
-from controller.engine.resources import positive, scale, total
+from controller.engine.state.requests import Container, JobTemplate, PodSet, PodTemplate, Task, gang_minimum, pod_sets
+from controller.engine.state.resources import positive, scale, total
 
 
 def pod(cpu: int, claim: str | None = "", priority_class: str = "") -> PodTemplate:

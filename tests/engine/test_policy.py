@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.policy import Policy, Tenant
-from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason
+from controller.engine.state.queues import QueueName
 
 
 def tenants(*entries: Tenant) -> Policy:

@@ -7,13 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.engine import cycle
-from controller.engine.clusters import Cluster, Placement
 from controller.engine.plan import Admit, Evict
 from controller.engine.policy import EvictionPolicy, Policy
-from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.resources import fits, scale, subtract
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Cluster, Placement
+from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.resources import fits, scale, subtract
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

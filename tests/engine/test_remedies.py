@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
 from controller.engine.policy import EvictionPolicy, Policy
-from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import ABOUT_CAPACITY, Reason
 from controller.engine.remedies import Change, Remedy, find_remedy, plan_until_stable
 from controller.engine.shortfalls import shortfalls
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.requests import (
+from controller.engine.state.requests import (
     Container,
     JobTemplate,
     PodTemplate,
@@ -14,7 +14,7 @@ from controller.engine.requests import (
     pod_requests,
     total_requests,
 )
-from controller.engine.resources import Resources, fits
+from controller.engine.state.resources import Resources, fits
 
 MI, GI = 2**20, 2**30
 GPU = "nvidia.com/gpu"

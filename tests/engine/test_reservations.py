@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
-from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     HyperJobGang,
     SchedulingRequirements,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.resources import (
+from controller.engine.state.resources import (
     EMPTY,
     Resources,
     add,

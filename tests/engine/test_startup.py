@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from controller.engine.lifecycle.startup import backoff_ms
 from controller.engine.plan import Evict
-from controller.engine.startup import backoff_ms
-from controller.engine.workloads import WorkloadState
+from controller.engine.state.workloads import WorkloadState
 from tests.scenario import Scenario
 
 HOUR = 3_600_000

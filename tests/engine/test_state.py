@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.workloads import Admission, ClusterCharge, WorkloadState
+from controller.engine.state.workloads import Admission, ClusterCharge, WorkloadState
 from tests.scenario import Scenario, cluster, workloads
 
 WORLD = {

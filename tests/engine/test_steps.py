@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Spread, Term
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
-from controller.engine.queues import ROOT, Queue, QueueName
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Spread, Term
+from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from controller.engine.steps import advance, finish
-from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 
 CLUSTERS = 20
 LARGEST_PART = 600

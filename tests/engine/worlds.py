@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from controller.engine.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
 from controller.engine.policy import Policy
-from controller.engine.queues import ROOT, Queue, QueueName, QueueState
-from controller.engine.quota import Quota
-from controller.engine.resources import Resources, total
-from controller.engine.tree import queue_limits
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
+from controller.engine.state.hierarchy import queue_limits
+from controller.engine.state.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import Resources, total
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

@@ -14,9 +14,9 @@ from controller.api.nodeclaims import (
     Toleration,
     encode_node_claim,
 )
-from controller.engine.clusters import ClusterName
-from controller.engine.estimates import Estimate, Query
-from controller.engine.requests import PodSet
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.estimates import Estimate, Query
+from controller.engine.state.requests import PodSet
 from controller.estimator import connection, messages
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorOptions

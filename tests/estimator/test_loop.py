@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.engine.estimates import Estimate, Query
+from controller.engine.state.estimates import Estimate, Query
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorError, EstimatorOptions
 from tests.benchmarks.seed import CLUSTER

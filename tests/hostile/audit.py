@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.keys import ADMISSION_ANNOTATION, JOBS, RESOURCE_BINDINGS
-from controller.engine.resources import base_units, scale
+from controller.engine.state.resources import base_units, scale
 from controller.kube import Api
 from localup.karmada.names import TEMPLATE_GENERATION
 from localup.karmada.workloads import parse_workload

@@ -3,10 +3,10 @@
 from typing import Any
 
 from controller.api.hyperjobs import HyperJob, read_hyperjob
-from controller.engine.cluster_usage import ClusterUsage
-from controller.engine.clusters import ApiKind, Cluster, ClusterName
-from controller.engine.fit import capacities_when_empty, free_capacities
-from controller.engine.workloads import VOLCANO_JOB
+from controller.engine.placement.fit import capacities_when_empty, free_capacities
+from controller.engine.state.cluster_usage import ClusterUsage
+from controller.engine.state.clusters import ApiKind, Cluster, ClusterName
+from controller.engine.state.workloads import VOLCANO_JOB
 from controller.hyperjob.split import CapacitySnapshot
 
 GPU = "nvidia.com/gpu"

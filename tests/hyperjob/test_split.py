@@ -1,7 +1,7 @@
 import pytest
 
 from controller.api.hyperjobs import read_hyperjob
-from controller.engine.clusters import NodeShape
+from controller.engine.state.clusters import NodeShape
 from controller.hyperjob.pending_reason import PendingReason
 from controller.hyperjob.split import split
 from controller.hyperjob.template_requests import SplitError

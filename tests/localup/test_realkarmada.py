@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from controller.engine.resources import MILLI, PODS
+from controller.engine.state.resources import MILLI, PODS
 from localup.controlplane import CRDS
 from localup.karmada.member import Phase, Run
 from localup.karmada.workloads import Task, Workload

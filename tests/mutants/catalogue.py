@@ -356,14 +356,14 @@ MUTANTS = (
     # -- gangs -----------------------------------------
     Mutant(
         "reserve-capacity-twice",
-        "controller.engine.reservation_placement",
+        "controller.engine.reservations.placement",
         "_place_gang",
         Drop("placer.assign(charges)"),
         "tests/engine/test_reservations.py",
     ),
     Mutant(
         "admit-nominated-part-alone",
-        "controller.engine.nominations",
+        "controller.engine.reservations.nominations",
         "_nominated_parts",
         Replace("gang is None or state.gangs.missing(gang) <= 1", by="True"),
         "tests/engine/test_gang_preemption.py",

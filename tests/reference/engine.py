@@ -1,11 +1,11 @@
 """Runs the engine on a state of the reference model."""
 
-from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan
 from controller.engine.policy import EvictionPolicy, HeadReservation, Policy
-from controller.engine.queues import Queue, QueueName, QueueState
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.state.queues import Queue, QueueName, QueueState
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

@@ -1,5 +1,5 @@
-from controller.engine.clusters import ClusterName
-from controller.engine.workloads import ClusterCharge
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.workloads import ClusterCharge
 from controller.simulator.clusters import SimulatedClusters
 from tests.simulator.traces import cluster, cpus
 

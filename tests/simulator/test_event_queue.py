@@ -1,5 +1,5 @@
-from controller.engine.clusters import ClusterName
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.workloads import WorkloadUid
 from controller.simulator.event_queue import EventQueue, PodsTerminated, StatusUpdate, WakeUp
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.engine.policy import EvictionPolicy, Policy
-from controller.engine.resources import CPU
+from controller.engine.state.resources import CPU
 from controller.simulator.simulation import Simulation
 from controller.simulator.summary import LongWait, ReasonWaits, summarise
 from controller.simulator.trace import SimulationSettings

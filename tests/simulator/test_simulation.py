@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from controller.engine.engine import Engine
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.workloads import WorkloadState
+from controller.engine.state.workloads import WorkloadState
 from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
 from controller.simulator.trace import SimulationSettings

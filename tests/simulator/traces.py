@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
-from controller.engine.resources import CPU, MILLI, PODS
-from controller.engine.workloads import (
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.resources import CPU, MILLI, PODS
+from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,
     ClusterCharge,

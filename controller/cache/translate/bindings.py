@@ -29,9 +29,9 @@ from controller.cache.translate.units import (
     parse_resources,
     to_milliseconds,
 )
-from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
-from controller.engine.resources import EMPTY, MILLI, PODS, Resources, add, positive, scale, total
-from controller.engine.workloads import WorkloadUid
+from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.state.resources import EMPTY, MILLI, PODS, Resources, add, positive, scale, total
+from controller.engine.state.workloads import WorkloadUid
 
 Targets = tuple[Assignment, ...]
 

@@ -5,8 +5,8 @@ from typing import Final
 from controller.api import clusters as wire
 from controller.cache.objects import CachedCluster
 from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
-from controller.engine.clusters import ApiKind, Cluster, ClusterName, Taint
-from controller.engine.resources import EMPTY, Resources, add, base_units, fits
+from controller.engine.state.clusters import ApiKind, Cluster, ClusterName, Taint
+from controller.engine.state.resources import EMPTY, Resources, add, base_units, fits
 
 #: Karmada's upper bound of the last grade, in whole units: unlimited.
 _UNBOUNDED: Final = 2**63 - 1

@@ -9,7 +9,7 @@ from controller.api.keys import GROUP_ANNOTATION, HYPERJOB_GROUPS, HYPERJOB_KIND
 from controller.api.meta import ObjectMeta
 from controller.cache.objects import CachedHyperJob, CachedTemplate, HyperJobReference
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import HyperJobGang
+from controller.engine.state.workloads import HyperJobGang
 
 
 class _GroupAnnotation(msgspec.Struct):

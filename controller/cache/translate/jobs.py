@@ -12,8 +12,8 @@ from controller.cache.objects import VOLCANO_JOB, CachedTemplate, TemplateKey, W
 from controller.cache.translate.hyperjob_membership import hyperjob_reference, owner_uid
 from controller.cache.translate.pods import translate_pod_template
 from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, to_milliseconds
-from controller.engine.clusters import ClusterName
-from controller.engine.requests import JobTemplate, Task, pod_requests, total_requests
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.requests import JobTemplate, Task, pod_requests, total_requests
 
 RequestsOrError = WorkloadRequests | AmountError
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from controller.api import placements as wire
-from controller.engine.clusters import (
+from controller.engine.state.clusters import (
     Affinity,
     ClusterName,
     Operator,

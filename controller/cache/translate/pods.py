@@ -4,8 +4,8 @@ from controller.api import pods
 from controller.api.meta import Quantities
 from controller.cache.translate.nodeclaims import node_claim
 from controller.cache.translate.units import parse_resources
-from controller.engine.requests import Container, PodTemplate
-from controller.engine.resources import EMPTY, Resources
+from controller.engine.state.requests import Container, PodTemplate
+from controller.engine.state.resources import EMPTY, Resources
 
 
 def translate_pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:

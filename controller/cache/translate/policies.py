@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from controller.api import configuration as wire
 from controller.cache.translate.units import parse_resources
-from controller.engine.clusters import Affinity, ClusterName, NodeShape, Requirement
 from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
+from controller.engine.state.clusters import Affinity, ClusterName, NodeShape, Requirement
 
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -16,12 +16,12 @@ from controller.cache.translate.units import (
     to_datetime,
     to_milliseconds,
 )
-from controller.engine.clusters import ClusterName
 from controller.engine.plan import Evict
-from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.resources import EMPTY, PODS, Resources, positive
-from controller.engine.workloads import Admission, EvictionHistory, Nomination, Reservation, Workload
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import EMPTY, PODS, Resources, positive
+from controller.engine.state.workloads import Admission, EvictionHistory, Nomination, Reservation, Workload
 
 #: Charge of an admitted workload without requests: an empty charge would mean that it is not admitted.
 _ZERO_CHARGE = {PODS: 0}

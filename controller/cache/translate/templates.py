@@ -16,8 +16,8 @@ from controller.cache.objects import CachedTemplate, GroupKind, TemplateKey, Wor
 from controller.cache.translate.pods import translate_pod_template
 from controller.cache.translate.progress import value_at
 from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, to_milliseconds
-from controller.engine.requests import pod_request
-from controller.engine.resources import positive, scale
+from controller.engine.state.requests import pod_request
+from controller.engine.state.resources import positive, scale
 
 RequestsOrError = WorkloadRequests | AmountError
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from controller.api.quantity import QuantityError, format_quantity, parse_quantity
-from controller.engine.resources import Resources
+from controller.engine.state.resources import Resources
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -24,8 +24,8 @@ from controller.cli.input.snapshot import Snapshot, take_snapshot
 from controller.cli.render.output import Format, OutputStyle, escape, output_style, print_text, serialize
 from controller.cli.report.search import NotFoundError
 from controller.clock import wall_clock
-from controller.engine.fit import capacities_when_empty, free_capacities
-from controller.engine.workloads import Workload
+from controller.engine.placement.fit import capacities_when_empty, free_capacities
+from controller.engine.state.workloads import Workload
 from controller.hyperjob.preview import Preview, preview
 from controller.hyperjob.split import CapacitySnapshot
 

@@ -7,10 +7,10 @@ import msgspec
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.borrowing import borrowing_notes
 from controller.cli.report.queues import QueueShareReport, queue_share_reports
-from controller.engine.clusters import Assignment
 from controller.engine.plan import Admit, Decision
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import Workload
+from controller.engine.state.clusters import Assignment
+from controller.engine.state.workloads import Workload
 from controller.messages import EVICTION_MESSAGES, pending_message
 
 

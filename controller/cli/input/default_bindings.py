@@ -10,7 +10,7 @@ from controller.cache.objects import TemplateKey, group_kind
 from controller.cli.input.manifests import Manifest
 from controller.cli.policies import Policy, matching_policy
 from controller.cli.resource_interpreter import replica_requirements
-from controller.engine.clusters import ApiKind
+from controller.engine.state.clusters import ApiKind
 
 _POLICY_LABEL_VALUE = "of-the-files"
 #: Placement of a template that matches no policy: any one cluster.

@@ -29,8 +29,8 @@ from controller.cache.store import Store
 from controller.cli.commands.explain import PublishedEvent
 from controller.cli.input.snapshot import Snapshot, take_snapshot
 from controller.cli.report.search import NotFoundError
-from controller.engine.clusters import ApiKind
-from controller.engine.workloads import Workload
+from controller.engine.state.clusters import ApiKind
+from controller.engine.state.workloads import Workload
 from controller.events.manifests import REPORTING_CONTROLLER
 from controller.hyperjob.children import cached_hyperjob_of
 from controller.hyperjob.observed import decode_hyperjob

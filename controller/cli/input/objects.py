@@ -34,7 +34,7 @@ from controller.cli.input.manifests import InputError, Manifest
 from controller.cli.input.validation import validate
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, PropagationPolicy
 from controller.cli.resource_interpreter import wire_type
-from controller.engine.clusters import ApiKind
+from controller.engine.state.clusters import ApiKind
 
 WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     QUEUES: Queue,

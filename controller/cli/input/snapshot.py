@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.engine.ordering import QueueShares
+from controller.engine.fairness.ordering import QueueShares
 from controller.engine.plan import Admit, Plan
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.state.workloads import Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)

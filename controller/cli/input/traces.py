@@ -12,13 +12,13 @@ from controller.cli.input.default_bindings import template_key
 from controller.cli.input.manifests import InputError, Manifest
 from controller.cli.input.objects import InputNote
 from controller.cli.input.offline import read_offline_state
-from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.requests import pod_request
-from controller.engine.workloads import Workload, WorkloadState, WorkloadUid
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.estimates import Estimate
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.requests import pod_request
+from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.simulator.durations import DurationError, format_duration, parse_duration
 from controller.simulator.trace import PodSet, Submission, Trace
 

@@ -17,7 +17,7 @@ from controller.api.quantity import QuantityError, parse_quantity
 from controller.cli.input.manifests import abbreviate
 from controller.cli.policies import ResourceSelector
 from controller.cli.resource_interpreter import ReplicatedSpec
-from controller.engine.clusters import Operator
+from controller.engine.state.clusters import Operator
 
 _QUANTITY = frozenset({str, int, float})
 _INT32 = 2**31 - 1

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from controller.api.quantity import format_quantity
 from controller.cache.translate.units import to_datetime
-from controller.engine.resources import MILLI, PODS, Resources, base_units
+from controller.engine.state.resources import MILLI, PODS, Resources, base_units
 
 Amounts = dict[str, str]
 

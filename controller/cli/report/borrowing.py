@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from controller.cli.input.snapshot import Snapshot
-from controller.engine.resources import PODS
-from controller.engine.tree import Node
+from controller.engine.state.hierarchy import Node
+from controller.engine.state.resources import PODS
 
 
 def borrowing_notes(snapshot: Snapshot) -> tuple[str, ...]:

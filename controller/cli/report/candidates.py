@@ -8,11 +8,11 @@ import msgspec
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, positive_quantities, quantities
 from controller.cli.report.clusters import unusable_reason
-from controller.engine.candidates import Candidates, Exclusion, candidates
-from controller.engine.cluster_usage import ClusterState
-from controller.engine.fit import FreeCapacity
-from controller.engine.resources import positive, subtract
-from controller.engine.workloads import SchedulingRequirements
+from controller.engine.placement.filter import Candidates, Exclusion, candidates
+from controller.engine.placement.fit import FreeCapacity
+from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.resources import positive, subtract
+from controller.engine.state.workloads import SchedulingRequirements
 
 _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
     {

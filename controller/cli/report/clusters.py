@@ -4,8 +4,8 @@ import msgspec
 
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, quantities
-from controller.engine.cluster_usage import ClusterState
-from controller.engine.feasibility import why_unusable
+from controller.engine.placement.feasibility import why_unusable
+from controller.engine.state.cluster_usage import ClusterState
 
 
 class ClusterReport(msgspec.Struct, rename="camel", frozen=True):

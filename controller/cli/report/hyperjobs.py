@@ -6,7 +6,7 @@ from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, positive_quantities
-from controller.engine.workloads import Workload, WorkloadState
+from controller.engine.state.workloads import Workload, WorkloadState
 from controller.hyperjob.children import minimum_parts
 from controller.hyperjob.preview import Preview
 from controller.hyperjob.split import requests_of_parts

@@ -7,9 +7,9 @@ import msgspec
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, quantities
 from controller.cli.report.borrowing import borrowing_notes
-from controller.engine.queues import ROOT, Queue, QueueName
-from controller.engine.resources import PODS, Resources
-from controller.engine.tree import Node
+from controller.engine.state.hierarchy import Node
+from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.resources import PODS, Resources
 
 
 class QueueShareReport(msgspec.Struct, rename="camel", frozen=True):

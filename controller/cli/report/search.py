@@ -4,7 +4,7 @@ from difflib import get_close_matches
 
 from controller.cache.objects import VOLCANO_JOB, CachedTemplate, TemplateKey, group_kind
 from controller.cli.input.snapshot import Snapshot
-from controller.engine.workloads import Workload
+from controller.engine.state.workloads import Workload
 
 _JOB = "Job"
 _SUGGESTED = 3

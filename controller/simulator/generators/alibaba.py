@@ -7,8 +7,8 @@ the job counts of queues decrease as 1/rank.
 from collections.abc import Iterator
 from types import MappingProxyType
 
-from controller.engine.queues import Queue, QueueName
-from controller.engine.resources import CPU, MEMORY, MILLI
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.resources import CPU, MEMORY, MILLI
 from controller.simulator.generators.distributions import RandomStream, milliseconds, quantile
 from controller.simulator.generators.helios import ranked_queues
 from controller.simulator.generators.load import Job, Load, Task, Tasks, resource_amounts

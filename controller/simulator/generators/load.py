@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.queues import Queue, QueueName
-from controller.engine.requests import (
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.requests import (
     Container,
     JobTemplate,
     PodTemplate,
@@ -14,9 +14,9 @@ from controller.engine.requests import (
     pod_requests,
     total_requests,
 )
-from controller.engine.requests import Task as TaskTemplate
-from controller.engine.resources import MILLI, PODS, Resources
-from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.state.requests import Task as TaskTemplate
+from controller.engine.state.resources import MILLI, PODS, Resources
+from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from controller.simulator.trace import PodSet, Submission, Trace
 
 ANY_ONE_CLUSTER = Placement(spread=(Spread("cluster", 1, 1),))

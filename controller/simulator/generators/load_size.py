@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.engine.clusters import Cluster
-from controller.engine.resources import Resources, scale, total
+from controller.engine.state.clusters import Cluster
+from controller.engine.state.resources import Resources, scale, total
 from controller.simulator.generators.load import Job, empty_cluster
 
 _MIN_DURATION = 3_600_000

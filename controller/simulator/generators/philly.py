@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import count, islice
 
-from controller.engine.queues import Queue, QueueName
-from controller.engine.resources import CPU, MEMORY, MILLI
+from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.resources import CPU, MEMORY, MILLI
 from controller.simulator.generators.distributions import SECOND, RandomStream, milliseconds, quantile
 from controller.simulator.generators.load import Job, Load, Task, Tasks, resource_amounts
 from controller.simulator.generators.load_size import LoadSize, clusters_for

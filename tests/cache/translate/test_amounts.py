@@ -5,8 +5,8 @@ import json
 import pytest
 
 from controller.cache.store import Store
-from controller.engine.queues import ROOT, Queue, QueueState
-from controller.engine.resources import EMPTY
+from controller.engine.state.queues import ROOT, Queue, QueueState
+from controller.engine.state.resources import EMPTY
 from tests.cache.objects import cluster, job, queue
 
 UNREADABLE = [

@@ -4,9 +4,9 @@ import pytest
 
 from controller.cache.objects import ClusterProgress, Suspension, TemplateKey, WorkloadPhase
 from controller.cache.store import Store
-from controller.engine.clusters import Affinity, ApiKind, Assignment, Placement, Spread
-from controller.engine.requests import gang_minimum
-from controller.engine.workloads import WorkloadState
+from controller.engine.state.clusters import Affinity, ApiKind, Assignment, Placement, Spread
+from controller.engine.state.requests import gang_minimum
+from controller.engine.state.workloads import WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import raw
 from tests.files import DATA, EXAMPLES, read_object

@@ -5,7 +5,7 @@ import pytest
 
 from controller.api import placements as wire
 from controller.cache.translate.placements import MAX_CONDITIONS, MAX_TERMS, PlacementError, translate_placement
-from controller.engine.clusters import Affinity, Placement, Requirement, Spread, StaticWeight, Term, Toleration
+from controller.engine.state.clusters import Affinity, Placement, Requirement, Spread, StaticWeight, Term, Toleration
 
 
 def read(document: dict) -> Placement:

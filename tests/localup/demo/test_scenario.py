@@ -2,7 +2,7 @@ import pytest
 
 from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import read_hyperjob
-from controller.engine.resources import fits
+from controller.engine.state.resources import fits
 from localup.apply import read_manifests
 from localup.demo.scenario import EXAMPLES, hyperjobs_by_name, jobs_by_name, scenario_steps, volcano_job
 from localup.demo.setup import limits, queues

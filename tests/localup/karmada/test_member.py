@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.engine.resources import PODS, total
+from controller.engine.state.resources import PODS, total
 from localup.karmada.member import Member, Phase, Run
 from localup.karmada.objects import Key
 from localup.karmada.workloads import Task, Workload, parse_workload

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from controller.engine.resources import scale, total
+from controller.engine.state.resources import scale, total
 from controller.simulator.generators.distributions import RandomStream, milliseconds, quantile
 from controller.simulator.generators.load import to_trace
 from controller.simulator.generators.load_shapes import LoadShape, SizeError, generate_load

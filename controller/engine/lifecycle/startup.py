@@ -1,0 +1,300 @@
+"""Evicts workloads that do not start in time after admission, with their HyperJob parts if needed (R1, G1).
+
+A workload is first handed to Karmada's scheduler again. One that has run is not evicted for not running; as a
+HyperJob part it is evicted when too few parts are left.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from controller.engine.plan import Evict, StartupBackoff
+from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.resources import EMPTY, Resources, add, subtract
+from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Workload, WorkloadState, WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.engine import Engine
+
+_HOUR_MS: Final = 3_600_000
+#: Base of the backoff where no startup timeout is configured.
+_DEFAULT_TIMEOUT_MS: Final = 1_800_000
+#: Pending reasons of parts that the controller itself will admit again.
+_STARTABLE_REASONS: Final = {Reason.STARTUP_BACKOFF, Reason.PREEMPTION_IN_PROGRESS}
+
+
+class StartupTracker:
+    """Tracks when to check workloads, which were requeued, and which gangs lack parts that they need."""
+
+    def __init__(self) -> None:
+        self.requeued: dict[WorkloadUid, int] = {}
+        """When workloads were handed to Karmada's scheduler again, in milliseconds."""
+        self.incomplete_gangs: dict[HyperJobGang, int] = {}
+        """Since when gangs hold clusters while parts that they need are pending, in milliseconds."""
+        self._check_at: dict[WorkloadUid, int] = {}
+        self._checks: list[tuple[int, WorkloadUid]] = []
+        """Heap of check times; may contain outdated entries."""
+
+    def track(self, workload: Workload, timeout_ms: int | None) -> None:
+        """Update the check time of a workload."""
+        admission = workload.admission
+        if timeout_ms is None or admission is None or not workload.awaits_start:
+            self._check_at.pop(workload.uid, None)
+            if not workload.is_leaving:
+                # Its eviction may still be refused; then the earlier deadline applies.
+                self.requeued.pop(workload.uid, None)
+            return
+        admitted_at = max(admission.admitted_at, workload.placed_at)
+        if self.requeued.get(workload.uid, admitted_at) < admitted_at:
+            del self.requeued[workload.uid]
+        started_at = self.requeued.get(workload.uid, admitted_at)
+        at = max(started_at + timeout_ms, workload.eviction_retry_at)
+        if self._check_at.get(workload.uid) != at:
+            self._check_at[workload.uid] = at
+            heappush(self._checks, (at, workload.uid))
+
+    def reschedule_all(self, workloads: Iterable[Workload], timeout_ms: int | None) -> None:
+        """Reschedule all workloads that have not run yet."""
+        for workload in workloads:
+            self.track(workload, timeout_ms)
+
+    def forget(self, uid: WorkloadUid) -> None:
+        """Stop tracking a workload."""
+        self._check_at.pop(uid, None)
+        self.requeued.pop(uid, None)
+
+    def pop_due(self, now: int) -> list[WorkloadUid]:
+        """Return the workloads that are due, once each."""
+        due = set()
+        while (at := self.next_check_at) is not None and at <= now:
+            _, uid = heappop(self._checks)
+            del self._check_at[uid]
+            due.add(uid)
+        return sorted(due)
+
+    @property
+    def next_check_at(self) -> int | None:
+        """Return when the next workload is due."""
+        while self._checks and self._check_at.get(self._checks[0][1]) != self._checks[0][0]:
+            heappop(self._checks)
+        return self._checks[0][0] if self._checks else None
+
+
+def check_timeouts(state: "Engine", now: int) -> tuple[list[Evict], list[Workload]]:
+    """Evict workloads past their startup timeout; return the evictions, and the workloads to requeue in Karmada."""
+    timeout = state.policy.startup_timeout_ms
+    if timeout is None:
+        return [], []
+    failed: list[Workload] = []
+    requeued: list[Workload] = []
+    for uid in state.startup.pop_due(now):
+        workload = state.workloads[uid]
+        # Karmada has no cluster for it, so requeueing would mean a new admission.
+        if workload.unplaced or uid in state.startup.requeued:
+            failed.append(workload)
+            continue
+        state.startup.requeued[uid] = now
+        state.startup.track(workload, timeout)
+        requeued.append(workload)
+    unchecked, state.gangs.unchecked = state.gangs.unchecked, set()
+    _track_incomplete_gangs(state, unchecked | _overdue_gangs(state, now, timeout), now)
+    units = _eviction_units(state, failed, _overdue_gangs(state, now, timeout))
+    return list(_evict_units(state, units, failed, now)), requeued
+
+
+def evict_moved(state: "Engine", now: int) -> list[Evict]:
+    """Evict workloads that others have moved to clusters where their gangs do not fit (R1).
+
+    A workload stays if it has run there or Karmada divides it; of the rest, as many stay as fit together, in
+    order. Each is checked without its own charge.
+    """
+    moved = sorted((state.workloads[uid] for uid in state.moved - state.accepted), key=_keep_order)
+    checked = [workload for workload in moved if not (workload.has_run or _is_divided(workload))]
+    state.accepted.update(workload.uid for workload in moved if workload not in checked)
+    freed: dict[ClusterName, Resources] = {}
+    for workload in checked:
+        for cluster_charge in _charges_of(workload):
+            freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
+    failed: list[Workload] = []
+    for workload in checked:
+        if not all(
+            _fits_cluster(state, workload, charge.cluster, freed[charge.cluster])
+            for charge in _current_charges(workload)
+        ):
+            failed.append(workload)
+            continue
+        state.accepted.add(workload.uid)
+        for cluster_charge in _charges_of(workload):
+            freed[cluster_charge.cluster] = subtract(freed[cluster_charge.cluster], cluster_charge.charge)
+    leaving = [workload for workload in failed if workload.eviction_retry_at <= now]
+    return list(
+        _evict_units(state, _eviction_units(state, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
+    )
+
+
+def _keep_order(workload: Workload) -> tuple[int, int, str, str, str]:
+    """Return the order in which moved workloads stay: highest priority, then oldest admission."""
+    admitted_at = workload.admission.admitted_at if workload.admission else 0
+    return -workload.priority, admitted_at, workload.name, workload.namespace, workload.uid
+
+
+def _charges_of(workload: Workload) -> tuple[ClusterCharge, ...]:
+    return workload.admission.cluster_charges if workload.admission is not None else ()
+
+
+def _current_charges(workload: Workload) -> tuple[ClusterCharge, ...]:
+    """Return its charges without clusters that Karmada evicts it from, where it runs for a limited time only."""
+    charges = _charges_of(workload)
+    current = tuple(charge for charge in charges if charge.cluster not in workload.requirements.evicting_from)
+    return current or charges
+
+
+def _is_divided(workload: Workload) -> bool:
+    return workload.requirements.replicas > 0 and workload.requirements.placement.divided
+
+
+def _fits_cluster(state: "Engine", workload: Workload, name: ClusterName, freed: Resources) -> bool:
+    """Say whether a cluster holds the gang next to all that is not *freed*; an unusable cluster counts as fitting."""
+    cluster_state = state.cluster_usage.cluster_state(name)
+    free = add(cluster_state.headroom_after_evictions, freed)
+    return not cluster_state.is_usable or all(
+        amount <= free.get(resource, 0)
+        for resource, amount in workload.requirements.gang_requests.items()
+        if amount > 0
+    )
+
+
+def next_check_at(state: "Engine") -> int | None:
+    """Return when the next workload or incomplete gang must be checked."""
+    evictable_at = [state.workloads[uid].eviction_retry_at for uid in state.moved - state.accepted]
+    if state.policy.startup_timeout_ms is None:
+        return min(evictable_at, default=None)
+    times = [*evictable_at]
+    times += [
+        _may_lack_parts_until(state, gang, state.policy.startup_timeout_ms) for gang in state.startup.incomplete_gangs
+    ]
+    return min((at for at in (*times, state.startup.next_check_at) if at is not None), default=None)
+
+
+def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Workload:
+    """Return *workload* as pending with *back_off*.
+
+    If it has run it counts as evicted, else as one more failed start.
+    """
+    return replace(
+        workload,
+        state=WorkloadState.PENDING,
+        requirements=replace(workload.requirements, excluded_clusters=frozenset(back_off.excluded_clusters)),
+        has_run=False,
+        hold=back_off.refusal,
+        nomination=None,
+        reservation=None,
+        **workload.eviction_history.after_eviction(has_run=workload.has_run, taken_back=True)._asdict(),
+    )
+
+
+def backoff_ms(attempts: int, timeout_ms: int) -> int:
+    """Return the backoff after *attempts* earlier failures: half the timeout, doubled each time."""
+    return min((timeout_ms << min(attempts, 16)) // 2, max_backoff_ms(timeout_ms))
+
+
+def max_backoff_ms(timeout_ms: int) -> int:
+    """Return the longest backoff."""
+    return max(timeout_ms, _HOUR_MS)
+
+
+def _evict_units(
+    state: "Engine",
+    units: Iterable[list[Workload]],
+    failed: Collection[Workload],
+    now: int,
+    *,
+    reason: EvictionReason = EvictionReason.STARTUP_TIMEOUT,
+) -> Iterator[Evict]:
+    """Evict *units*: workloads that *failed* to start or were moved, and gangs that lack parts."""
+    at_fault = {part.uid for part in failed}
+    has_moved = reason is EvictionReason.CLUSTER_CHANGED
+    for unit in units:
+        clusters = {
+            cluster_charge.cluster for part in unit if part.uid in at_fault for cluster_charge in _current_charges(part)
+        }
+        moved_clusters = tuple(sorted(clusters)) if has_moved else ()
+        until = now + _backoff_for_ms(state, max(part.failed_starts for part in unit), has_moved=has_moved)
+        for workload in unit:
+            is_at_fault = workload.uid in at_fault
+            excluded_clusters = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
+            back_off = StartupBackoff(now, until, excluded_clusters, is_at_fault, moved_clusters)
+            state.evict_not_started(workload, back_off, now)
+            yield Evict(workload, reason, back_off=back_off)
+
+
+def _backoff_for_ms(state: "Engine", attempts: int, *, has_moved: bool) -> int:
+    """Return the backoff of an eviction; a workload moved by others has none the first time."""
+    timeout = _DEFAULT_TIMEOUT_MS if state.policy.startup_timeout_ms is None else state.policy.startup_timeout_ms
+    if not has_moved:
+        return backoff_ms(attempts, timeout)
+    return backoff_ms(attempts - 1, timeout) if attempts else 0
+
+
+def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
+    """Return the clusters to exclude; after a run, earlier exclusions no longer apply."""
+    excluded = frozenset[ClusterName]() if workload.has_run else workload.requirements.excluded_clusters
+    charges = _current_charges(workload) if is_at_fault else ()
+    return tuple(sorted(excluded | {cluster_charge.cluster for cluster_charge in charges}))
+
+
+def _eviction_units(
+    state: "Engine", failed: Collection[Workload], overdue: set[HyperJobGang]
+) -> Iterator[list[Workload]]:
+    """Yield the workloads to evict together: single ones, or the parts of a gang."""
+    yield from ([workload] for workload in failed if workload.gang is None)
+    gangs = {workload.gang for workload in failed if workload.gang is not None} | overdue
+    for gang in sorted(gangs, key=lambda gang: gang.key):
+        evicted = [workload for workload in failed if workload.gang == gang]
+        yield [*evicted, *_dependent_parts(state, gang, evicted)]
+
+
+def _overdue_gangs(state: "Engine", now: int, timeout: int) -> set[HyperJobGang]:
+    """Return the gangs that have lacked needed parts for too long."""
+    return {gang for gang in state.startup.incomplete_gangs if _may_lack_parts_until(state, gang, timeout) <= now}
+
+
+def _dependent_parts(state: "Engine", gang: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
+    """Return the other parts of *gang* to evict; none while enough remain without those *evicted*."""
+    remaining = [part for part in _parts(state, gang) if part not in evicted]
+    if gang.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= gang.minimum:
+        return []
+    return [part for part in remaining if _is_admitted_by_us(part)]
+
+
+def _track_incomplete_gangs(state: "Engine", gangs: Collection[HyperJobGang], now: int) -> None:
+    """Track since when *gangs* hold clusters and lack parts."""
+    for gang in gangs:
+        parts = _parts(state, gang)
+        is_incomplete = gang.parts - sum(_is_to_be_admitted(part) for part in parts) < gang.minimum
+        if is_incomplete and any(_is_admitted_by_us(part) for part in parts):
+            state.startup.incomplete_gangs.setdefault(gang, now)
+        else:
+            state.startup.incomplete_gangs.pop(gang, None)
+
+
+def _may_lack_parts_until(state: "Engine", gang: HyperJobGang, timeout: int) -> int:
+    """Return until when a gang may run without the parts that it lacks."""
+    evictable_at = (part.eviction_retry_at for part in _parts(state, gang) if _is_admitted_by_us(part))
+    return max(state.startup.incomplete_gangs[gang] + timeout, *evictable_at, 0)
+
+
+def _parts(state: "Engine", gang: HyperJobGang) -> list[Workload]:
+    return [state.workloads[uid] for uid in state.gangs.parts(gang)]
+
+
+def _is_to_be_admitted(part: Workload) -> bool:
+    """Say whether the controller will admit the part; not if it finished, was deleted or is suspended."""
+    return part.state is WorkloadState.PENDING and (part.hold is None or part.hold.reason in _STARTABLE_REASONS)
+
+
+def _is_admitted_by_us(part: Workload) -> bool:
+    """Say whether the controller admitted it; workloads that ran before installation are never evicted (D10)."""
+    return part.state is WorkloadState.ADMITTED and part.admission is not None and not part.admission.adopted

@@ -1,0 +1,307 @@
+"""Caches whether pending workload classes fit the clusters now.
+
+A class that does not fit is tried again only on clusters that gained capacity; one that fits is checked first
+on its last fitting cluster.
+"""
+
+from bisect import bisect_right
+from collections.abc import Container, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import chain
+
+from controller.engine.placement.feasibility import Feasibility, feasibility
+from controller.engine.placement.fit import choose_clusters, free_capacities, free_capacity
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.cluster_usage import ClusterUsage
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import EMPTY, PODS, Resources, fits
+from controller.engine.state.workloads import Choice, SchedulingRequirements
+
+ReservedCapacity = tuple[tuple[ClusterName, tuple[tuple[str, int], ...]], ...]
+"""Reserved amounts by cluster, sorted by cluster."""
+
+LastFit = tuple[int, ClusterName | None]
+"""Generation of the cluster usage at the last check, and a cluster that fitted then."""
+
+
+@dataclass(slots=True, eq=False)
+class ClassFeasibility:
+    """Candidate clusters of one workload class, and whether it fits them now."""
+
+    requirements: SchedulingRequirements
+    """Referenced so that its id stays unique."""
+    candidates: Feasibility
+    charge: Resources
+    """Total charge of one admission."""
+    requested_resources: frozenset[str]
+    """Resources that count for usage ratios: all requested ones except ``pods``."""
+    cluster_names: frozenset[ClusterName]
+    checked_generation: int = 0
+    """Generation of the cluster usage at the last check."""
+    last_fitting_cluster: ClusterName | None = None
+    """A cluster that fitted at the last check."""
+    cached_choice: tuple[int, Choice | Refusal] | None = None
+    """Choice or refusal of one more admission, with the generation of the cluster usage."""
+    is_inadmissible: bool = False
+    """It did not fit at the last check."""
+    last_fits: "dict[ReservedCapacity, LastFit]" = field(default_factory=dict)
+    """Last fit next to reserved capacity, for a class that needs only one cluster."""
+
+    @property
+    def needs_one_cluster(self) -> bool:
+        """Say whether one fitting cluster suffices."""
+        is_divided = self.requirements.replicas > 0 and self.requirements.placement.divided
+        return self.candidates.copies == 1 and not is_divided
+
+    @property
+    def is_monotone(self) -> bool:
+        """Say whether it can become admissible only if a cluster gains capacity; not so where regions are selected."""
+        return not any(spread.by == "region" for spread in self.requirements.placement.spread)
+
+
+_MAX_UNUSED = 1024
+#: Maximum number of cached sets of reserved capacity per class: those of queues, and the sum.
+_MAX_RESERVED_CAPACITIES = 4
+
+Stage = tuple[bool, bool, bool]
+"""Whether the root has enough quota, has enough beyond guarantees, and some cluster fits."""
+
+
+class FeasibilityCache:
+    """Feasibility of all requirements that were evaluated since the clusters last changed."""
+
+    def __init__(self, ledger: ClusterUsage) -> None:
+        self.stages: dict[int, Stage] = {}
+        """Filter stage that each pending class reached in the last cycle, by id of its requirements."""
+        self.steps = 0
+        """Number of evaluations of a cluster."""
+        self._ledger = ledger
+        self._by_requirements: dict[int, ClassFeasibility] = {}
+        self._infeasible: set[int] = set()
+        """Ids of requirements that do not fit the root quota or the clusters until something is freed."""
+        self._infeasible_at: tuple[Quota | None, int, int] = (None, 0, 0)
+        """Quota, and generations of its and the clusters' freed capacity, for which they were found."""
+        self.staged_at: tuple[Quota | None, int, int] = (None, 0, 0)
+        """Quota, its version and that of the cluster usage for which *stages* were computed."""
+        self._failures: list[Exception] = []
+
+    def clear(self) -> None:
+        """Drop everything after a change of clusters."""
+        self._by_requirements.clear()
+        self._infeasible.clear()
+        self.staged_at = (None, 0, 0)
+
+    def get(self, requirements: SchedulingRequirements) -> ClassFeasibility:
+        """Return the feasibility of *requirements*."""
+        cached = self._by_requirements.get(id(requirements))
+        if cached is None:
+            try:
+                cached = self._evaluate(requirements)
+            except Exception as error:  # noqa: BLE001 -- tenants write what shapes are made of; one must not stop all
+                self._failures.append(error)
+                refusal = Refusal(Reason.INTERNAL_ERROR, subject=type(error).__name__)
+                cached = ClassFeasibility(requirements, Feasibility((), 1, refusal), EMPTY, frozenset(), frozenset())
+            self._by_requirements[id(requirements)] = cached
+        return cached
+
+    def pop_failures(self) -> list[Exception]:
+        """Return and clear the errors raised by evaluations."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def _evaluate(self, requirements: SchedulingRequirements) -> ClassFeasibility:
+        candidates = feasibility(requirements, self._ledger)
+        charge = candidates.charge(requirements)
+        requested_resources = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
+        class_feasibility = ClassFeasibility(
+            requirements, candidates, charge, requested_resources, frozenset(candidates.names)
+        )
+        self.steps += len(candidates.names) + 1
+        if class_feasibility.needs_one_cluster:
+            class_feasibility.last_fitting_cluster = self._first_fitting_cluster(class_feasibility)
+            class_feasibility.checked_generation = self._ledger.free_count
+        return class_feasibility
+
+    def prepare(self, all_requirements: Iterable[SchedulingRequirements], steps: int) -> bool:
+        """Evaluate requirements in advance for about *steps* steps; say whether all are evaluated.
+
+        The limit may be exceeded by one step per cluster. Calling this method changes no decision.
+        """
+        end = self.total_steps + steps
+        for requirements in all_requirements:
+            if id(requirements) in self._by_requirements:
+                continue
+            if self.total_steps >= end:
+                return False
+            self.get(requirements)
+        return True
+
+    def prune(self, used_ids: Container[int], count: int) -> None:
+        """Drop requirements without pending workloads, if they outnumber the *count* of used ones."""
+        if len(self._by_requirements) > 2 * count + _MAX_UNUSED:
+            self._by_requirements = {key: cached for key, cached in self._by_requirements.items() if key in used_ids}
+            self._infeasible &= self._by_requirements.keys()
+
+    @property
+    def total_steps(self) -> int:
+        """Return the number of all evaluations, those of affinities included."""
+        return self.steps + self._ledger.candidates.steps
+
+    def infeasible(self, quota: Quota) -> AbstractSet[int]:
+        """Return the ids of requirements that ``is_feasible`` refused, and that stay so until something is freed."""
+        root = quota.tree.root.name
+        at = quota, quota.free_counts[root], self._ledger.free_count
+        if at != self._infeasible_at:
+            self._infeasible.clear()
+            self._infeasible_at = at
+        return self._infeasible
+
+    def is_feasible(self, quota: Quota, requirements: SchedulingRequirements) -> bool:
+        """Say whether the root quota, without guarantees, and the clusters have enough free capacity."""
+        infeasible = self.infeasible(quota)
+        if id(requirements) in infeasible:
+            return False
+        class_feasibility = self.get(requirements)
+        has_free = class_feasibility.candidates.refusal is None and quota.has_free(
+            quota.tree.root, class_feasibility.charge
+        )
+        if has_free and self.fits(class_feasibility):
+            return True
+        if not has_free or class_feasibility.is_monotone:
+            self._infeasible.add(id(requirements))
+        return False
+
+    def fits(self, class_feasibility: ClassFeasibility) -> bool:
+        """Say whether one more workload of the class fits the clusters."""
+        if not class_feasibility.needs_one_cluster:
+            return self._fits_several(class_feasibility)
+        if class_feasibility.last_fitting_cluster is not None and self._fits_on(
+            class_feasibility, class_feasibility.last_fitting_cluster
+        ):
+            return True
+        if (
+            class_feasibility.last_fitting_cluster is None
+            and class_feasibility.checked_generation == self._ledger.free_count
+        ):
+            return False
+        clusters = self._clusters_to_check(
+            class_feasibility, class_feasibility.checked_generation, class_feasibility.last_fitting_cluster
+        )
+        class_feasibility.last_fitting_cluster = next(
+            (name for name in clusters if self._fits_on(class_feasibility, name)), None
+        )
+        class_feasibility.checked_generation = self._ledger.free_count
+        return class_feasibility.last_fitting_cluster is not None
+
+    def _clusters_to_check(
+        self, class_feasibility: ClassFeasibility, checked_generation: int, last_fitting_cluster: ClusterName | None
+    ) -> Iterable[ClusterName]:
+        """Return the clusters that may fit now that the last fitting cluster no longer does.
+
+        Clusters before the last fitting one did not fit then; of these only those freed since are checked again.
+        """
+        freed = self._ledger.freed_since(checked_generation)
+        names = class_feasibility.candidates.names
+        if freed is None:
+            return names
+        return chain(
+            sorted(freed & class_feasibility.cluster_names),
+            names[bisect_right(names, last_fitting_cluster) :] if last_fitting_cluster is not None else (),
+        )
+
+    def fits_excluding_reserved(self, class_feasibility: ClassFeasibility, reserved: ReservedCapacity) -> bool:
+        """Say whether the class, which needs one cluster, fits next to *reserved* capacity (O6)."""
+        cached = class_feasibility.last_fits.get(reserved)
+        if cached is not None:
+            checked_generation, fitting_cluster = cached
+            if fitting_cluster is not None and self._fits_excluding_reserved(
+                class_feasibility, fitting_cluster, reserved
+            ):
+                return True
+            if fitting_cluster is None and checked_generation == self._ledger.free_count:
+                return False
+            names = self._clusters_to_check(class_feasibility, checked_generation, fitting_cluster)
+        else:
+            if len(class_feasibility.last_fits) >= _MAX_RESERVED_CAPACITIES:
+                class_feasibility.last_fits.clear()
+            names = class_feasibility.candidates.names
+        fitting_cluster = next(
+            (name for name in names if self._fits_excluding_reserved(class_feasibility, name, reserved)), None
+        )
+        class_feasibility.last_fits[reserved] = self._ledger.free_count, fitting_cluster
+        return fitting_cluster is not None
+
+    def _fits_excluding_reserved(
+        self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: ReservedCapacity
+    ) -> bool:
+        cluster_state, requirements = self._ledger.cluster_state(name), class_feasibility.requirements
+        self.steps += 1
+        if not fits(requirements.gang_requests, cluster_state.headroom):
+            return False
+        capacity = free_capacity(cluster_state)
+        amounts = next((dict(amounts) for cluster, amounts in reserved if cluster == name), None)
+        return (capacity.without(amounts) if amounts is not None else capacity).fits(requirements)
+
+    def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
+        """Say the same for a class that needs several clusters; a refused one waits for a change of its clusters."""
+        if class_feasibility.is_monotone and class_feasibility.is_inadmissible:
+            freed = self._ledger.freed_since(class_feasibility.checked_generation)
+            if freed is not None and freed.isdisjoint(class_feasibility.cluster_names):
+                return False
+        class_feasibility.checked_generation = self._ledger.free_count
+        requirements = class_feasibility.requirements
+        if class_feasibility.is_monotone and not (requirements.replicas and requirements.placement.divided):
+            class_feasibility.is_inadmissible = not self._fits_copies(class_feasibility)
+        else:
+            class_feasibility.is_inadmissible = not isinstance(self.choose(class_feasibility), Choice)
+        return not class_feasibility.is_inadmissible
+
+    def _fits_copies(self, class_feasibility: ClassFeasibility) -> bool:
+        """Say whether enough clusters fit, and stop as soon as that is decided."""
+        needed, spare_clusters = (
+            class_feasibility.candidates.copies,
+            len(class_feasibility.candidates.names) - class_feasibility.candidates.copies,
+        )
+        for name in class_feasibility.candidates.names:
+            if needed == 0 or spare_clusters < 0:
+                break
+            if self._fits_on(class_feasibility, name):
+                needed -= 1
+            else:
+                spare_clusters -= 1
+        return needed <= 0 <= spare_clusters
+
+    def choose(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
+        """Return where one more workload fits, or why it does not."""
+        if not class_feasibility.candidates.names and class_feasibility.requirements.excluded_clusters:
+            names = ", ".join(sorted(class_feasibility.requirements.excluded_clusters))
+            subject = f"it or an equal workload did not start on {names}, which has not changed since"
+            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+        if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self._ledger.version:
+            candidates = free_capacities(
+                self._ledger.cluster_state(name) for name in class_feasibility.candidates.names
+            )
+            choice = choose_clusters(class_feasibility.requirements, candidates, class_feasibility.candidates.copies)
+            class_feasibility.cached_choice = self._ledger.version, choice
+            self.steps += len(candidates)
+        return class_feasibility.cached_choice[1]
+
+    def refusal(self, class_feasibility: ClassFeasibility) -> Refusal | None:
+        """Return why the class does not fit; ``None`` where it does."""
+        choice = self.choose(class_feasibility)
+        return choice if isinstance(choice, Refusal) else None
+
+    def _first_fitting_cluster(self, class_feasibility: ClassFeasibility) -> ClusterName | None:
+        return next(
+            (name for name in class_feasibility.candidates.names if self._fits_on(class_feasibility, name)), None
+        )
+
+    def _fits_on(self, class_feasibility: ClassFeasibility, name: ClusterName) -> bool:
+        cluster_state, requirements = self._ledger.cluster_state(name), class_feasibility.requirements
+        self.steps += 1
+        # Most clusters lack capacity even without nominations, which is cheaper to check.
+        return fits(requirements.gang_requests, cluster_state.headroom) and free_capacity(cluster_state).fits(
+            requirements
+        )

@@ -1,0 +1,331 @@
+"""Finds the clusters that Karmada's scheduler would not filter out, and why it filters the others (C1).
+
+Uses placement and cluster properties only, neither capacity nor readiness for new admissions.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.engine.placement.spread import has_property, is_effective, unmet_constraint
+from controller.engine.state.clusters import (
+    Affinity,
+    Cluster,
+    ClusterName,
+    Operator,
+    Placement,
+    Requirement,
+    Taint,
+    Toleration,
+)
+from controller.engine.state.workloads import SchedulingRequirements
+
+
+class Exclusion(StrEnum):
+    """Why a cluster is no candidate: stable codes, the first that applies."""
+
+    DELETING = "Deleting"
+    AFFINITY_MISMATCH = "AffinityMismatch"
+    API_NOT_ENABLED = "ApiNotEnabled"
+    UNTOLERATED_TAINT = "UntoleratedTaint"
+    SPREAD_PROPERTY_MISSING = "SpreadPropertyMissing"
+    EVICTION_TASK = "EvictionTask"
+    TOO_FEW_GROUPS = "TooFewGroups"
+    """It is suitable, but there are fewer than a spread constraint's minimum."""
+    STARTUP_FAILED = "StartupFailed"
+    """The workload or an equal one did not start on it, and the cluster has not changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The candidate clusters by name, their affinity term, and why others are excluded.
+
+    Where no term has any, *excluded* is that of the first one tried.
+    """
+
+    names: tuple[ClusterName, ...] = ()
+    term: str = ""
+    excluded: Mapping[ClusterName, Exclusion] = field(default_factory=dict)
+
+
+Selects = Callable[[Affinity, Cluster], bool]
+"""Returns whether an affinity selects a cluster."""
+
+
+def matches(affinity: Affinity, cluster: Cluster) -> bool:
+    """Return whether *affinity* selects *cluster*; an invalid selector selects nothing."""
+    if cluster.name in affinity.excluded or (affinity.names and cluster.name not in affinity.names):
+        return False
+    return all(_matches_label(requirement, cluster.labels) for requirement in affinity.labels) and all(
+        _matches_field(requirement, cluster) for requirement in affinity.fields
+    )
+
+
+def candidates(
+    requirements: SchedulingRequirements,
+    clusters: Iterable[Cluster],
+    *,
+    as_if_usable: bool = False,
+    selects: Selects = matches,
+) -> Candidates:
+    """Return the clusters that Karmada's scheduler would not filter out for *requirements*.
+
+    Of ordered affinities, the first term with a candidate counts, from the observed
+    one on. *as_if_usable* ignores what passes with time (C5): deletion, missing
+    readiness, eviction tasks, and exclusion after a failed start (R1).
+    """
+    ordered = sorted(clusters, key=lambda cluster: cluster.name)
+    tried: list[Candidates] = []
+    for term, affinities in _terms(requirements):
+        selected = [
+            affinities is None or any(selects(affinity, cluster) for affinity in affinities) for cluster in ordered
+        ]
+        result = _of_term(requirements, ordered, selected, as_if_usable=as_if_usable)
+        if result.names:
+            return (
+                Candidates(result.names, term, result.excluded)
+                if as_if_usable
+                else _without_excluded(requirements, result, term)
+            )
+        tried.append(Candidates((), term, result.excluded))
+    return tried[0]
+
+
+_CandidateKey = tuple[object, ...]
+"""The key of candidates, without the clusters."""
+
+
+class CandidateCache:
+    """Cached candidates; only what a change of a cluster concerns is evaluated again.
+
+    Requirements that differ only in amounts have the same candidates.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        """How many evaluations of an affinity or a placement on a cluster were made."""
+        self._clusters: dict[ClusterName, Cluster] = {}
+        self._selected: dict[ClusterName, dict[int, bool]] = {}
+        """Which affinities, by id, select each cluster."""
+        self._affinities: dict[int, Affinity] = {}
+        """Referenced so that the ids stay unique."""
+        self._candidates: dict[_CandidateKey, tuple[Placement, Candidates]] = {}
+
+    def of(
+        self, requirements: SchedulingRequirements, clusters: Sequence[Cluster], *, as_if_usable: bool = False
+    ) -> Candidates:
+        """Return the ``candidates`` of *requirements* among *clusters*."""
+        self._invalidate_changed(clusters)
+        placement = requirements.placement
+        key = (
+            id(placement),
+            requirements.api,
+            bool(requirements.replicas),
+            requirements.observed_term,
+            requirements.evicting_from,
+            requirements.excluded_clusters,
+            requirements.current_clusters,
+            as_if_usable,
+        )
+        known = self._candidates.get(key)
+        if known is None or known[0] is not placement:
+            self._clear_if_large()
+            self.steps += len(clusters)
+            result = candidates(requirements, clusters, as_if_usable=as_if_usable, selects=self._selects)
+            known = self._candidates[key] = placement, result
+        return known[1]
+
+    def _invalidate_changed(self, clusters: Sequence[Cluster]) -> None:
+        """Discard results for clusters that changed in a property that candidates depend on."""
+        if len(clusters) == len(self._clusters) and all(self._clusters.get(each.name) is each for each in clusters):
+            return
+        before, self._clusters = self._clusters, {cluster.name: cluster for cluster in clusters}
+        changed = {name for name in before.keys() | self._clusters.keys() if not self._is_as_before(before, name)}
+        for name in changed:
+            self._selected.pop(name, None)
+        if changed:
+            self._candidates.clear()
+
+    def _is_as_before(self, before: Mapping[ClusterName, Cluster], name: ClusterName) -> bool:
+        one, other = before.get(name), self._clusters.get(name)
+        return one is not None and other is not None and _filtered_by(one) == _filtered_by(other)
+
+    def _selects(self, affinity: Affinity, cluster: Cluster) -> bool:
+        selected = self._selected.setdefault(cluster.name, {})
+        known = selected.get(id(affinity))
+        if known is None or self._affinities.get(id(affinity)) is not affinity:
+            self.steps += 1
+            self._affinities[id(affinity)] = affinity
+            known = selected[id(affinity)] = matches(affinity, cluster)
+        return known
+
+    def _clear_if_large(self) -> None:
+        """Clear the cache when it is larger than pending workloads can need: placements come and go."""
+        if len(self._affinities) > _MAX_CACHED or len(self._candidates) > _MAX_CACHED:
+            self._selected.clear()
+            self._affinities.clear()
+            self._candidates.clear()
+
+
+_MAX_CACHED = 100_000
+
+
+def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
+    """Return the properties of *cluster* that candidates depend on."""
+    where = cluster.labels, cluster.provider, cluster.region, cluster.zones
+    return *where, cluster.taints, cluster.enablements, cluster.deleting
+
+
+def targets(requirements: SchedulingRequirements) -> int | None:
+    """Return how many of its candidates run a full copy of an indivisible workload, ``None`` for all (D5).
+
+    With a spread by region Karmada takes one cluster of each region first, so that
+    there are never fewer than regions.
+    """
+    constraints = {spread.by: spread for spread in requirements.placement.spread}
+    if not is_effective(requirements.placement):
+        return None
+    regions = constraints["region"].minimum if "region" in constraints else 0
+    if "cluster" not in constraints:
+        return max(regions, 1) if regions else None
+    most = constraints["cluster"].maximum
+    return max(most, regions) if most else None
+
+
+def _terms(requirements: SchedulingRequirements) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
+    """Yield each term's name with the affinities of which one must match, ``None`` without affinity."""
+    placement = requirements.placement
+    if placement.affinity is not None or not placement.terms:
+        yield "", None if placement.affinity is None else (placement.affinity,)
+        return
+    names = [term.name for term in placement.terms]
+    begin = names.index(requirements.observed_term) if requirements.observed_term in names else 0
+    for term in placement.terms[begin:]:
+        yield term.name, (term.affinity, *(term.overflow if requirements.replicas else ()))
+
+
+def _of_term(
+    requirements: SchedulingRequirements, ordered: Sequence[Cluster], selected: Sequence[bool], *, as_if_usable: bool
+) -> Candidates:
+    """Return the candidates among *ordered*, given which the term's affinities have *selected*."""
+    excluded: dict[ClusterName, Exclusion] = {}
+    passed: list[Cluster] = []
+    for cluster, is_selected in zip(ordered, selected, strict=True):
+        if not is_selected:
+            excluded[cluster.name] = Exclusion.AFFINITY_MISMATCH
+        elif (why := _exclusion(requirements, cluster, as_if_usable=as_if_usable)) is not None:
+            excluded[cluster.name] = why
+        else:
+            passed.append(cluster)
+    if unmet_constraint(requirements.placement, passed) is not None:
+        excluded |= {cluster.name: Exclusion.TOO_FEW_GROUPS for cluster in passed}
+        passed = []
+    return Candidates(tuple(cluster.name for cluster in passed), excluded=excluded)
+
+
+def _exclusion(requirements: SchedulingRequirements, cluster: Cluster, *, as_if_usable: bool) -> Exclusion | None:
+    """Return why *cluster* is excluded whatever the affinity; a workload's current clusters keep it."""
+    placed = cluster.name in requirements.current_clusters
+    if cluster.deleting and not as_if_usable:
+        return Exclusion.DELETING
+    if not placed and requirements.api not in cluster.enablements:
+        return Exclusion.API_NOT_ENABLED
+    taints = [taint for taint in cluster.taints if not (as_if_usable and taint.key in _HEALTH_TAINTS)]
+    if not placed and any(_excludes(taint, requirements.placement.tolerations) for taint in taints):
+        return Exclusion.UNTOLERATED_TAINT
+    if not all(has_property(cluster, spread) for spread in requirements.placement.spread):
+        return Exclusion.SPREAD_PROPERTY_MISSING
+    if cluster.name in requirements.evicting_from and not as_if_usable:
+        return Exclusion.EVICTION_TASK
+    return None
+
+
+def _without_excluded(requirements: SchedulingRequirements, result: Candidates, term: str) -> Candidates:
+    """Return *result* without the clusters excluded after a failed start.
+
+    Karmada does not know of these, so they are no reason to use a later term.
+    """
+    out = {name: Exclusion.STARTUP_FAILED for name in result.names if name in requirements.excluded_clusters}
+    return Candidates(tuple(name for name in result.names if name not in out), term, {**result.excluded, **out})
+
+
+_HEALTH_TAINTS = frozenset({"cluster.karmada.io/not-ready", "cluster.karmada.io/unreachable"})
+_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+def _excludes(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    return taint.effect in _EFFECTS and not any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
+        return False
+    return toleration.operator == "Exists" or toleration.value == taint.value
+
+
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+def _integer(text: str | None) -> int | None:
+    """Return *text* as a 64-bit number, ``None`` where it is none."""
+    number = int(text) if text is not None and _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
+
+
+def _is_greater(value: str | None, bound: str) -> bool:
+    left, right = _integer(value), _integer(bound)
+    return left is not None and right is not None and left > right
+
+
+def _is_less(value: str | None, bound: str) -> bool:
+    left, right = _integer(value), _integer(bound)
+    return left is not None and right is not None and left < right
+
+
+# What an operator says of a value that may be missing, and of a cluster's zones.
+_LABEL_TESTS: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: _is_greater(value, values[0]),
+    "Lt": lambda value, values: _is_less(value, values[0]),
+}
+_ZONE_TESTS: Mapping[Operator, Callable[[frozenset[str], tuple[str, ...]], bool]] = {
+    "In": lambda zones, values: not zones.isdisjoint(values),
+    "NotIn": lambda zones, values: zones.isdisjoint(values),
+    "Exists": lambda zones, _: bool(zones),
+    "DoesNotExist": lambda zones, _: not zones,
+}
+_COMPARING = frozenset({"Gt", "Lt"})
+
+
+def _matches_label(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    if requirement.operator in _COMPARING or not _is_valid(requirement):
+        return False
+    return _LABEL_TESTS[requirement.operator](labels.get(requirement.key), requirement.values)
+
+
+def _matches_field(requirement: Requirement, cluster: Cluster) -> bool:
+    """Return whether *cluster* matches a field selector's expression; other fields than these three never match."""
+    if requirement.key == "zone":
+        test = _ZONE_TESTS.get(requirement.operator)
+        return test is not None and test(frozenset(cluster.zones), requirement.values)
+    fields = {"provider": cluster.provider or None, "region": cluster.region or None}
+    return _is_valid(requirement) and _LABEL_TESTS[requirement.operator](
+        fields.get(requirement.key), requirement.values
+    )
+
+
+def _is_valid(requirement: Requirement) -> bool:
+    """Return whether Kubernetes accepts the requirement; a selector with an invalid one selects nothing."""
+    match requirement.operator:
+        case "In" | "NotIn":
+            counted = len(requirement.values) > 0
+        case "Exists" | "DoesNotExist":
+            counted = len(requirement.values) == 0
+        case _:
+            counted = len(requirement.values) == 1 and _integer(requirement.values[0]) is not None
+    return counted and all(_LABEL_VALUE.fullmatch(value) for value in requirement.values)

@@ -1,0 +1,365 @@
+"""Decides whether and where a workload fits among its candidate clusters.
+
+A workload is placed whole on one cluster (C3), whole on several clusters (D5), or divided by replicas (C4).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import islice
+from typing import Final
+
+from controller.engine.placement.filter import matches
+from controller.engine.placement.node_packing import replicas_that_pack
+from controller.engine.placement.spread import select_clusters
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.clusters import Assignment, ClusterName, StaticWeight
+from controller.engine.state.estimates import ClusterEstimates
+from controller.engine.state.resources import (
+    EMPTY,
+    PODS,
+    Resources,
+    add,
+    first_insufficient,
+    fits,
+    scale,
+    subtract,
+    total,
+)
+from controller.engine.state.workloads import Choice, ClusterCharge, SchedulingRequirements
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCapacity:
+    """Free and allocatable capacity of one candidate cluster."""
+
+    cluster_state: ClusterState
+    headroom: Resources
+    allocatable: Resources
+    headroom_for_all_pods: Resources | None = None
+    """Headroom for all pods, less nominations; ``None`` without nominations, where only the gang must fit (D11)."""
+    freed: Resources | None = EMPTY
+    """What nodes may have gained since the cluster's summary; ``None`` if the nodes are assumed to be empty."""
+    estimates: ClusterEstimates | None = None
+    """Answers of the cluster's estimator; ``None`` if they do not apply."""
+
+    @property
+    def name(self) -> ClusterName:
+        """Return the cluster's name."""
+        return self.cluster_state.name
+
+    def without(self, reserved: Resources) -> "FreeCapacity":
+        """Return the free capacity without the *reserved* one; all pods of a workload must fit in it (D11)."""
+        for_all_pods = self.headroom if self.headroom_for_all_pods is None else self.headroom_for_all_pods
+        return replace(
+            self,
+            headroom=subtract(self.headroom, reserved),
+            headroom_for_all_pods=subtract(for_all_pods, reserved),
+        )
+
+    def fits(self, requirements: SchedulingRequirements) -> bool:
+        """Say whether the gang minimum fits and the cluster's resource models accept every pod (C3)."""
+        fits_all_pods = self.headroom_for_all_pods is None or fits(requirements.requests, self.headroom_for_all_pods)
+        fits_gang = (
+            fits_all_pods and fits(requirements.gang_requests, self.headroom) and self.has_nodes_for(requirements.pods)
+        )
+        return fits_gang and not self.is_refused_by_estimator(requirements)
+
+    def is_refused_by_estimator(self, requirements: SchedulingRequirements) -> bool:
+        """Say whether the cluster's estimator has counted too little capacity for the gang."""
+        return self.estimates is not None and self.estimates.refuses(requirements)
+
+    def has_nodes_for(self, pods: Iterable[Resources]) -> bool:
+        """Say whether each pod may fit on some node, according to the cluster's resource models.
+
+        Karmada counts a node in the lowest grade that any graded resource reaches with its free amount
+        (``pkg/modeling``). So a node has less than its grade's upper end of at least one resource, and any amount of
+        the others.
+        """
+        grades = self.cluster_state.cluster.grades if self.cluster_state.cluster else ()
+        if not grades or self.freed is None:
+            return True
+        ends = [{name: end + self.freed.get(name, 0) for name, end in grade.items()} for grade in grades]
+        return all(any(_grade_may_hold(pod, end) for end in ends) for pod in pods)
+
+
+def _grade_may_hold(pod: Resources, end: Resources) -> bool:
+    """Say whether a node of the grade with upper *end* may hold *pod*: one request must be below its end."""
+    return any(pod.get(name, 0) < amount for name, amount in end.items())
+
+
+def free_capacities(cluster_states: Iterable[ClusterState]) -> list[FreeCapacity]:
+    """Return the free capacity of *cluster_states* now."""
+    return [free_capacity(cluster_state) for cluster_state in cluster_states]
+
+
+def free_capacity(cluster_state: ClusterState) -> FreeCapacity:
+    """Return the free capacity of a cluster now."""
+    headroom_for_all_pods = cluster_state.headroom_after_evictions if cluster_state.nominated else None
+    return FreeCapacity(
+        cluster_state,
+        cluster_state.available,
+        cluster_state.allocatable,
+        headroom_for_all_pods,
+        cluster_state.recently_freed_total,
+        cluster_state.estimates,
+    )
+
+
+def free_after_evictions(cluster_state: ClusterState, evicted: Resources = EMPTY) -> FreeCapacity:
+    """Return the free capacity once evictions in progress, and those that free *evicted*, have finished."""
+    capacity, freed = (
+        add(cluster_state.headroom_after_evictions, evicted),
+        total((cluster_state.recently_freed_total, cluster_state.leaving, evicted)),
+    )
+    return FreeCapacity(
+        cluster_state, capacity, cluster_state.allocatable, capacity if cluster_state.nominated else None, freed
+    )
+
+
+def capacities_when_empty(cluster_states: Iterable[ClusterState]) -> list[FreeCapacity]:
+    """Return the capacity of *cluster_states* without any usage, external usage included (C5).
+
+    Resource models count what is free now, so they are ignored.
+    """
+    return [
+        FreeCapacity(cluster_state, cluster_state.allocatable, cluster_state.allocatable, freed=None)
+        for cluster_state in cluster_states
+    ]
+
+
+def choose_clusters(
+    requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity], copies: int
+) -> Choice | Refusal:
+    """Return the clusters for *requirements*, or ``InsufficientCapacity`` with the cluster that comes closest.
+
+    *copies* is the number of clusters that each run an indivisible workload (D5).
+    """
+    if requirements.replicas and requirements.placement.divided:
+        return _divide_replicas(requirements, candidates)
+    fitting = [capacity for capacity in candidates if capacity.fits(requirements)]
+    chosen = (
+        _select_copies(requirements, _rank_fitting(requirements, fitting, candidates), copies)
+        if len(fitting) >= copies
+        else ()
+    )
+    if len(chosen) < copies:
+        fitting_names = {capacity.name for capacity in fitting}
+        return _insufficient_capacity(
+            requirements, [capacity for capacity in candidates if capacity.name not in fitting_names]
+        )
+    replicas = requirements.replicas or None
+    return Choice(
+        assignments=tuple(Assignment(capacity.name, replicas) for capacity in chosen),
+        cluster_charges=tuple(ClusterCharge(capacity.name, requirements.requests) for capacity in chosen),
+    )
+
+
+def fits_enough_clusters(requirements: SchedulingRequirements, capacities: Iterable[FreeCapacity], copies: int) -> bool:
+    """Say whether *copies* clusters fit; ``False`` also where only ``choose_clusters`` can decide."""
+    if (requirements.replicas and requirements.placement.divided) or any(
+        spread.by == "region" for spread in requirements.placement.spread
+    ):
+        return False
+    return (
+        sum(1 for _ in islice((capacity for capacity in capacities if capacity.fits(requirements)), copies)) >= copies
+    )
+
+
+def _rank_fitting(
+    requirements: SchedulingRequirements, fitting: Sequence[FreeCapacity], candidates: Sequence[FreeCapacity]
+) -> Sequence[FreeCapacity]:
+    """Return the *fitting* clusters in C3's order."""
+    if len(fitting) <= 1:
+        return fitting
+    fleet = total(capacity.allocatable for capacity in candidates)
+    return sorted(fitting, key=lambda capacity: rank_cluster(requirements, capacity, fleet))
+
+
+def _select_copies(
+    requirements: SchedulingRequirements, ranked: Sequence[FreeCapacity], copies: int
+) -> Sequence[FreeCapacity]:
+    """Return the first *copies* of *ranked*, or those that a spread constraint by region selects."""
+    if not any(spread.by == "region" for spread in requirements.placement.spread):
+        return ranked[:copies]
+    by_name = {capacity.name: capacity for capacity in ranked}
+    clusters = [
+        capacity.cluster_state.cluster for capacity in by_name.values() if capacity.cluster_state.cluster is not None
+    ]
+    return [by_name[cluster.name] for cluster in select_clusters(requirements.placement, clusters)]
+
+
+#: Why a cluster whose nodes have enough capacity in sum cannot hold a gang.
+NODES_FULL: Final = "its nodes cannot hold the gang, according to its scheduler estimator"
+
+ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
+
+
+def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, fleet: Resources) -> ClusterRank:
+    """Return C3's order: gang fits, all pods fit, preference, no unrequested devices, least left over, name."""
+    fits_whole = fits(requirements.requests, capacity.headroom)
+    preference = (
+        requirements.preferred_clusters.index(capacity.name)
+        if capacity.name in requirements.preferred_clusters
+        else len(requirements.preferred_clusters)
+    )
+    leftover = _leftover_fraction(requirements.requests if fits_whole else requirements.gang_requests, capacity, fleet)
+    return (
+        not capacity.fits(requirements),
+        not fits_whole,
+        preference,
+        _has_unrequested(requirements.requests, capacity),
+        leftover,
+        capacity.name,
+    )
+
+
+def _has_unrequested(request: Resources, capacity: FreeCapacity) -> bool:
+    """Say whether the cluster has an extended resource, such as GPUs, that is not requested."""
+    return any(
+        "/" in name and amount > 0 and request.get(name, 0) <= 0 for name, amount in capacity.allocatable.items()
+    )
+
+
+def _leftover_fraction(request: Resources, capacity: FreeCapacity, fleet: Resources) -> Fraction:
+    """Return what remains free of the dominant resource, as a fraction of the total over all candidates.
+
+    The fraction makes clusters with different dominant resources comparable.
+    """
+    dominant, taken, dominant_allocatable = "", 0, 1
+    for name in sorted(request):
+        allocatable = capacity.allocatable.get(name, 0)
+        if (
+            name != PODS
+            and request[name] > 0
+            and allocatable > 0
+            and request[name] * dominant_allocatable > taken * allocatable
+        ):
+            dominant, taken, dominant_allocatable = name, request[name], allocatable
+    return Fraction(capacity.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
+
+
+def _insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:
+    """Return the refusal with the cluster that lacks least, and what it lacks."""
+    request = (
+        requirements.requests
+        if requirements.replicas and requirements.placement.divided
+        else requirements.gang_requests
+    )
+    if all(fits(request, capacity.headroom) and capacity.headroom_for_all_pods is not None for capacity in candidates):
+        # The gang would fit, but not all pods next to the nominated workloads.
+        request = requirements.requests
+    shortages = [
+        (resource, capacity)
+        for capacity in candidates
+        if (resource := first_insufficient(request, capacity.headroom)) is not None
+    ]
+    refused = [
+        capacity.name
+        for capacity in candidates
+        if capacity.is_refused_by_estimator(requirements) and fits(request, capacity.headroom)
+    ]
+    if refused:
+        # These clusters come closest: only their individual nodes have too little free.
+        return Refusal(Reason.INSUFFICIENT_CAPACITY, cluster=min(refused), subject=NODES_FULL)
+    if not shortages:
+        name = min((capacity.name for capacity in candidates), default=None)
+        return Refusal(
+            Reason.INSUFFICIENT_CAPACITY,
+            cluster=name,
+            subject="no node has enough free for one of its pods" if name else None,
+        )
+    resource, capacity = min(shortages, key=lambda pair: (-_free_fraction(request, *pair), pair[1].name))
+    return Refusal(
+        Reason.INSUFFICIENT_CAPACITY,
+        resource,
+        request[resource],
+        capacity.headroom.get(resource, 0),
+        cluster=capacity.name,
+    )
+
+
+def _free_fraction(request: Resources, resource: str, capacity: FreeCapacity) -> Fraction:
+    """Return the free fraction of the requested amount of *resource*."""
+    return Fraction(capacity.headroom.get(resource, 0), request[resource])
+
+
+def _divide_replicas(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Choice | Refusal:
+    capacity_by_cluster = {capacity.name: replicas_that_fit(requirements, capacity) for capacity in candidates}
+    if requirements.placement.weights:
+        parts = split_by_weight(requirements.replicas, _static_weights(requirements.placement.weights, candidates))
+        is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
+    else:
+        parts = _fill_largest_first(requirements, capacity_by_cluster)
+        is_fitting = sum(parts.values()) == requirements.replicas
+    if not is_fitting or not parts:
+        return _insufficient_capacity(requirements, candidates)
+    used = {name: count for name, count in parts.items() if count > 0}
+    return Choice(
+        assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),
+        cluster_charges=tuple(
+            ClusterCharge(name, scale(requirements.replica_requests, used[name])) for name in sorted(used)
+        ),
+    )
+
+
+def replicas_that_fit(requirements: SchedulingRequirements, capacity: FreeCapacity) -> int:
+    """Return how many replicas of a divisible workload fit."""
+    counts = [
+        max(capacity.headroom.get(name, 0), 0) // amount
+        for name, amount in requirements.replica_requests.items()
+        if amount > 0
+    ]
+    nodes = capacity.cluster_state.cluster.nodes if capacity.cluster_state.cluster else ()
+    packed = replicas_that_pack(requirements.replica_requests, nodes) if nodes else None
+    return min(counts if packed is None else [*counts, packed], default=requirements.replicas)
+
+
+def _fill_largest_first(
+    requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int]
+) -> dict[ClusterName, int]:
+    """Return replicas by cluster, filling the largest clusters first, up to the spread's maximum of clusters."""
+    parts: dict[ClusterName, int] = {}
+    remaining = requirements.replicas
+    max_clusters = min(
+        (
+            constraint.maximum
+            for constraint in requirements.placement.spread
+            if constraint.by == "cluster" and constraint.maximum
+        ),
+        default=None,
+    )
+    for name in sorted(capacity_by_cluster, key=lambda name: (-capacity_by_cluster[name], name))[:max_clusters]:
+        parts[name] = min(remaining, capacity_by_cluster[name])
+        remaining -= parts[name]
+    return parts
+
+
+def _static_weights(weights: Sequence[StaticWeight], candidates: Sequence[FreeCapacity]) -> dict[ClusterName, int]:
+    """Return each cluster's static weight: the largest of the matching rules."""
+    weight_by_cluster: dict[ClusterName, int] = {}
+    for capacity in candidates:
+        matching = [
+            rule.weight
+            for rule in weights
+            if capacity.cluster_state.cluster and matches(rule.affinity, capacity.cluster_state.cluster)
+        ]
+        if matching:
+            weight_by_cluster[capacity.name] = max(matching)
+    return weight_by_cluster
+
+
+def split_by_weight(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
+    """Return the replicas by cluster, in proportion to *weights*.
+
+    Shares are rounded down; the remainder goes one by one to the largest weights, then by name, as in Karmada.
+    """
+    total_weight = sum(weights.values())
+    if total_weight <= 0:
+        return {}
+    parts = {name: replicas * weight // total_weight for name, weight in weights.items()}
+    remaining = replicas - sum(parts.values())
+    for name in sorted(weights, key=lambda name: (-weights[name], name))[:remaining]:
+        parts[name] += 1
+    return parts

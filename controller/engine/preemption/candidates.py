@@ -1,0 +1,174 @@
+"""Preemption candidates of each queue, in eviction order (P3, P4).
+
+``reclaim`` and ``preemption`` decide whether a candidate may be evicted for a certain preemptor.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import Node, Tree
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import EMPTY, Resources, add, total
+from controller.engine.state.workloads import Admission, ClusterCharge, HyperJobGang, Workload, WorkloadState
+
+if TYPE_CHECKING:
+    from controller.engine.engine import Engine
+
+Rank = tuple[bool, int, int, int, str, str, str]
+"""Within its charge; queue priority; job priority; newest first; name, namespace, uid."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Victim:
+    """Workloads that can only be evicted together.
+
+    One admitted workload, or the parts of a gang that cannot run without one another (G1).
+    """
+
+    workloads: tuple[Workload, ...]
+    node: Node
+    """The queue that is charged."""
+    rank: Rank
+    charge: Resources
+    """Their charge in the queue."""
+    preceded_by: "Victim | None" = None
+    """Victim of the same gang that must go first: above the gang minimum, parts go one by one."""
+
+    @property
+    def queue(self) -> QueueName:
+        """Return the queue that is charged."""
+        return self.workloads[0].queue
+
+    @property
+    def priority(self) -> int:
+        """Return the highest job priority among them."""
+        return max(workload.priority for workload in self.workloads)
+
+    @property
+    def evictions(self) -> int:
+        """Return the highest number of earlier evictions among them."""
+        return max(workload.evictions for workload in self.workloads)
+
+    @property
+    def stays_until(self) -> int:
+        """Return until when an eviction of one of them is backed off."""
+        return max(workload.eviction_retry_at for workload in self.workloads)
+
+    @property
+    def exceeds_charge(self) -> bool:
+        """Say whether one of them requests more than its charge (D7)."""
+        return any(workload.has_resized for workload in self.workloads)
+
+    @property
+    def admitted_at(self) -> int:
+        """Return when the last of them was admitted."""
+        return max(admission.admitted_at for admission in self.admissions)
+
+    @property
+    def admissions(self) -> list[Admission]:
+        """Return their admissions."""
+        return [workload.admission for workload in self.workloads if workload.admission is not None]
+
+    @property
+    def bookings(self) -> list[ClusterCharge]:
+        """Return their charges by cluster."""
+        return [booking for admission in self.admissions for booking in admission.cluster_charges]
+
+    def charge_on(self, name: ClusterName) -> Resources:
+        """Return their charge on a cluster."""
+        charge = EMPTY
+        for cluster_charge in self.bookings:
+            charge = add(charge, cluster_charge.charge) if cluster_charge.cluster == name else charge
+        return charge
+
+
+class PreemptionCandidates:
+    """Victims of every queue; ``invalidate`` must be called for queues with changed admitted workloads."""
+
+    def __init__(self, state: "Engine", tree: Tree) -> None:
+        self._state = state
+        self._tree = tree
+        self._by_queue: dict[QueueName, list[Victim]] = {}
+
+    def queues(self) -> list[Node]:
+        """Return the queues with admitted workloads, by name."""
+        return [self._tree.nodes[name] for name in sorted(self._state.admitted) if name in self._tree.nodes]
+
+    def in_queue(self, queue: QueueName) -> list[Victim]:
+        """Return the victims of one queue in eviction order."""
+        if queue not in self._by_queue:
+            node = self._tree.nodes[queue]
+            admitted = self._state.admitted.get(queue, {}).values()
+            victims = [
+                _new_victim((workload,), node)
+                for workload in admitted
+                if workload.gang is None and self._is_evictable(workload)
+            ]
+            for gang in {workload.gang for workload in admitted if workload.gang is not None}:
+                victims += self._gang_victims(gang, node)
+            self._by_queue[queue] = sorted(victims, key=lambda victim: victim.rank)
+        return self._by_queue[queue]
+
+    def invalidate(self, queue: QueueName) -> None:
+        """Drop the cached victims of *queue*."""
+        self._by_queue.pop(queue, None)
+
+    def reclaimable(self, queue: QueueName, now: int) -> dict[ClusterName, Resources]:
+        """Return by cluster what would be freed if reclaim evicted all it may before a reservation begins (O3)."""
+        policy, latest = self._state.policy.reclaim, now + self._state.policy.head_reservation.after_ms
+        freed: dict[ClusterName, Resources] = {}
+        for victim in self.in_queue(queue):
+            evictable_at = policy.evictable_at(victim.evictions, victim.admitted_at)
+            if evictable_at is not None and max(evictable_at, victim.stays_until) <= latest:
+                for cluster_charge in victim.bookings:
+                    freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
+        return freed
+
+    def _gang_victims(self, gang: HyperJobGang, node: Node) -> list[Victim]:
+        """Return the victims of a gang: single parts above its minimum, then all others at once.
+
+        A gang in several queues has no victims, because evicting one queue's parts would break the others.
+        """
+        parts = [self._state.workloads[uid] for uid in self._state.gangs.parts(gang)]
+        admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
+        if any(part.queue != node.name or not self._is_evictable(part) for part in admitted):
+            return []
+        singles = sorted((_new_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
+        spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - gang.minimum, 0)
+        victims: list[Victim] = []
+        for single in singles[:spare]:
+            victims.append(replace(single, preceded_by=victims[-1] if victims else None))
+        rest = tuple(victim.workloads[0] for victim in singles[spare:])
+        return [*victims, _new_victim(rest, node, after=victims[-1] if victims else None)] if rest else victims
+
+    def _is_evictable(self, workload: Workload) -> bool:
+        """Say whether evicting it certainly frees capacity and is up to the controller."""
+        if workload.preserved or workload.admission is None or workload.admission.adopted:
+            return False
+        cluster_states = (
+            self._state.cluster_usage.cluster_state(cluster_charge.cluster)
+            for cluster_charge in workload.admission.cluster_charges
+        )
+        return all(cluster_state.is_usable for cluster_state in cluster_states)
+
+
+def _new_victim(workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
+    ranks = [_rank(workload, node) for workload in workloads]
+    charge = total(workload.admission.charge for workload in workloads if workload.admission is not None)
+    return Victim(workloads, node, max(ranks), charge, after)
+
+
+def _rank(workload: Workload, node: Node) -> Rank:
+    admission = workload.admission
+    if admission is None:
+        raise AssertionError(f"{workload.path} is admitted without an admission")
+    return (
+        not workload.has_resized,
+        node.queue.priority,
+        workload.priority,
+        -admission.admitted_at,
+        workload.name,
+        workload.namespace,
+        workload.uid,
+    )

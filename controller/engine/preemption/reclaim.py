@@ -1,0 +1,164 @@
+"""Reclaim: a workload within its queue's fair share evicts workloads of borrowing queues (P1).
+
+``preemption_search`` decides whether victims suffice.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.engine.fairness.borrowing import BorrowingPolicy
+from controller.engine.fairness.ordering import INFINITE, ZERO, Head, QueueShares, UsageRatio
+from controller.engine.preemption.candidates import PreemptionCandidates, Victim
+from controller.engine.preemption.search import PreemptionAttempt, Shortage
+from controller.engine.state.hierarchy import Node
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import EMPTY, PODS, Resources, scale
+
+if TYPE_CHECKING:
+    from controller.engine.engine import Engine
+
+#: No workload is reclaimed for this long after a cluster has become usable or unusable, in milliseconds.
+TOPOLOGY_COOLDOWN_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class DivergingPaths:
+    """Queues on two paths below their lowest common ancestor, from the leaf upwards."""
+
+    preemptor_branch: tuple[Node, ...]
+    victim_branch: tuple[Node, ...]
+
+
+def diverge(preemptor_queue: Node, victim_queue: Node) -> DivergingPaths | None:
+    """Return where the paths of two queues diverge; ``None`` where one is an ancestor of the other."""
+    ancestors = {node.name for node in preemptor_queue.path()}
+    victim_branch = tuple(node for node in victim_queue.path() if node.name not in ancestors)
+    victim_ancestors = {node.name for node in victim_queue.path()}
+    preemptor_branch = tuple(node for node in preemptor_queue.path() if node.name not in victim_ancestors)
+    return DivergingPaths(preemptor_branch, victim_branch) if preemptor_branch and victim_branch else None
+
+
+def reclaim_candidates(
+    state: "Engine", queue_shares: QueueShares, head: Head, charge: Resources, candidates: PreemptionCandidates
+) -> list[Victim]:
+    """Return the victims that may be reclaimed for *head* with *charge*, in eviction order."""
+    requested = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
+    victims: list[Victim] = []
+    for node in candidates.queues():
+        paths = diverge(head.leaf, node)
+        if paths is not None and all(_is_reclaimable(queue_shares, node, requested) for node in paths.victim_branch):
+            victims += candidates.in_queue(node.name)
+    max_evictions = state.policy.reclaim.max_evictions
+    return sorted((victim for victim in victims if victim.evictions < max_evictions), key=lambda victim: victim.rank)
+
+
+def _is_reclaimable(queue_shares: QueueShares, node: Node, resources: frozenset[str]) -> bool:
+    return node.queue.reclaimable and _exceeds_fair_share(queue_shares, node, resources, queue_shares.quota)
+
+
+class ReclaimPolicy:
+    """P1's conditions; what a branch above the common ancestor gains counts as borrowing."""
+
+    def __init__(self, borrowing: BorrowingPolicy | None) -> None:
+        self._borrowing = borrowing
+
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether *victim* may be selected next: its branch borrows a missing resource."""
+        paths = diverge(attempt.head.leaf, victim.node)
+        lacking = _lacking_resources(shortage, victim)
+        if paths is None or not lacking:
+            return False
+        return (
+            all(_exceeds_fair_share(attempt.queue_shares, node, lacking, attempt.quota) for node in paths.victim_branch)
+            and all(_keeps_guarantee(node, victim, attempt.quota) for node in paths.victim_branch)
+            and _stays_within_fair_share(attempt, paths)
+            and _improves_fairness(attempt, paths, victim, also_freed=victim.charge)
+        )
+
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether the victim's branch keeps its fair share of the missing resources without *victim*."""
+        paths = diverge(attempt.head.leaf, victim.node)
+        if paths is None:
+            return False
+        branch = paths.victim_branch[-1]
+        fair_share = attempt.queue_shares.fair_shares[branch.name]
+        return all(
+            attempt.quota.usage(branch.name, name) - victim.charge[name] >= fair_share.get(name, 0)
+            for name in _lacking_resources(shortage, victim)
+        )
+
+    def accepts(self, attempt: PreemptionAttempt) -> bool:
+        """Say whether the preemptor stays within its fair share and every eviction improves fairness."""
+        if not attempt.may_borrow(self._borrowing):
+            return False
+        diverging = [(diverge(attempt.head.leaf, victim.node), victim) for victim in attempt.selected]
+        return all(
+            paths is not None
+            and _stays_within_fair_share(attempt, paths)
+            and _improves_fairness(attempt, paths, victim, also_freed=EMPTY)
+            for paths, victim in diverging
+        )
+
+
+def _lacking_resources(shortage: Shortage, victim: Victim) -> frozenset[str]:
+    """Return the missing resources that *victim* holds; ``pods`` alone justify no reclaim."""
+    return frozenset(name for name in shortage.resources if name != PODS and victim.charge.get(name, 0) > 0)
+
+
+def _exceeds_fair_share(queue_shares: QueueShares, node: Node, resources: frozenset[str], quota: Quota) -> bool:
+    """Say whether a queue exceeds its fair share of one of *resources*."""
+    fair_share = queue_shares.fair_shares[node.name]
+    return any(quota.usage(node.name, name) > fair_share.get(name, 0) for name in resources)
+
+
+def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
+    guarantee = quota.limits[node.name].guarantee
+    return all(
+        amount <= 0 or quota.usage(node.name, name) - amount >= guarantee.get(name, 0)
+        for name, amount in victim.charge.items()
+    )
+
+
+def _stays_within_fair_share(attempt: PreemptionAttempt, paths: DivergingPaths) -> bool:
+    """Say whether the preemptor's queues below the common ancestor stay within their fair shares."""
+    return all(
+        attempt.queue_shares.first_above_fair_share(node, attempt.charge, attempt.quota) is None
+        for node in paths.preemptor_branch
+    )
+
+
+def _improves_fairness(
+    attempt: PreemptionAttempt, paths: DivergingPaths, victim: Victim, *, also_freed: Resources
+) -> bool:
+    """Say whether the smaller usage ratio of the two branches grows, with *also_freed* freed as well.
+
+    The ratios count the resources that the preemptor lacks; preemptor and victim are the next to be admitted.
+    """
+    preemptor_branch, victim_branch = paths.preemptor_branch[-1], paths.victim_branch[-1]
+    before = min(
+        _usage_ratio(attempt, preemptor_branch, attempt.charge), _usage_ratio(attempt, victim_branch, victim.charge)
+    )
+    after = min(
+        _usage_ratio(attempt, preemptor_branch, attempt.charge, added=attempt.charge),
+        _usage_ratio(attempt, victim_branch, victim.charge, added=scale(also_freed, -1)),
+    )
+    return after > before
+
+
+def _usage_ratio(
+    attempt: PreemptionAttempt, branch: Node, requested: Resources, *, added: Resources | None = None
+) -> UsageRatio:
+    """Return the usage ratio of *branch* over what the preemptor lacks, with *requested* next to be admitted.
+
+    Without *added*, before the preemption; else after it, with *added* charged.
+    """
+    fair_share = attempt.queue_shares.fair_shares[branch.name]
+    quota = attempt.queue_shares.quota if added is None else attempt.quota
+    largest = ZERO
+    for name in sorted(attempt.initial_shortage.resources - {PODS}):
+        usage = quota.usage(branch.name, name) + (added or EMPTY).get(name, 0)
+        if fair_share.get(name):
+            largest = max(largest, usage / fair_share[name])
+        elif usage > 0 or requested.get(name, 0) > 0:
+            return INFINITE
+    return 0, largest

@@ -1,0 +1,324 @@
+"""Finds the victims that must be evicted to admit a blocked workload, and its cluster (P3, P5).
+
+The search assumes that evictions in progress have finished. A policy decides which workloads may be victims:
+see ``reclaim`` and ``preemption``. The search changes no usage.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol, TypeVar
+
+from controller.engine.fairness.borrowing import BorrowingPolicy
+from controller.engine.fairness.ordering import Head, QueueShares
+from controller.engine.placement.fit import ClusterRank, FreeCapacity, free_after_evictions, rank_cluster
+from controller.engine.preemption.candidates import Rank as VictimRank
+from controller.engine.preemption.candidates import Victim
+from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import Resources, add, scale, total
+from controller.engine.state.workloads import WorkloadUid
+
+SelectionRank = tuple[int, VictimRank]
+"""Tier and rank of a selected victim: tier 0 exceeds its charge, 1 leaves its branch its fair share, 2 does not."""
+
+
+ClusterTarget = tuple[ClusterState, Resources]
+"""A cluster and the capacity that must be free there at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is still missing, by resource: the queues whose limits are exceeded, and the clusters without capacity."""
+
+    quota: Mapping[str, frozenset[QueueName]]
+    clusters: Mapping[str, frozenset[ClusterName]]
+
+    def __bool__(self) -> bool:
+        return bool(self.quota or self.clusters)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Return all missing resources."""
+        return frozenset({*self.clusters, *self.quota})
+
+
+_Name = TypeVar("_Name", bound=str)
+
+
+def _freeze(mapping: Mapping[str, set[_Name]]) -> dict[str, frozenset[_Name]]:
+    return {resource: frozenset(names) for resource, names in mapping.items()}
+
+
+class PreemptionAttempt:
+    """One attempt to admit a head on a cluster, or gang parts on several, by selecting and unselecting victims.
+
+    *quota* does not include the charge of the head.
+    """
+
+    def __init__(
+        self,
+        queue_shares: QueueShares,
+        head: Head,
+        workload_classes: Sequence[WorkloadClass],
+        targets: Mapping[ClusterName, ClusterTarget],
+    ) -> None:
+        self.queue_shares = queue_shares
+        self.head = head
+        self.workload_classes = workload_classes
+        """Workload class of the head, or of each part that starts with it."""
+        self.charge = total(workload_class.charge for workload_class in workload_classes)
+        self.quota = queue_shares.quota.overlay()
+        self.selected: dict[Victim, SelectionRank] = {}
+        self._requested = {name: amounts for name, (_, amounts) in targets.items()}
+        self._free = {name: cluster_state.headroom_after_evictions for name, (cluster_state, _) in targets.items()}
+        self.initial_shortage = self.shortage()
+        """What is missing before any victim is selected."""
+
+    def free_capacity(self, cluster_state: ClusterState) -> FreeCapacity:
+        """Return the free capacity of a cluster after the selected evictions."""
+        return free_after_evictions(
+            cluster_state, total(victim.charge_on(cluster_state.name) for victim in self.selected)
+        )
+
+    def shortage(self) -> Shortage:
+        """Return what is missing after the selected evictions."""
+        queues_by_resource: dict[str, set[QueueName]] = {}
+        for fault in self.quota.violations(self.head.leaf, self.charge):
+            if fault.resource is not None and fault.queue is not None:
+                queues_by_resource.setdefault(fault.resource, set()).add(QueueName(fault.queue))
+        clusters_by_resource: dict[str, set[ClusterName]] = {}
+        for cluster, requested in self._requested.items():
+            for name, amount in requested.items():
+                if amount > 0 and amount > self._free[cluster].get(name, 0):
+                    clusters_by_resource.setdefault(name, set()).add(cluster)
+        return Shortage(_freeze(queues_by_resource), _freeze(clusters_by_resource))
+
+    def helps(self, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether evicting *victim* reduces the shortage: on the clusters first, then in the queues."""
+        if shortage.clusters:
+            charges = [cluster_charge for cluster_charge in victim.bookings if cluster_charge.cluster in self._free]
+            return any(
+                cluster_charge.charge.get(name, 0) > 0 and cluster_charge.cluster in clusters
+                for cluster_charge in charges
+                for name, clusters in shortage.clusters.items()
+            )
+        return any(
+            victim.charge.get(name, 0) > 0 and any(node.name in queues for node in victim.node.path())
+            for name, queues in shortage.quota.items()
+        )
+
+    def may_select(self, victim: Victim) -> bool:
+        """Say whether *victim* is unselected and the parts of its gang that precede it are selected."""
+        return victim not in self.selected and (victim.preceded_by is None or victim.preceded_by in self.selected)
+
+    def must_stay_selected(self, victim: Victim) -> bool:
+        """Say whether other parts of its gang are selected only because *victim* is."""
+        return any(other.preceded_by is victim for other in self.selected)
+
+    def select(self, victim: Victim, selection: SelectionRank) -> None:
+        """Select *victim* for eviction."""
+        self.selected[victim] = selection
+        self._release(victim, 1)
+
+    def unselect(self, victim: Victim) -> SelectionRank:
+        """Unselect *victim*; return how it was selected."""
+        self._release(victim, -1)
+        return self.selected.pop(victim)
+
+    def _release(self, victim: Victim, times: int) -> None:
+        self.quota.add_usage(victim.node, scale(victim.charge, -times))
+        for cluster_charge in victim.bookings:
+            if cluster_charge.cluster in self._free:
+                self._free[cluster_charge.cluster] = add(
+                    self._free[cluster_charge.cluster], scale(cluster_charge.charge, times)
+                )
+
+    def may_borrow(self, borrowing: BorrowingPolicy | None) -> bool:
+        """Say whether the queue may borrow what the head, or the parts in turn, need beyond the victims' charges."""
+        if borrowing is None:
+            return True
+        quota = self.quota.overlay()
+        for workload_class in self.workload_classes:
+            if borrowing.refusal(self.head.leaf, workload_class, quota) is not None:
+                return False
+            quota.add_assumed(quota.tree.nodes[self.head.leaf.name], workload_class.charge)
+        return True
+
+
+class PreemptionPolicy(Protocol):
+    """Decides which victims may be evicted for a preemptor."""
+
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether *victim* may be selected next."""
+
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether the branch of *victim* keeps its fair share without it."""
+
+    def accepts(self, attempt: PreemptionAttempt) -> bool:
+        """Say whether the selected victims may be evicted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPlan:
+    """A preemption that admits its preemptor."""
+
+    attempt: PreemptionAttempt
+    clusters: Mapping[WorkloadUid, ClusterName]
+    """Cluster of the head, or of each part that starts with it."""
+    rank: ClusterRank | None
+    """Rank of the cluster in C3's order, where there is only one."""
+
+    @property
+    def victims(self) -> list[Victim]:
+        """Return the victims in eviction order."""
+        return sorted(self.attempt.selected, key=lambda victim: self.attempt.selected[victim])
+
+    @property
+    def order(self) -> tuple[SelectionRank, int, ClusterRank | None]:
+        """Return P3's order of plans: the worst victim, the number of victims, C3's cluster order."""
+        return max(self.attempt.selected.values()), len(self.attempt.selected), self.rank
+
+
+def find_plan(
+    queue_shares: QueueShares,
+    head: Head,
+    cluster_states: Sequence[ClusterState],
+    *,
+    candidates: Sequence[Victim],
+    policy: PreemptionPolicy,
+) -> PreemptionPlan | None:
+    """Return the best plan that admits *head* on one of *cluster_states*; ``None`` where there is none.
+
+    *candidates* are sorted by rank.
+    """
+    requirements, fleet = (
+        head.workload_class.requirements,
+        total(cluster_state.allocatable for cluster_state in cluster_states),
+    )
+    plans = []
+    for equivalent in _equivalent_clusters(head, cluster_states):
+        cluster_state = equivalent[0]
+        required = requirements.requests if cluster_state.nominated else requirements.gang_requests
+        attempt = PreemptionAttempt(
+            queue_shares, head, [head.workload_class], {cluster_state.name: (cluster_state, required)}
+        )
+        if select_victims(attempt, candidates, policy) and attempt.free_capacity(cluster_state).has_nodes_for(
+            requirements.pods
+        ):
+            best, name = min(
+                (rank_cluster(requirements, attempt.free_capacity(cluster_state), fleet), cluster_state.name)
+                for cluster_state in equivalent
+            )
+            plans.append(PreemptionPlan(attempt, {head.workload.uid: name}, best))
+    return min(plans, key=lambda plan: plan.order, default=None)
+
+
+def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+    """Select the victims of *attempt*; say whether the preemption may be carried out."""
+    if not attempt.initial_shortage or not _select_until_it_fits(attempt, candidates, policy):
+        return False
+    return _try_single_victim(attempt, candidates, policy) or _minimise(attempt, policy)
+
+
+def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> list[list[ClusterState]]:
+    """Return clusters grouped by equal victim search: all that fit without evictions, then each other one alone."""
+    requirements = head.workload_class.requirements
+    fitting = [
+        cluster_state for cluster_state in cluster_states if free_after_evictions(cluster_state).fits(requirements)
+    ]
+    others = [[cluster_state] for cluster_state in cluster_states if cluster_state not in fitting]
+    return [fitting, *others] if fitting else others
+
+
+def _select_until_it_fits(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+    """Select victims until the head fits; say whether it does.
+
+    Selecting one victim may allow another, so the candidates are scanned again while any was selected.
+    """
+    shortage, count = attempt.initial_shortage, -1
+    while shortage and len(attempt.selected) != count:
+        count = len(attempt.selected)
+        for tier in range(3):
+            shortage = _select_tier(attempt, candidates, policy, tier=tier, shortage=shortage)
+    return not shortage
+
+
+def _select_tier(
+    attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy, *, tier: int, shortage: Shortage
+) -> Shortage:
+    """Select the allowed victims of one tier; return the remaining shortage."""
+    for victim in candidates:
+        if not shortage:
+            break
+        if (
+            not attempt.may_select(victim)
+            or not attempt.helps(victim, shortage)
+            or not policy.allows(attempt, victim, shortage)
+        ):
+            continue
+        if tier == _tier(attempt, victim, policy, shortage):
+            attempt.select(victim, (tier, victim.rank))
+            shortage = attempt.shortage()
+    return shortage
+
+
+def _tier(attempt: PreemptionAttempt, victim: Victim, policy: PreemptionPolicy, shortage: Shortage) -> int:
+    if victim.exceeds_charge:
+        return 0
+    return 1 if policy.keeps_fair_share(attempt, victim, shortage) else 2
+
+
+def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+    """Replace the selection by the smallest victim of the last one's tier, if it suffices alone (P3)."""
+    selected = dict(attempt.selected)
+    for victim in selected:
+        attempt.unselect(victim)
+    last = next(reversed(selected))
+    tier = _tier_key((_tier(attempt, last, policy, attempt.initial_shortage), last.rank))
+    candidates_alone = [
+        (_relative_size(attempt, victim), number, victim)
+        for number, victim in enumerate(candidates)
+        if attempt.may_select(victim)
+        and attempt.helps(victim, attempt.initial_shortage)
+        and policy.allows(attempt, victim, attempt.initial_shortage)
+        and _tier_key((_tier(attempt, victim, policy, attempt.initial_shortage), victim.rank)) == tier
+    ]
+    for _, _, victim in sorted(candidates_alone, key=lambda item: item[:2]):
+        attempt.select(victim, (_tier(attempt, victim, policy, attempt.initial_shortage), victim.rank))
+        if not attempt.shortage() and policy.accepts(attempt):
+            return True
+        attempt.unselect(victim)
+    for victim, selection in selected.items():
+        attempt.select(victim, selection)
+    return False
+
+
+def _tier_key(selection: SelectionRank) -> tuple[int, bool, int, int]:
+    """Return what all victims of one tier have in common: charge exceeded, branch, queue priority, job priority."""
+    tier, (is_within_charge, queue_priority, priority, *_) = selection
+    return tier, is_within_charge, queue_priority, priority
+
+
+def _relative_size(attempt: PreemptionAttempt, victim: Victim) -> tuple[Fraction, ...]:
+    """Return the victim's charge relative to the request for each missing resource, largest first."""
+    requested = attempt.charge
+    return tuple(
+        sorted(
+            (Fraction(victim.charge.get(name, 0), requested[name]) for name in attempt.initial_shortage.resources),
+            reverse=True,
+        )
+    )
+
+
+def _minimise(attempt: PreemptionAttempt, policy: PreemptionPolicy) -> bool:
+    """Unselect unnecessary victims, last selected first; say whether the preemption may be carried out."""
+    for victim in reversed(list(attempt.selected)):
+        if attempt.must_stay_selected(victim):
+            continue
+        selection = attempt.unselect(victim)
+        if attempt.shortage() or not policy.accepts(attempt):
+            attempt.select(victim, selection)
+    return bool(attempt.selected) and policy.accepts(attempt)

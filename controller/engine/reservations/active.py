@@ -1,0 +1,366 @@
+"""Decides what active reservations withhold from other workloads (O6).
+
+A reservation withholds quota on the path of its queue and capacity on its clusters; the parts of a HyperJob
+share one. It binds all workloads except those with an older reservation and, while it would lift its own
+queue above its fair share, those of queues within theirs. ``reservations`` grants and expires them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.engine.fairness.ordering import QueueShares
+from controller.engine.placement.feasibility_cache import ClassFeasibility, ReservedCapacity
+from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import Node
+from controller.engine.state.pending import OrderKey, WorkloadClass, order_key
+from controller.engine.state.queues import QueueName
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import EMPTY, Resources, add
+from controller.engine.state.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    """What is reserved for one pending workload, or for all parts of a HyperJob (G1)."""
+
+    first: Workload
+    """The workload that refusals name."""
+    priority: int
+    """Priority of that workload's queue."""
+    since: int
+    requirements: Mapping[WorkloadUid, SchedulingRequirements]
+    """Requirements of all its workloads."""
+    charges: Sequence[tuple[Node, Resources]]
+    """Quota reserved in each leaf."""
+    charges_by_queue: Mapping[QueueName, Resources]
+    """The same for each queue on the paths of the leaves."""
+    charges_by_cluster: Mapping[ClusterName, Resources]
+
+
+def _reservation(state: "Engine", queue_shares: QueueShares, workloads: Iterable[Workload]) -> _Reservation | None:
+    """Return the joint reservation of *workloads*."""
+    nodes, feasibility_of = queue_shares.quota.tree.nodes, state.queue_usage.feasibility_cache.get
+    pending = [workload for workload in workloads if workload.queue in nodes and workload.uid in state.pending]
+    if not pending:
+        return None
+    first = min(pending, key=order_key)
+    requirements = {workload.uid: state.pending.class_of(workload.uid).requirements for workload in pending}
+    charges: dict[QueueName, Resources] = {}
+    charges_by_queue: dict[QueueName, Resources] = {}
+    charges_by_cluster: dict[ClusterName, Resources] = {}
+    for workload in pending:
+        charge = feasibility_of(requirements[workload.uid]).charge
+        charges[workload.queue] = add(charges.get(workload.queue, EMPTY), charge)
+        for node in nodes[workload.queue].path():
+            charges_by_queue[node.name] = add(charges_by_queue.get(node.name, EMPTY), charge)
+        for booking in workload.reservation.cluster_charges if workload.reservation is not None else ():
+            charges_by_cluster[booking.cluster] = add(charges_by_cluster.get(booking.cluster, EMPTY), booking.charge)
+    since = min(workload.reservation.since for workload in pending if workload.reservation is not None)
+    leaves = [(nodes[name], charges[name]) for name in sorted(charges)]
+    return _Reservation(
+        first, nodes[first.queue].queue.priority, since, requirements, leaves, charges_by_queue, charges_by_cluster
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RemainingQuota:
+    """Quota left on the path of one leaf, for each reserved resource."""
+
+    excluding_own: Resources
+    """Without this leaf's own reservations, which bind all its other workloads."""
+    excluding_all: Resources
+    """Without any reservation."""
+
+
+_Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None]
+"""Queue, id of the requirements, gang and, for a workload with a reservation, its uid."""
+
+
+def _key(workload: Workload, feasibility: ClassFeasibility) -> _Key:
+    own = workload.uid if workload.has_reservation else None
+    return workload.queue, id(feasibility.requirements), workload.gang, own
+
+
+def _precedence(reservation: _Reservation) -> tuple[int, int, OrderKey]:
+    """Return the key that sorts reservations by precedence, oldest first."""
+    return reservation.since, -reservation.priority, order_key(reservation.first)
+
+
+class ActiveReservations:
+    """The active reservations, evaluated for the current queues and clusters."""
+
+    def __init__(self, state: "Engine", queue_shares: QueueShares) -> None:
+        self._state = state
+        self.queue_shares = queue_shares
+        reservations = (
+            _reservation(state, queue_shares, item) for item in _group_by_gang(state.with_reservation.values())
+        )
+        self._reservations = sorted(filter(None, reservations), key=_precedence)
+        self._exceeding = [self._exceeds_fair_share(item) for item in self._reservations]
+        self._quota_refusals: dict[_Key, Refusal | None] = {}
+        """Refusals by quota reservations, for the current queue shares."""
+        self._resolved: dict[_Key, tuple[int, Choice | Refusal]] = {}
+        """Choices or refusals, with the generation of the cluster usage for which they are valid."""
+        self._reserved_capacity = {
+            key: _reserved_capacity(reservations) for key, reservations in self._by_queue().items()
+        }
+        """Reserved cluster capacity by queue; of all queues under ``None``."""
+        self._remaining_by_queue: dict[QueueName, _RemainingQuota] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._reservations)
+
+    def may_use_capacity(self, requirements_id: int) -> bool:
+        """Say whether some workload with these requirements may use free capacity; ``True`` if undecided."""
+        if any(self._exceeding):
+            return True
+        feasibility = self._state.queue_usage.feasibility_cache.get(
+            self._state.pending.by_requirements[requirements_id][0].requirements
+        )
+        reserved = (
+            reserved_requirements
+            for reservation in self._reservations
+            for reserved_requirements in reservation.requirements.values()
+        )
+        if any(reserved_requirements is feasibility.requirements for reserved_requirements in reserved):
+            return True
+        if feasibility.needs_one_cluster:
+            return self._state.queue_usage.feasibility_cache.fits_excluding_reserved(
+                feasibility, self._reserved_capacity[None]
+            )
+        return isinstance(self._choose(feasibility, self._reservations), Choice)
+
+    def _by_queue(self) -> dict[QueueName | None, list[_Reservation]]:
+        by_queue: dict[QueueName | None, list[_Reservation]] = {None: self._reservations}
+        for reservation in self._reservations:
+            for node, _ in reservation.charges:
+                by_queue.setdefault(node.name, []).append(reservation)
+        return by_queue
+
+    def resolve(
+        self, workload: Workload, feasibility: ClassFeasibility, choice: Choice, quota: Quota | None = None
+    ) -> Choice | Refusal:
+        """Return where *workload* may be placed in view of its unreserved *choice*, or the reservation that blocks it.
+
+        With *quota*, decide for that usage in place of the current one.
+        """
+        if quota is not None:
+            return self._resolve(workload, feasibility, choice, quota)
+        key = _key(workload, feasibility)
+        known, version = self._resolved.get(key), self._state.cluster_usage.version
+        if known is None or known[0] != version:
+            verdict = self._resolve(workload, feasibility, choice, self.queue_shares.quota)
+            known = self._resolved[key] = version, verdict
+        return known[1]
+
+    def quota_refusal(self, workload: Workload, feasibility: ClassFeasibility) -> Refusal | None:
+        """Return the refusal by a quota reservation that applies on every cluster; ``None`` where there is none."""
+        key = _key(workload, feasibility)
+        if key not in self._quota_refusals:
+            binding = self._binding_reservations(workload, feasibility.charge)
+            self._quota_refusals[key] = self._first_quota_refusal(
+                binding, workload, feasibility.charge, self.queue_shares.quota
+            )
+        return self._quota_refusals[key]
+
+    def blocks(self, workload_class: WorkloadClass) -> bool:
+        """Say whether reservations block all workloads of *workload_class* as long as usage only grows.
+
+        ``False`` if undecided.
+        """
+        if workload_class.gang is not None or workload_class.reservation_owner is not None:
+            return False
+        remaining = self._remaining(workload_class.queue)
+        if _exceeds(workload_class.charge, remaining.excluding_own):
+            return True
+        is_over = (
+            self.queue_shares.first_above_fair_share(
+                self.queue_shares.quota.tree.nodes[workload_class.queue], workload_class.charge
+            )
+            is not None
+        )
+        if is_over and _exceeds(workload_class.charge, remaining.excluding_all):
+            return True
+        # All reservations bind a queue above its fair share; its own always bind it.
+        reserved, prospects = (
+            self._reserved_capacity.get(None if is_over else workload_class.queue, ()),
+            self._state.queue_usage.feasibility_cache,
+        )
+        feasibility = prospects.get(workload_class.requirements)
+        return (
+            bool(reserved)
+            and feasibility.needs_one_cluster
+            and not prospects.fits_excluding_reserved(feasibility, reserved)
+        )
+
+    def _remaining(self, queue: QueueName) -> _RemainingQuota:
+        """Return the quota that reservations leave on the path of *queue*."""
+        known = self._remaining_by_queue.get(queue)
+        if known is None:
+            known = self._remaining_by_queue[queue] = self._compute_remaining(self.queue_shares.quota.tree.nodes[queue])
+        return known
+
+    def _compute_remaining(self, leaf: Node) -> _RemainingQuota:
+        quota = self.queue_shares.quota
+        excluding_own: dict[str, int] = {}
+        excluding_all: dict[str, int] = {}
+        for reservation in self._reservations:
+            is_own = any(node.name == leaf.name for node, _ in reservation.charges)
+            for node in leaf.path():
+                for name, charges_due in reservation.charges_by_queue.get(node.name, EMPTY).items():
+                    if charges_due <= 0 or not node.limits_resource(name):
+                        continue
+                    remaining = quota.limits[node.name].limit.get(name, 0) - quota.usage(node.name, name) - charges_due
+                    for remaining_amounts in (excluding_all, excluding_own) if is_own else (excluding_all,):
+                        remaining_amounts[name] = min(remaining_amounts.get(name, remaining), remaining)
+        return _RemainingQuota(excluding_own, excluding_all)
+
+    def _first_quota_refusal(
+        self, binding: Iterable[_Reservation], workload: Workload, charge: Resources, quota: Quota
+    ) -> Refusal | None:
+        leaf = self.queue_shares.quota.tree.nodes[workload.queue]
+        return next(
+            filter(None, (self._quota_refusal(reservation, leaf, charge, quota) for reservation in binding)), None
+        )
+
+    def _resolve(
+        self, workload: Workload, feasibility: ClassFeasibility, choice: Choice, quota: Quota
+    ) -> Choice | Refusal:
+        binding = self._binding_reservations(workload, feasibility.charge)
+        refusal = self._first_quota_refusal(binding, workload, feasibility.charge, quota)
+        if refusal is not None:
+            return refusal
+        clusters = {booking.cluster for booking in choice.cluster_charges}
+        if not any(clusters.intersection(reservation.charges_by_cluster) for reservation in binding):
+            return choice
+        alternative = self._choose(feasibility, binding)
+        if isinstance(alternative, Choice):
+            return alternative
+        blocking = next(reservation for reservation in binding if clusters.intersection(reservation.charges_by_cluster))
+        cluster = min(clusters.intersection(blocking.charges_by_cluster))
+        return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=cluster, subject=blocking.first.path)
+
+    def _binding_reservations(self, workload: Workload, charge: Resources) -> list[_Reservation]:
+        """Return the reservations that bind *workload*."""
+        binding = []
+        leaf = self.queue_shares.quota.tree.nodes[workload.queue]
+        for reservation, is_exceeding in zip(self._reservations, self._exceeding, strict=True):
+            if workload.uid in reservation.requirements:
+                # Later reservations yield to this one.
+                break
+            is_own = workload.gang is not None and workload.gang == reservation.first.gang
+            is_other = all(node.name != workload.queue for node, _ in reservation.charges)
+            is_below = is_other and is_exceeding and self.queue_shares.first_above_fair_share(leaf, charge) is None
+            if not is_own and not is_below:
+                binding.append(reservation)
+        return binding
+
+    def _exceeds_fair_share(self, reservation: _Reservation) -> bool:
+        """Say whether admitting the reservation would lift its queue above its fair share."""
+        return any(
+            self.queue_shares.first_above_fair_share(leaf, charge) is not None for leaf, charge in reservation.charges
+        )
+
+    def _quota_refusal(self, reservation: _Reservation, leaf: Node, charge: Resources, quota: Quota) -> Refusal | None:
+        """Return the refusal if *charge* needs reserved quota; ``None`` if enough is left."""
+        requested = sorted(name for name, amount in charge.items() if amount > 0)
+        for node in leaf.path():
+            charge_due = reservation.charges_by_queue.get(node.name, EMPTY)
+            for name in (name for name in requested if charge_due.get(name, 0) > 0):
+                usage = quota.usage(node.name, name) + charge[name]
+                remaining = quota.limits[node.name].limit.get(name, 0) - usage
+                if node.limits_resource(name) and charge_due[name] > remaining:
+                    return _blocked_refusal(reservation, name, charge[name], max(remaining, 0), node)
+        if not quota.guaranteed:
+            return None
+        after = quota.overlay()
+        after.add_assumed(after.tree.nodes[leaf.name], charge)
+        return self._guarantee_refusal(reservation, leaf, charge, after)
+
+    def _guarantee_refusal(
+        self, reservation: _Reservation, leaf: Node, charge: Resources, after: Quota
+    ) -> Refusal | None:
+        """Return the refusal if *charge* leaves reserved quota only to what other queues are guaranteed."""
+        for leaf_of_reservation, due in reservation.charges:
+            refusal = after.refusal(after.tree.nodes[leaf_of_reservation.name], due)
+            requested = charge.get(refusal.resource or "", 0) if refusal is not None else 0
+            if (
+                refusal is not None
+                and refusal.reason is Reason.BLOCKED_BY_GUARANTEE
+                and refusal.resource
+                and requested > 0
+            ):
+                shared_queue = next(
+                    (
+                        above
+                        for above in leaf.path()
+                        if above.name == refusal.queue and above.name in reservation.charges_by_queue
+                    ),
+                    None,
+                )
+                if shared_queue is not None:
+                    return _blocked_refusal(
+                        reservation, refusal.resource, requested, refusal.available or 0, shared_queue
+                    )
+            after.add_assumed(after.tree.nodes[leaf_of_reservation.name], due)
+        return None
+
+    def _choose(self, feasibility: ClassFeasibility, binding: Sequence[_Reservation]) -> Choice | Refusal:
+        """Return a choice that leaves reserved capacity on the clusters untouched."""
+        cluster_states = (self._state.cluster_usage.cluster_state(name) for name in feasibility.candidates.names)
+        capacities = [
+            _excluding_reservations(free_capacity(cluster_state), binding) for cluster_state in cluster_states
+        ]
+        return choose_clusters(feasibility.requirements, capacities, feasibility.candidates.copies)
+
+
+def _reserved_capacity(reservations: Iterable[_Reservation]) -> ReservedCapacity:
+    """Return the sum of *reservations* on each cluster."""
+    amounts: dict[ClusterName, Resources] = {}
+    for reservation in reservations:
+        for name, charge in reservation.charges_by_cluster.items():
+            amounts[name] = add(amounts.get(name, EMPTY), charge)
+    return tuple((name, tuple(sorted(amounts[name].items()))) for name in sorted(amounts))
+
+
+def _exceeds(charge: Resources, remaining: Resources) -> bool:
+    """Say whether *charge* exceeds what is *remaining* of a listed resource."""
+    return any(0 < charge.get(name, 0) > amount for name, amount in remaining.items())
+
+
+def _blocked_refusal(reservation: _Reservation, resource: str, requested: int, remaining: int, queue: Node) -> Refusal:
+    return Refusal(
+        Reason.BLOCKED_BY_RESERVATION, resource, requested, remaining, queue=queue.name, subject=reservation.first.path
+    )
+
+
+def _excluding_reservations(capacity: FreeCapacity, binding: Iterable[_Reservation]) -> FreeCapacity:
+    """Return the free capacity without what the *binding* reservations set aside."""
+    for reservation in binding:
+        charge = reservation.charges_by_cluster.get(capacity.name)
+        if charge is not None:
+            capacity = capacity.without(charge)
+    return capacity
+
+
+def _group_by_gang(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
+    """Group workloads with a reservation by HyperJob."""
+    groups: dict[object, list[Workload]] = {}
+    for workload in workloads:
+        groups.setdefault(workload.gang or workload.uid, []).append(workload)
+    return groups.values()
+
+
+def active_reservations(state: "Engine") -> ActiveReservations | None:
+    """Return the active reservations of *state*; ``None`` where there are none."""
+    if state.queue_shares is None or not state.with_reservation:
+        return None
+    if state.active_reservations is None or state.active_reservations.queue_shares is not state.queue_shares:
+        state.active_reservations = ActiveReservations(state, state.queue_shares)
+    return state.active_reservations

@@ -1,0 +1,262 @@
+"""Chooses the clusters on which capacity is reserved for a starving queue head (O6).
+
+The head gets the clusters where it would fit, else those with the smallest shortage. Reservations cover one
+cluster, several for a workload that runs on several, or all parts of a HyperJob together. This module changes
+no usage.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from controller.engine import gangs
+from controller.engine.placement.fit import (
+    FreeCapacity,
+    choose_clusters,
+    free_capacity,
+    rank_cluster,
+    replicas_that_fit,
+)
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import EMPTY, Resources, add, fits, scale, subtract, total
+from controller.engine.state.workloads import (
+    Choice,
+    ClusterCharge,
+    HyperJobGang,
+    SchedulingRequirements,
+    Workload,
+    WorkloadUid,
+)
+
+if TYPE_CHECKING:
+    from controller.engine.engine import Engine
+
+ClusterReservations = tuple[ClusterCharge, ...]
+PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
+"""Charges to reserve for each workload that starts together; empty where too little capacity can be reserved."""
+
+
+class SearchOrder(Enum):
+    """Orders in which the parts of a HyperJob are placed; the first order that succeeds is used."""
+
+    BY_NAME = auto()
+    LARGEST_FIRST = auto()
+    SMALLEST_FIRST = auto()
+
+
+def place_reservations(state: "Engine", workload: Workload, unavailable: Collection[ClusterName]) -> PlacedReservations:
+    """Return what to reserve for *workload* and its HyperJob parts on clusters that are not *unavailable*.
+
+    Reservations that parts hold already stay as they are and are left out of the result.
+    """
+    workload_class = state.pending.class_of(workload.uid)
+    if workload_class.gang is None or not gangs.is_all_or_nothing(state, workload_class):
+        charges = ReservationPlacer(state, unavailable).place(workload_class.requirements)
+        return {workload.uid: charges} if charges else {}
+    for order in SearchOrder:
+        placed = _place_gang(
+            state,
+            workload_class.gang,
+            order,
+            ReservationPlacer(state, unavailable, sparing=order is not SearchOrder.BY_NAME),
+        )
+        if placed is not None:
+            return placed
+    return {}
+
+
+def _place_gang(
+    state: "Engine", gang: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
+) -> PlacedReservations | None:
+    """Return what to reserve for as many parts of *gang* as fit together; ``None`` if too few fit."""
+    quota = _without_usage(state.queue_usage.quota())
+    placed: dict[WorkloadUid, ClusterReservations] = {}
+    parts = _parts_in_order(state, gang, order)
+    spare = len(parts) - state.gangs.missing(gang)
+    for part in parts if spare >= 0 else ():
+        requirements, node = state.pending.class_of(part.uid).requirements, quota.tree.nodes[part.queue]
+        charge = state.queue_usage.feasibility_cache.get(requirements).charge
+        reserved = part.reservation.cluster_charges if part.reservation is not None else ()
+        charges = reserved or (placer.place(requirements) if quota.refusal(node, charge) is None else ())
+        if not charges:
+            spare -= 1
+            if spare < 0:
+                return None
+            continue
+        quota.add_assumed(node, charge)
+        placer.assign(charges)
+        if not reserved:
+            placed[part.uid] = charges
+    return placed if spare >= 0 else None
+
+
+def _without_usage(quota: Quota) -> Quota:
+    """Return a quota with the same limits and no usage."""
+    return Quota(quota.tree, quota.limits, {})
+
+
+def _parts_in_order(state: "Engine", gang: HyperJobGang, order: SearchOrder) -> list[Workload]:
+    """Return the pending parts in placement order, parts with a reservation first."""
+    workload_classes = ((part, state.pending.class_of(part.uid)) for part in gangs.pending_parts(state, gang))
+    parts = [
+        part
+        for part, workload_class in workload_classes
+        if workload_class.inadmissible is None and workload_class.is_waiting
+    ]
+    if order is not SearchOrder.BY_NAME:
+        fleet = total(cluster_state.capacity for cluster_state in state.cluster_usage)
+        parts.sort(
+            key=lambda part: _dominant_share(part.requirements.requests, fleet),
+            reverse=order is SearchOrder.LARGEST_FIRST,
+        )
+    return sorted(parts, key=lambda part: part.reservation is None)
+
+
+def _dominant_share(demand: Resources, fleet: Resources) -> Fraction:
+    shares = (Fraction(amount, fleet[name]) for name, amount in demand.items() if amount > 0 and fleet.get(name))
+    return max(shares, default=Fraction(0))
+
+
+class ReservationPlacer:
+    """Places reservations on clusters, next to those already assigned to other parts of the same HyperJob.
+
+    With *sparing* it takes clusters with the least capacity left over in place of those with the smallest
+    shortage, so that more parts fit together.
+    """
+
+    def __init__(self, state: "Engine", unavailable: Collection[ClusterName], *, sparing: bool = False) -> None:
+        self.best_fit = sparing
+        self._state = state
+        self._unavailable = unavailable
+        self._assigned: dict[ClusterName, Resources] = {}
+        self._infeasible: set[int] = set()
+        """Ids of requirements that could not be placed; further assignments only reduce the free capacity."""
+
+    def assign(self, charges: ClusterReservations) -> None:
+        """Deduct *charges* from what can be reserved for other parts."""
+        for cluster_charge in charges:
+            self._assigned[cluster_charge.cluster] = add(
+                self._assigned.get(cluster_charge.cluster, EMPTY), cluster_charge.charge
+            )
+
+    def place(self, requirements: SchedulingRequirements) -> ClusterReservations:
+        """Return the charges to reserve for *requirements*; empty where the available clusters are too small."""
+        feasibility = self._state.queue_usage.feasibility_cache.get(requirements)
+        names, copies = feasibility.candidates.names, feasibility.candidates.copies
+        available = [name for name in names if name not in self._unavailable]
+        if not available or id(requirements) in self._infeasible:
+            return ()
+        charges = self._search(requirements, names if _has_static_weights(requirements) else available, copies)
+        if any(cluster_charge.cluster in self._unavailable for cluster_charge in charges):
+            charges = ()
+        if not charges:
+            self._infeasible.add(id(requirements))
+        return charges
+
+    def _search(
+        self, requirements: SchedulingRequirements, names: Sequence[ClusterName], copies: int
+    ) -> ClusterReservations:
+        free = [] if self.best_fit else [self._free_now(name) for name in names]
+        if free and (charges := _choose_bookings(requirements, free, copies)):
+            return charges
+        when_empty = [self._free_when_empty(name) for name in names]
+        return (_with_smallest_shortage(requirements, free, when_empty, copies) if free else ()) or _choose_bookings(
+            requirements, when_empty, copies
+        )
+
+    def _free_now(self, name: ClusterName) -> FreeCapacity:
+        capacity, assigned = free_capacity(self._state.cluster_usage.cluster_state(name)), self._assigned.get(name)
+        if assigned is None:
+            return capacity
+        remaining = subtract(
+            capacity.headroom if capacity.headroom_for_all_pods is None else capacity.headroom_for_all_pods, assigned
+        )
+        return replace(capacity, headroom=subtract(capacity.headroom, assigned), headroom_for_all_pods=remaining)
+
+    def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
+        """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
+        cluster_state, assigned = self._state.cluster_usage.cluster_state(name), self._assigned.get(name)
+        freed = add(cluster_state.recently_freed_total, cluster_state.charged)
+        if assigned is None:
+            return FreeCapacity(cluster_state, cluster_state.capacity, cluster_state.allocatable, freed=freed)
+        free = subtract(cluster_state.capacity, assigned)
+        return FreeCapacity(cluster_state, free, cluster_state.allocatable, free, freed)
+
+
+def _has_static_weights(requirements: SchedulingRequirements) -> bool:
+    """Say whether static weights determine the clusters, so that unavailable ones cannot be left out."""
+    return requirements.replicas > 0 and requirements.placement.divided and bool(requirements.placement.weights)
+
+
+def _choose_bookings(
+    requirements: SchedulingRequirements, capacities: list[FreeCapacity], copies: int
+) -> ClusterReservations:
+    if not requirements.replicas and sum(capacity.fits(requirements) for capacity in capacities) < copies:
+        return ()
+    choice = choose_clusters(requirements, capacities, copies)
+    return choice.cluster_charges if isinstance(choice, Choice) else ()
+
+
+def _with_smallest_shortage(
+    requirements: SchedulingRequirements, free: list[FreeCapacity], when_empty: list[FreeCapacity], copies: int
+) -> ClusterReservations:
+    """Return charges on clusters that fit when empty, those with the most capacity free now first; else nothing."""
+    if _has_static_weights(requirements) or any(spread.by == "region" for spread in requirements.placement.spread):
+        return ()
+    is_divided = requirements.replicas > 0 and requirements.placement.divided
+    feasible = {
+        capacity.name
+        for capacity in when_empty
+        if (fits(requirements.requests, capacity.headroom) if is_divided else capacity.fits(requirements))
+    }
+    if is_divided and not feasible:
+        return _divide_replicas(requirements, free, when_empty)
+    candidates = [capacity for capacity in free if capacity.name in feasible]
+    fleet = total(capacity.allocatable for capacity in candidates)
+    candidates.sort(
+        key=lambda capacity: (
+            -_free_fraction(requirements.gang_requests, capacity),
+            rank_cluster(requirements, capacity, fleet),
+        )
+    )
+    return (
+        tuple(ClusterCharge(capacity.name, requirements.requests) for capacity in candidates[:copies])
+        if len(candidates) >= copies
+        else ()
+    )
+
+
+def _divide_replicas(
+    requirements: SchedulingRequirements, capacities: list[FreeCapacity], when_empty: list[FreeCapacity]
+) -> ClusterReservations:
+    """Return charges for all replicas on as few clusters as possible, those with the most free replicas first."""
+    free_replicas = {capacity.name: replicas_that_fit(requirements, capacity) for capacity in capacities}
+    max_clusters = min(
+        (
+            constraint.maximum
+            for constraint in requirements.placement.spread
+            if constraint.by == "cluster" and constraint.maximum
+        ),
+        default=None,
+    )
+    parts: dict[ClusterName, int] = {}
+    remaining = requirements.replicas
+    for capacity in sorted(when_empty, key=lambda capacity: (-free_replicas[capacity.name], capacity.name)):
+        count = min(replicas_that_fit(requirements, capacity), remaining)
+        if count > 0 and (max_clusters is None or len(parts) < max_clusters):
+            parts[capacity.name] = count
+            remaining -= count
+    return (
+        ()
+        if remaining
+        else tuple(ClusterCharge(name, scale(requirements.replica_requests, parts[name])) for name in sorted(parts))
+    )
+
+
+def _free_fraction(request: Resources, capacity: FreeCapacity) -> Fraction:
+    """Return the smallest free fraction of *request* over all resources."""
+    fractions = (Fraction(capacity.headroom.get(name, 0), amount) for name, amount in request.items() if amount > 0)
+    return min(fractions, default=Fraction(1))

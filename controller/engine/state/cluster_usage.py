@@ -1,0 +1,480 @@
+"""Tracks capacity, our charges and external usage of the member clusters.
+
+Headroom is allocatable less external usage less our charges (C2). External
+usage is derived from a summary that is late and has no timestamp, so it rises
+at once and falls only after a settle period without changes of ours.
+"""
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
+
+from controller.engine.placement.filter import CandidateCache
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.estimates import ClusterEstimates
+from controller.engine.state.orphans import NO_ORPHANS, Orphan, Orphans
+from controller.engine.state.resources import (
+    EMPTY,
+    Resources,
+    add,
+    clamp_non_negative,
+    nonzero,
+    positive,
+    subtract,
+    total,
+)
+from controller.engine.state.workloads import Admission, ClusterCharge, Workload
+
+#: So many of the last frees are remembered one by one.
+_MAX_REMEMBERED: Final = 1024
+
+
+class RecentlyFreed:
+    """Charges that were freed recently and that a cluster's summary may still include."""
+
+    __slots__ = ("_charges", "total")
+
+    def __init__(self) -> None:
+        self._charges: list[tuple[int, Resources]] = []
+        """The time of each and the charge, the earliest first."""
+        self.total: Resources = EMPTY
+
+    def __bool__(self) -> bool:
+        return bool(self._charges)
+
+    @property
+    def earliest(self) -> int:
+        """Return when the earliest charge was freed."""
+        return self._charges[0][0]
+
+    def add(self, charge: Resources, now: int) -> None:
+        """Add a charge that was freed at *now*."""
+        insort(self._charges, (now, charge), key=_freed_at)
+        self.total = add(self.total, charge)
+
+    def forget(self, until: int) -> None:
+        """Drop what was freed at *until* or before."""
+        past = bisect_right(self._charges, until, key=_freed_at)
+        if past:
+            self.total = nonzero(subtract(self.total, total(charge for _, charge in self._charges[:past])))
+            del self._charges[:past]
+
+
+def _freed_at(end: tuple[int, Resources]) -> int:
+    return end[0]
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """One cluster with its usage; *cluster* is ``None`` while only charges refer to it."""
+
+    name: ClusterName
+    cluster: Cluster | None = None
+    charged: Resources = EMPTY
+    reported: Resources = EMPTY
+    """The part of *charged* whose pods the summary is known to include."""
+    external_usage: Resources = EMPTY
+    leaving: Resources = EMPTY
+    """The part of *charged* whose workloads are being evicted (P5)."""
+    nominated: Resources = EMPTY
+    """What nominations set aside on the cluster (P5)."""
+    recently_freed: RecentlyFreed = field(default_factory=RecentlyFreed)
+    orphans: Orphans = NO_ORPHANS
+    """The part of *external_usage* that queues are still charged for: pods left running by deleted workloads."""
+    changed_at: int | None = None
+    """When charges on the cluster last changed."""
+    estimates: ClusterEstimates | None = None
+    """Answers of its scheduler estimator; ``None`` where estimators are not used."""
+    _headroom_inputs: tuple[Cluster | None, Resources, Resources] = (None, EMPTY, EMPTY)
+    """The cluster, external usage and charges that *_headroom* was computed from."""
+    _headroom: Resources = EMPTY
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether the cluster accepts new admissions (C1)."""
+        return self.cluster is not None and self.cluster.is_usable
+
+    @property
+    def is_unknown(self) -> bool:
+        """Return whether the cluster's allocatable resources are unknown."""
+        return self.cluster is None or self.cluster.allocatable is None
+
+    @property
+    def allocatable(self) -> Resources:
+        """Return the allocatable resources, empty while they are unknown."""
+        return (self.cluster.allocatable if self.cluster else None) or EMPTY
+
+    @property
+    def capacity(self) -> Resources:
+        """Return allocatable less external usage."""
+        return clamp_non_negative(subtract(self.allocatable, self.external_usage))
+
+    @property
+    def headroom(self) -> Resources:
+        """Return allocatable less external usage less charges; negative where charges exceed capacity.
+
+        Cached, because reads are far more frequent than changes; the inputs are replaced and never modified.
+        """
+        cluster, external_usage, booked = self._headroom_inputs
+        if cluster is not self.cluster or external_usage is not self.external_usage or booked is not self.charged:
+            self._headroom_inputs = self.cluster, self.external_usage, self.charged
+            self._headroom = subtract(subtract(self.allocatable, self.external_usage), self.charged)
+        return self._headroom
+
+    @property
+    def headroom_after_evictions(self) -> Resources:
+        """Return the headroom after evictions in progress, less what nominations set aside."""
+        if not self.leaving and not self.nominated:
+            return self.headroom
+        return subtract(add(self.headroom, self.leaving), self.nominated)
+
+    @property
+    def available(self) -> Resources:
+        """Return the free capacity for one more workload: the smaller of headroom now and after evictions (P5)."""
+        if not self.leaving and not self.nominated:
+            return self.headroom
+        now, then = self.headroom, self.headroom_after_evictions
+        return {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
+
+    @property
+    def recently_freed_total(self) -> Resources:
+        """Return what its nodes may have gained since the summary: the recently freed charges (C3)."""
+        return self.recently_freed.total
+
+    def refresh_external_usage(self, now: int, settle_ms: int) -> None:
+        """Update external usage from the summary."""
+        if self.is_unknown or self.cluster is None:
+            return
+        self.recently_freed.forget(now - settle_ms)
+        explained = add(self.charged, self.recently_freed.total)
+        unexplained = clamp_non_negative(subtract(self.cluster.used, explained))
+        self.external_usage = {
+            name: max(unexplained.get(name, 0), self.external_usage.get(name, 0))
+            for name in {*unexplained, *self.external_usage}
+        }
+        if self.changed_at is None or self.changed_at + settle_ms <= now:
+            most = self.max_external_usage()
+            self.external_usage = {name: min(amount, most.get(name, 0)) for name, amount in self.external_usage.items()}
+        self.external_usage = positive(self.external_usage)
+
+    def max_external_usage(self) -> Resources:
+        """Return the usage in the summary that reported pods do not explain."""
+        used = self.cluster.used if self.cluster else EMPTY
+        return clamp_non_negative(subtract(used, self.reported))
+
+    def settles_at(self, settle_ms: int) -> int | None:
+        """Return when external usage may change without an event, or ``None``."""
+        falls_at = self.changed_at + settle_ms if self.changed_at is not None and self.may_external_usage_fall else None
+        rises_at = (
+            self.recently_freed.earliest + settle_ms if self.recently_freed and self._may_external_usage_rise else None
+        )
+        return earliest((falls_at, rises_at))
+
+    @property
+    def _may_external_usage_rise(self) -> bool:
+        """Return whether only recently freed charges explain the usage in the summary."""
+        used = self.cluster.used if self.cluster else EMPTY
+        return any(
+            amount - self.charged.get(name, 0) > self.external_usage.get(name, 0)
+            for name, amount in used.items()
+            if amount
+        )
+
+    @property
+    def may_external_usage_fall(self) -> bool:
+        """Return whether external usage is above what the summary shows, and falls after the settle period."""
+        most = self.max_external_usage()
+        return any(amount > most.get(name, 0) for name, amount in self.external_usage.items())
+
+
+class ClusterUsage:
+    """The states of all clusters, by name."""
+
+    def __init__(self) -> None:
+        self.free_count = 0
+        """How often free capacity of some cluster has increased."""
+        self._freed: deque[ClusterName] = deque(maxlen=_MAX_REMEMBERED)
+        self._freed_since: dict[int, frozenset[ClusterName]] = {}
+        """Results of ``freed_since``, until the next of *frees*."""
+        self.version = 0
+        """Changes with every change of any headroom."""
+        self.candidates = CandidateCache()
+        self._states: dict[ClusterName, ClusterState] = {}
+        self._unsettled: set[ClusterName] = set()
+        """Clusters whose external usage may change with time."""
+        self._released: list[Orphan] = []
+        """Orphaned charges that have ended while their queues are still charged."""
+        self._root_limit: Resources | None = None
+        self.usability_changed_at: int | None = None
+        """When a cluster last became usable or unusable; changes before the first plan do not count."""
+        self._has_begun = self._has_usability_changed = False
+        self._is_estimating = False
+
+    def __contains__(self, name: ClusterName) -> bool:
+        return name in self._states
+
+    def switch_estimates(self, *, on: bool) -> None:
+        """Keep estimates for every cluster, initially none; or, with *on* false, no estimates."""
+        self._is_estimating = on
+        for cluster_state in self._states.values():
+            cluster_state.estimates = ClusterEstimates() if on else None
+            self._has_changed(cluster_state, gave_room=True)
+
+    def estimate_changed(self, name: ClusterName) -> None:
+        """Mark a cluster as changed, because its estimator may accept other workloads than before."""
+        self._has_changed(self.cluster_state(name), gave_room=True)
+
+    def cluster_state(self, name: ClusterName) -> ClusterState:
+        """Return the state of one cluster, created if necessary."""
+        if name not in self._states:
+            self._states[name] = ClusterState(name, estimates=ClusterEstimates() if self._is_estimating else None)
+        return self._states[name]
+
+    def __iter__(self) -> Iterator[ClusterState]:
+        return (self._states[name] for name in sorted(self._states))
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """Return the known clusters, by name."""
+        return [cluster_state.cluster for cluster_state in self if cluster_state.cluster is not None]
+
+    def update(self, cluster: Cluster, now: int, settle_ms: int) -> None:
+        """Add or update a cluster, observed at *now*."""
+        cluster_state = self.cluster_state(cluster.name)
+        is_new, before, external_usage = cluster_state.is_unknown, cluster_state.cluster, cluster_state.external_usage
+        self._has_usability_changed |= self._has_begun and cluster_state.is_usable != cluster.is_usable
+        cluster_state.cluster = cluster
+        if is_new:
+            # The summary may include pods from before the first update; only reported and recent ones explain it.
+            cluster_state.recently_freed.forget(now - settle_ms)
+            unexplained = cluster_state.max_external_usage()
+            cluster_state.external_usage = clamp_non_negative(subtract(unexplained, cluster_state.recently_freed.total))
+        cluster_state.refresh_external_usage(now, settle_ms)
+        self._end_orphans(cluster_state, now, settle_ms)
+        self._unsettled.add(cluster.name)
+        # Most summaries only reflect existing charges, so that headroom does not change.
+        is_as_before = before is not None and not cluster.grades and replace(before, used=cluster.used) == cluster
+        if self._is_estimating or not is_as_before or cluster_state.external_usage != external_usage:
+            self._has_changed(cluster_state, gave_room=True)
+
+    def update_descriptions(self, described: Callable[[Cluster], Cluster]) -> bool:
+        """Replace each cluster by what *described* returns for it; return whether any cluster changed."""
+        changed = False
+        for cluster_state in self:
+            cluster = described(cluster_state.cluster) if cluster_state.cluster is not None else None
+            if cluster != cluster_state.cluster:
+                cluster_state.cluster, changed = cluster, True
+                self._has_changed(cluster_state, gave_room=True)
+        return changed
+
+    def _has_changed(self, cluster_state: ClusterState, *, gave_room: bool) -> None:
+        self.version += 1
+        if gave_room:
+            self._has_freed(cluster_state)
+        if gave_room or not cluster_state.is_usable:
+            self._root_limit = None
+
+    def _has_freed(self, cluster_state: ClusterState) -> None:
+        self.free_count += 1
+        self._freed.append(cluster_state.name)
+        self._freed_since.clear()
+
+    def freed_since(self, frees: int) -> frozenset[ClusterName] | None:
+        """Return the clusters whose free capacity increased after the count was *frees*; ``None`` means any of them."""
+        known = self._freed_since.get(frees)
+        if known is not None:
+            return known
+        count = self.free_count - frees
+        if count > len(self._freed):
+            return None
+        freed = self._freed_since[frees] = frozenset(islice(reversed(self._freed), count))
+        return freed
+
+    def remove(self, name: ClusterName) -> None:
+        """Remove a cluster; its charges stay until the workloads change."""
+        cluster_state = self.cluster_state(name)
+        self._has_usability_changed |= self._has_begun and cluster_state.is_usable
+        cluster_state.cluster = None
+        self._released += cluster_state.orphans.charges
+        cluster_state.orphans = NO_ORPHANS
+        self.version += 1
+        self._root_limit = None
+        if not any(cluster_state.charged.values()) and not cluster_state.nominated:
+            del self._states[name]
+
+    def add_usage(self, admission: Admission, now: int) -> None:
+        """Charge the clusters of *admission*."""
+        for booking in admission.cluster_charges:
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.charged = add(cluster_state.charged, booking.charge)
+            cluster_state.changed_at = now
+            self._unsettled.add(cluster_state.name)
+            self._has_changed(cluster_state, gave_room=False)
+            if admission.reported:
+                cluster_state.reported = add(cluster_state.reported, booking.charge)
+
+    def assume(self, bookings: Iterable[ClusterCharge]) -> None:
+        """Add charges for a trial; ``unassume`` undoes it completely."""
+        for booking in bookings:
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.charged = add(cluster_state.charged, booking.charge)
+            self.version += 1
+
+    def unassume(self, bookings: Iterable[ClusterCharge]) -> None:
+        """Remove the charges of a trial."""
+        for booking in bookings:
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
+            self.version += 1
+
+    def remove_usage(self, admission: Admission, now: int) -> None:
+        """Free the clusters of *admission*; the charges count as recently freed until the summary follows."""
+        for booking in admission.cluster_charges:
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
+            cluster_state.recently_freed.add(booking.charge, now)
+            cluster_state.changed_at = now
+            self._unsettled.add(cluster_state.name)
+            self._has_freed(cluster_state)
+            self._has_changed(cluster_state, gave_room=False)
+            if admission.reported:
+                cluster_state.reported = subtract(cluster_state.reported, booking.charge)
+
+    def add_orphans(self, admission: Admission, workload: Workload, now: int) -> None:
+        """Turn the charges of *admission* into external usage for which the queue of *workload* stays charged."""
+        for booking in admission.cluster_charges:
+            cluster_state = self.cluster_state(booking.cluster)
+            orphan = Orphan(workload.queue, workload.namespace, booking.charge)
+            cluster_state.orphans = cluster_state.orphans.added(orphan, cluster_state.external_usage, now)
+            cluster_state.external_usage = positive(add(cluster_state.external_usage, booking.charge))
+            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
+            cluster_state.changed_at = now
+            self._unsettled.add(cluster_state.name)
+            self._has_changed(cluster_state, gave_room=True)
+            if admission.reported:
+                cluster_state.reported = subtract(cluster_state.reported, booking.charge)
+
+    def _end_orphans(self, cluster_state: ClusterState, now: int, settle_ms: int) -> None:
+        """End orphaned charges as far as external usage has fallen."""
+        cluster_state.orphans, ended = cluster_state.orphans.after(cluster_state.external_usage, now, settle_ms)
+        if ended:
+            self._released += ended
+            self._has_changed(cluster_state, gave_room=True)
+
+    def take_released(self) -> list[Orphan]:
+        """Return the orphaned charges that have ended since the last call."""
+        released, self._released = self._released, []
+        return released
+
+    def add_recently_freed(self, admission: Admission, now: int) -> None:
+        """Add the charges of an *admission* that ended unobserved to the recently freed ones."""
+        ended_at = min(admission.ends_at or now, now)
+        for booking in admission.cluster_charges:
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.recently_freed.add(booking.charge, ended_at)
+            cluster_state.changed_at = max(cluster_state.changed_at or ended_at, ended_at)
+            self._unsettled.add(cluster_state.name)
+
+    def mark_leaving(self, admission: Admission) -> None:
+        """Count the charges of *admission* as leaving: its workload was evicted."""
+        for booking in admission.cluster_charges:
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.leaving = nonzero(add(cluster_state.leaving, booking.charge))
+            self._has_changed(cluster_state, gave_room=True)
+
+    def unmark_leaving(self, admission: Admission) -> None:
+        """Undo ``mark_leaving``: the workload has stopped, or is no longer being evicted."""
+        for booking in admission.cluster_charges:
+            cluster_state = self.cluster_state(booking.cluster)
+            cluster_state.leaving = nonzero(subtract(cluster_state.leaving, booking.charge))
+            self._has_changed(cluster_state, gave_room=False)
+
+    def nominate(self, name: ClusterName, requests: Resources) -> None:
+        """Set capacity for *requests* aside on a cluster."""
+        cluster_state = self.cluster_state(name)
+        cluster_state.nominated = nonzero(add(cluster_state.nominated, requests))
+        self._has_changed(cluster_state, gave_room=False)
+
+    def unnominate(self, name: ClusterName, requests: Resources) -> None:
+        """Undo ``nominate``."""
+        cluster_state = self.cluster_state(name)
+        cluster_state.nominated = nonzero(subtract(cluster_state.nominated, requests))
+        self._has_changed(cluster_state, gave_room=True)
+
+    def mark_reported(self, before: Admission, after: Admission, now: int) -> bool:
+        """Record that the pods of an admission run, or no longer run, so that the summary will follow.
+
+        Return whether external usage may fall as a result.
+        """
+        if before.reported == after.reported:
+            return False
+        sites = [self.cluster_state(booking.cluster) for booking in after.cluster_charges]
+        for cluster_state, booking in zip(sites, after.cluster_charges, strict=True):
+            cluster_state.reported = (add if after.reported else subtract)(cluster_state.reported, booking.charge)
+            cluster_state.changed_at = now
+            self._unsettled.add(cluster_state.name)
+        return any(cluster_state.may_external_usage_fall for cluster_state in sites)
+
+    def refresh(self, now: int, settle_ms: int) -> None:
+        """Update external usage wherever it may have changed."""
+        if self._has_usability_changed:
+            self.usability_changed_at, self._has_usability_changed = now, False
+        self._has_begun = True
+        for name in sorted(self._unsettled):
+            cluster_state = self._states.get(name)
+            if cluster_state is None:
+                self._unsettled.discard(name)
+                continue
+            before = cluster_state.external_usage
+            cluster_state.refresh_external_usage(now, settle_ms)
+            self._end_orphans(cluster_state, now, settle_ms)
+            if cluster_state.external_usage != before:
+                self._has_changed(cluster_state, gave_room=True)
+            if not cluster_state.recently_freed and cluster_state.settles_at(settle_ms) is None:
+                self._unsettled.discard(name)
+
+    def root_limit(self) -> Resources:
+        """Return the root's limit: capacity of usable clusters, and charges on the others (Q1).
+
+        Workloads being evicted count as stopped, as in all settled usage (P5). Orphaned
+        charges are part of external usage and of a queue's usage, so they are added back here.
+        """
+        if self._root_limit is None:
+            self._root_limit = total(
+                add(
+                    cluster_state.capacity
+                    if cluster_state.is_usable
+                    else subtract(cluster_state.charged, cluster_state.leaving),
+                    cluster_state.orphans.total,
+                )
+                for cluster_state in self._states.values()
+            )
+        return self._root_limit
+
+    def current_root_limit(self) -> Resources:
+        """Return the root's limit with workloads that are being evicted."""
+        away = (cluster_state.leaving for cluster_state in self._states.values() if not cluster_state.is_usable)
+        return add(self.root_limit(), total(away))
+
+    @property
+    def is_unknown(self) -> bool:
+        """Return whether there are clusters but none has a resource summary."""
+        known = [cluster_state for cluster_state in self._states.values() if cluster_state.cluster is not None]
+        return bool(known) and all(cluster_state.is_unknown for cluster_state in known)
+
+    def potential_root_limit(self) -> Resources:
+        """Return the root's limit with all clusters usable and empty (C5)."""
+        return total(cluster_state.allocatable for cluster_state in self._states.values())
+
+    def settles_at(self, settle_ms: int) -> int | None:
+        """Return the first time at which external usage of any cluster may change without an event, or ``None``."""
+        return earliest(self._states[name].settles_at(settle_ms) for name in self._unsettled if name in self._states)
+
+
+def earliest(times: Iterable[int | None]) -> int | None:
+    """Return the smallest of the times that are set, or ``None``."""
+    known = [time for time in times if time is not None]
+    return min(known) if known else None

@@ -1,0 +1,221 @@
+"""Groups pending workloads into equivalence classes.
+
+Workloads of one queue with the same scheduling requirements form a class: where
+one does not fit, none does, so a class is tried once. Namespaces form classes of
+their own where the queue is shared fairly among them; so do gangs, workloads
+being evicted, and nominated workloads.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.queues import QueueName
+from controller.engine.state.resources import EMPTY, Resources
+from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
+
+OrderKey = tuple[int, int, str, str, str]
+
+_Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None]
+"""Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
+and the owner of its reservation.
+"""
+
+
+def order_key(workload: Workload) -> OrderKey:
+    """Return the key that orders workloads inside a queue: priority, age, namespace, name (O2)."""
+    return -workload.priority, workload.created_at, workload.namespace, workload.name, workload.uid
+
+
+@dataclass(slots=True)
+class QueueingHint:
+    """What must change before an inadmissible class is tried again."""
+
+    queue: QueueName
+    """The queue in which usage must be freed."""
+    free_count: int
+    """How often usage had been freed there when the class was refused."""
+    generation: int
+    """The generation of the quota that refused it."""
+    or_unreserved_at_root: bool = False
+    """A retry is also worthwhile once the root has enough unreserved quota."""
+
+
+@dataclass(slots=True, eq=False)
+class WorkloadClass:
+    """Equal pending workloads of one queue, in order; of one namespace where namespaces share the queue fairly."""
+
+    queue: QueueName
+    namespace: str
+    """Empty where all namespaces share the class."""
+    requirements: SchedulingRequirements
+    gang: HyperJobGang | None = None
+    """Set where all its workloads are parts of one gang."""
+    workloads: list[Workload] = field(default_factory=list)
+    """Ordered by ``order_key``."""
+    charge: Resources = EMPTY
+    """The total charge of admitting one workload (D5)."""
+    is_leaving: bool = False
+    """The workloads were evicted and have not stopped yet (P5)."""
+    nominated_cluster: ClusterName | None = None
+    """The cluster that the workloads are nominated for (P5)."""
+    is_non_preemptible: bool = False
+    """Reclaim could not evict these workloads once admitted, so they may not borrow (P4)."""
+    reservation_owner: str | None = None
+    """Key of the head reservation that its workload or its gang has (O6)."""
+    inadmissible: Refusal | None = None
+    """Why no capacity would help, given the present queues and clusters."""
+    retry_hint: QueueingHint | None = None
+    """Set while the class is known to be refused."""
+    last_reason: Reason | None = None
+    """The reason published for all its workloads except unpublished ones."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether its workloads compete for capacity, neither being evicted nor nominated."""
+        return not self.is_leaving and self.nominated_cluster is None
+
+    @property
+    def head(self) -> Workload:
+        """Return the first workload; a class in the collection has at least one."""
+        return self.workloads[0]
+
+    @property
+    def order_key(self) -> OrderKey:
+        """Return the order key of the first workload."""
+        return order_key(self.workloads[0])
+
+    def __iter__(self) -> Iterator[Workload]:
+        return iter(self.workloads)
+
+    def count_before(self, other: OrderKey) -> int:
+        """Return how many of its workloads come before that key."""
+        return bisect_left(self.workloads, other, key=order_key)
+
+
+def _reservation_owner(workload: Workload) -> str:
+    """Return the key of the reservation's owner: the gang for all its parts (G1), otherwise the workload."""
+    return workload.gang.key if workload.gang is not None else workload.uid
+
+
+def _ignore(_: WorkloadClass, __: int) -> None:
+    """Ignore the change; the default of ``on_class_change``."""
+
+
+class PendingWorkloads:
+    """All pending workloads that compete, by equivalence class."""
+
+    def __init__(self) -> None:
+        self.is_by_tenant = False
+        """Whether new classes hold workloads of one namespace only."""
+        self.queues: dict[QueueName, list[WorkloadClass]] = {}
+        """The classes of each queue; none is empty."""
+        self.by_requirements: dict[int, list[WorkloadClass]] = {}
+        """The classes with each requirements, by the requirements' id."""
+        self.unevaluated: dict[WorkloadClass, None] = {}
+        """Classes that were not evaluated since they were created."""
+        self.changed: set[QueueName] = set()
+        """Queues in which a workload was added or removed since this was last emptied."""
+        self.unpublished: dict[WorkloadClass, set[WorkloadUid]] = {}
+        """Workloads without a published reason, by class."""
+        self.on_class_change: Callable[[WorkloadClass, int], None] = _ignore
+        """Called with each class that is created (1) or deleted (-1)."""
+        self._classes: dict[_Key, WorkloadClass] = {}
+        self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
+        self._class_of: dict[WorkloadUid, WorkloadClass] = {}
+
+    def __contains__(self, uid: WorkloadUid) -> bool:
+        return uid in self._class_of
+
+    def __len__(self) -> int:
+        return len(self._class_of)
+
+    def classes(self) -> Iterator[WorkloadClass]:
+        """Yield all classes, queue by queue."""
+        for name in sorted(self.queues):
+            yield from self.queues[name]
+
+    def class_of(self, uid: WorkloadUid) -> WorkloadClass:
+        """Return the class of a pending workload."""
+        return self._class_of[uid]
+
+    def add(self, workload: Workload, *, immovable: bool = False) -> None:
+        """Add *workload* to its class."""
+        requirements = self._requirements.setdefault(workload.requirements.scheduling_key, workload.requirements)
+        namespace = workload.namespace if self.is_by_tenant else ""
+        nominated_cluster = (
+            workload.nomination.cluster if workload.nomination is not None and not workload.is_leaving else None
+        )
+        reserved = _reservation_owner(workload) if workload.reservation is not None else None
+        key = (
+            workload.queue,
+            namespace,
+            id(requirements),
+            workload.gang,
+            workload.is_leaving,
+            nominated_cluster,
+            immovable,
+            reserved,
+        )
+        workload_class = self._classes.get(key) or self._open(key, requirements)
+        insort(workload_class.workloads, workload, key=order_key)
+        self.unpublished.setdefault(workload_class, set()).add(workload.uid)
+        self.changed.add(workload.queue)
+        self._class_of[workload.uid] = workload_class
+
+    def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
+        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved = key
+        workload_class = WorkloadClass(
+            queue,
+            namespace,
+            requirements,
+            group,
+            is_leaving=is_leaving,
+            nominated_cluster=nominated_cluster,
+            is_non_preemptible=immovable,
+            reservation_owner=reserved,
+        )
+        self._classes[key] = workload_class
+        self.queues.setdefault(queue, []).append(workload_class)
+        self.by_requirements.setdefault(id(requirements), []).append(workload_class)
+        self.unevaluated[workload_class] = None
+        self.on_class_change(workload_class, 1)
+        return workload_class
+
+    def remove(self, workload: Workload) -> None:
+        """Remove *workload*, as it was added, from its class."""
+        workload_class = self._class_of.pop(workload.uid)
+        del workload_class.workloads[workload_class.count_before(order_key(workload))]
+        if workload_class in self.unpublished:
+            self.unpublished[workload_class].discard(workload.uid)
+        self.changed.add(workload.queue)
+        if not workload_class.workloads:
+            self._close(workload_class)
+
+    def _close(self, workload_class: WorkloadClass) -> None:
+        requirements = workload_class.requirements
+        self.on_class_change(workload_class, -1)
+        key = workload_class.queue, workload_class.namespace, id(requirements), workload_class.gang
+        del self._classes[
+            *key,
+            workload_class.is_leaving,
+            workload_class.nominated_cluster,
+            workload_class.is_non_preemptible,
+            workload_class.reservation_owner,
+        ]
+        self.queues[workload_class.queue].remove(workload_class)
+        if not self.queues[workload_class.queue]:
+            del self.queues[workload_class.queue]
+        self.by_requirements[id(requirements)].remove(workload_class)
+        if not self.by_requirements[id(requirements)]:
+            del self.by_requirements[id(requirements)], self._requirements[requirements.scheduling_key]
+        self.unevaluated.pop(workload_class, None)
+        self.unpublished.pop(workload_class, None)
+
+    def in_order(self, queue: QueueName) -> list[Workload]:
+        """Return all workloads pending in *queue*, ordered by ``order_key``."""
+        return sorted(
+            (workload for workload_class in self.queues.get(queue, ()) for workload in workload_class), key=order_key
+        )

@@ -1,0 +1,204 @@
+"""Tracks usage in the tree of queues, and checks charges against the queue limits.
+
+The *reserved quota* of a leaf is the larger of its usage and its guarantee; of
+a parent, the larger of its guarantee and the sum of its children's reserved
+quota and its direct charges. That sum must stay within its limit (Q2).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.hierarchy import Node, QueueLimits, Tree
+from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.resources import Resources
+
+_Amounts = dict[QueueName, dict[str, int]]
+
+
+class Quota:
+    """Usage in a tree of queues with limits."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        limits: Mapping[QueueName, QueueLimits],
+        charged: Mapping[QueueName, Resources],
+        *,
+        epoch: int = 0,
+    ) -> None:
+        self.generation = epoch
+        """Identifies the limits: a refusal by another generation proves nothing here."""
+        self.tree = tree
+        self.limits = limits
+        self.allocated: _Amounts = {name: {} for name in tree.nodes}
+        """Usage of each queue with all queues below it; charges outside the tree count at the root."""
+        self.direct: _Amounts = {name: {} for name in tree.nodes}
+        """Charges on a queue itself; at the root, also those outside the tree."""
+        self.version = 0
+        """Changes whenever any charge does."""
+        self.free_counts: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
+        """How often usage below each queue was freed, for queueing hints."""
+        self._sums: _Amounts = {name: {} for name in tree.nodes}
+        self._reserve_guarantees()
+        self.guaranteed = frozenset(
+            name for name in tree.nodes if any(limits[name].guarantee.values()) or any(self._sums[name].values())
+        )
+        """The queues that have a guarantee or are an ancestor of one that has."""
+        for name, amounts in charged.items():
+            self.add_usage(tree.nodes.get(name, tree.root), amounts)
+
+    def _reserve_guarantees(self) -> None:
+        for node in self.tree.bottom_up():
+            if node.parent is not None:
+                sums = self._sums[node.parent.name]
+                for resource in {*self.limits[node.name].guarantee, *self._sums[node.name]}:
+                    sums[resource] = sums.get(resource, 0) + self.reservation(node, resource)
+
+    def reservation(self, node: Node, resource: str) -> int:
+        """Return the reserved quota of *node* at its parent: the larger of its guarantee and the sum below it."""
+        return max(self._sums[node.name].get(resource, 0), self.limits[node.name].guarantee.get(resource, 0))
+
+    def add_usage(self, node: Node, charge: Resources) -> None:
+        """Charge *node* and all its ancestors; negative amounts free."""
+        if any(amount < 0 for amount in charge.values()):
+            for above in node.path():
+                self.free_counts[above.name] += 1
+        self.add_assumed(node, charge)
+
+    def add_assumed(self, node: Node, charge: Resources) -> None:
+        """Charge for a trial, or undo such a charge, without counting as freed."""
+        self.version += 1
+        own = self.direct[node.name]
+        for resource, amount in charge.items():
+            own[resource] = own.get(resource, 0) + amount
+            raised = amount
+            for above in node.path():
+                usage = self.allocated[above.name]
+                usage[resource] = usage.get(resource, 0) + amount
+                before = self.reservation(above, resource)
+                sums = self._sums[above.name]
+                sums[resource] = sums.get(resource, 0) + raised
+                raised = self.reservation(above, resource) - before
+
+    def refusal(self, node: Node, charge: Resources) -> Refusal | None:
+        """Return why *charge* exceeds the limits of *node* or its ancestors, or ``None``.
+
+        A limit that usage alone would exceed comes before one that only the guarantees
+        of others make too small.
+        """
+        if self._is_within(node, charge):
+            return None
+        reserved: Refusal | None = None
+        for fault in self.violations(node, charge):
+            if fault.reason is not Reason.BLOCKED_BY_GUARANTEE:
+                return fault
+            reserved = reserved or fault
+        return reserved
+
+    def _is_within(self, node: Node, charge: Resources) -> bool:
+        """Return whether *charge* is within every limit even if none of it were reserved already."""
+        above: Node | None = node
+        while above is not None:
+            if not self.has_free(above, charge) or (self.guaranteed and not self.has_unreserved(above, charge)):
+                return False
+            above = above.parent
+        return True
+
+    def violations(self, node: Node, charge: Resources) -> Iterator[Refusal]:
+        """Yield every limit of *node* and its ancestors that *charge* exceeds, by resource and from below."""
+        for resource in sorted(charge):
+            asked = charge[resource]
+            for above, raised in self.reservation_increases(node, resource, asked) if asked > 0 else ():
+                if not above.limits_resource(resource):
+                    continue
+                free = self.limits[above.name].limit.get(resource, 0) - self.usage(above.name, resource)
+                if asked > free:
+                    reason = Reason.QUEUE_LIMIT_REACHED if above.parent else Reason.INSUFFICIENT_CAPACITY
+                    yield Refusal(reason, resource, asked, free, queue=above.name)
+                elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
+                    yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
+
+    def reservation_increases(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
+        """Yield by how much *asked* would increase the reserved quota of *node* and each ancestor."""
+        raised = asked
+        for above in node.path():
+            yield above, raised
+            reserved = self._sums[above.name].get(resource, 0) + raised
+            raised = max(reserved, self.limits[above.name].guarantee.get(resource, 0))
+            raised -= self.reservation(above, resource)
+
+    def unreserved(self, node: Node, resource: str) -> int:
+        """Return the part of the limit of *node* that is not reserved."""
+        return self.limits[node.name].limit.get(resource, 0) - self._sums[node.name].get(resource, 0)
+
+    def exceeded_limit(self, node: Node, requests: Resources) -> Refusal | None:
+        """Return the limit that *requests* exceed even without any usage, or ``None`` (C5).
+
+        A queue without a limit of its own inherits its parent's; the refusal names the queue that sets the limit.
+        """
+        for resource in sorted(requests):
+            ceilings = [
+                (self.limits[above.name].limit.get(resource, 0), above.name)
+                for above in node.path()
+                if above.limits_resource(resource)
+            ]
+            smallest = min((ceiling for ceiling, _ in ceilings), default=0)
+            if ceilings and requests[resource] > max(smallest, 0):
+                setter = next(name for ceiling, name in reversed(ceilings) if ceiling == smallest)
+                reason = Reason.EXCEEDS_TOTAL_CAPACITY if setter == ROOT else Reason.EXCEEDS_QUEUE_LIMIT
+                return Refusal(reason, resource, requests[resource], smallest, queue=setter)
+        return None
+
+    def usage(self, name: QueueName, resource: str) -> int:
+        """Return the usage of one resource by a queue and all queues below it."""
+        return self.allocated[name].get(resource, 0)
+
+    def direct_usage(self, name: QueueName, resource: str) -> int:
+        """Return the charges on the queue itself; at the root, also those outside the tree."""
+        return self.direct[name].get(resource, 0)
+
+    def has_free(self, node: Node, charge: Resources) -> bool:
+        """Return whether *charge* fits the limit of *node* alone, without its ancestors and descendants."""
+        return _fits_free_amount(node, charge, self.limits[node.name].limit, self.allocated[node.name])
+
+    def has_unreserved(self, node: Node, charge: Resources) -> bool:
+        """Return whether *charge* fits the unreserved quota of *node*, if none of it were reserved already."""
+        return _fits_free_amount(node, charge, self.limits[node.name].limit, self._sums[node.name])
+
+    def overlay(self) -> "Quota":
+        """Return a copy-on-write overlay of this quota, to try charges."""
+        return _QuotaOverlay(self)
+
+
+def _fits_free_amount(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
+    """Return whether *charge* fits *ceiling* less *taken*; the most frequent check of all."""
+    for name, amount in charge.items():
+        if amount > 0 and amount > ceiling.get(name, 0) - taken.get(name, 0) and node.limits_resource(name):
+            return False
+    return True
+
+
+class _QuotaOverlay(Quota):
+    """A quota on top of an unchanged one; queues are copied when they are first modified."""
+
+    def __init__(self, quota: Quota) -> None:
+        self.generation = quota.generation
+        self.version = 0
+        self.tree = quota.tree
+        self.limits = quota.limits
+        self.allocated = _CopyOnWrite(quota.allocated)
+        self.direct = _CopyOnWrite(quota.direct)
+        self.guaranteed = quota.guaranteed
+        self.free_counts = defaultdict(int)
+        self._sums = _CopyOnWrite(quota._sums)  # noqa: SLF001 - it is one itself
+
+
+class _CopyOnWrite(_Amounts):
+    def __init__(self, amounts: _Amounts) -> None:
+        super().__init__()
+        self._amounts = amounts
+
+    def __missing__(self, name: QueueName) -> dict[str, int]:
+        self[name] = copied = dict(self._amounts[name])
+        return copied

@@ -1,0 +1,294 @@
+"""Workloads as the engine sees them: a gated binding together with its template.
+
+A ``Workload`` is immutable and complete; after every change ``State`` receives a new one.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, NewType
+
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.state.queues import QueueName
+from controller.engine.state.requests import PodSet
+from controller.engine.state.resources import EMPTY, PODS, Resources
+
+WorkloadUid = NewType("WorkloadUid", str)
+
+VOLCANO_JOB = ApiKind("batch.volcano.sh/v1alpha1", "Job")
+
+
+@dataclass(frozen=True, slots=True)
+class HyperJobGang:
+    """Parts of one HyperJob that are admitted together (G1)."""
+
+    key: str
+    """Identifies the gang and the split of its HyperJob that it belongs to."""
+    parts: int
+    minimum: int
+    """How many parts must be admitted in one plan; a single part is admitted like any other workload."""
+
+    @property
+    def hyperjob(self) -> str:
+        """Return the HyperJob's uid, with which the key begins."""
+        return self.key.partition("/")[0]
+
+
+class WorkloadState(StrEnum):
+    """Where a workload is in its life cycle."""
+
+    PENDING = "Pending"
+    ADMITTED = "Admitted"
+    FINISHED = "Finished"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingRequirements:
+    """What a workload requests and which clusters it accepts; the same for all workloads of one class."""
+
+    requests: Resources = EMPTY
+    """The requests of all its pods, for one copy (D3)."""
+    gang_requests: Resources = EMPTY
+    """The gang minimum: what must be placeable at once (D4)."""
+    placement: Placement = field(default_factory=Placement)
+    api: ApiKind = VOLCANO_JOB
+    pods: tuple[Resources, ...] = ()
+    """The distinct requests of its pods, for clusters that report what one node can hold."""
+    pod_sets: tuple[PodSet, ...] = ()
+    """All its pods with their numbers; empty where they are unknown."""
+    replicas: int = 0
+    """The number of equal replicas of a divisible kind; 0 for an indivisible kind."""
+    observed_term: str = ""
+    """The affinity term that Karmada's scheduler observed last (C1)."""
+    evicting_from: frozenset[ClusterName] = frozenset()
+    """Clusters named in its eviction tasks: no candidates (C1)."""
+    excluded_clusters: frozenset[ClusterName] = frozenset()
+    """Clusters excluded after a failed start, until they change (R1)."""
+    preferred_clusters: tuple[ClusterName, ...] = ()
+    """Preferred clusters, the first most (C3)."""
+    current_clusters: frozenset[ClusterName] = frozenset()
+    """Clusters that it is placed on; Karmada's filters accept them."""
+
+    @property
+    def replica_requests(self) -> Resources:
+        """Return the requests of one replica of a divisible workload; empty for an indivisible one."""
+        return {name: amount // self.replicas for name, amount in self.requests.items()} if self.replicas else EMPTY
+
+    @property
+    def scheduling_key(self) -> tuple[object, ...]:
+        """Return a hashable key that is equal for equal requirements."""
+        return (
+            tuple(sorted(self.requests.items())),
+            tuple(sorted(self.gang_requests.items())),
+            self.placement,
+            self.api,
+            tuple(tuple(sorted(pod.items())) for pod in self.pods),
+            self.pod_sets,
+            self.replicas,
+            self.observed_term,
+            self.evicting_from,
+            self.excluded_clusters,
+            self.preferred_clusters,
+            self.current_clusters,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCharge:
+    """One workload's part of the usage of one cluster."""
+
+    cluster: ClusterName
+    charge: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An admission: the charge, and its part on each cluster."""
+
+    charge: Resources
+    """The sum over all clusters (D5, D6)."""
+    cluster_charges: tuple[ClusterCharge, ...]
+    admitted_at: int = 0
+    adopted: bool = False
+    """It ran before installation and was admitted without a record (D10)."""
+    resized: bool = False
+    """The template requests more than the record charges (D7)."""
+    reported: bool = False
+    """The cluster's summary is known to include its pods (``plan`` over files: phase Running)."""
+    ends_at: int | None = None
+    """When the charge expires: the workload was evicted before Karmada placed it (P5). Milliseconds."""
+    moved: bool = False
+    """Its clusters were changed by others after its record was written (R1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """Quota and capacity of one cluster that a preemptor waits for while its victims stop (P5)."""
+
+    cluster: ClusterName
+    since: int
+    """When its preemption was decided, in milliseconds."""
+    rank: int
+    """Its order among the preemptions of that plan."""
+    requests: Resources
+    """What is set aside; the nomination ends when the workload requests something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Quota and cluster capacity set aside for a workload that was blocked for long (O6).
+
+    Each part of a gang has its own.
+    """
+
+    since: int
+    """When it began, in milliseconds."""
+    cluster_charges: tuple[ClusterCharge, ...] = ()
+    """Capacity by cluster; empty while no cluster is chosen or none is suitable."""
+    requests: Resources | None = None
+    """What is set aside; the reservation ends when the workload requests something else. ``None`` while unknown."""
+
+
+class EvictionHistory(NamedTuple):
+    """How often a workload was evicted (P4), and how often it failed to start since it last ran (R1)."""
+
+    evictions: int = 0
+    failed_starts: int = 0
+
+    def after_eviction(self, *, has_run: bool, taken_back: bool) -> "EvictionHistory":
+        """Return the counts after an eviction; one that was *taken back* before it ran is a failed start instead."""
+        in_vain = taken_back and not has_run
+        return EvictionHistory(self.evictions + (not in_vain), (0 if has_run else self.failed_starts) + in_vain)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One gated binding; the names are the template's, the uid is the binding's."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    kind: str
+    queue: QueueName
+    requirements: SchedulingRequirements
+    priority: int = 0
+    priority_class: str = ""
+    """Its class, else the cluster's default; empty where there is neither."""
+    task_classes: tuple[str, ...] = ()
+    """The PriorityClasses of its tasks' pods by name, as they count in the member clusters."""
+    unknown_class: bool = False
+    """Its PriorityClass does not exist, so *priority* is the cluster's default (O2)."""
+    created_at: int = 0
+    """When the template was created, in milliseconds; an evicted workload keeps it."""
+    state: WorkloadState = WorkloadState.PENDING
+    admission: Admission | None = None
+    """Set while it holds charges; a pending workload that has it is still being evicted (P5)."""
+    hold: Refusal | None = None
+    """Why it does not compete, as far as its own objects show."""
+    gang: HyperJobGang | None = None
+    """The HyperJob gang that it is admitted with."""
+    evictions: int = 0
+    """How often it was evicted (P4)."""
+    failed_starts: int = 0
+    """How often it was evicted without having run (R1)."""
+    has_run: bool = False
+    """It runs, or has run since its admission, on its present clusters."""
+    unplaced: bool = False
+    """It is admitted, and Karmada found no cluster for it."""
+    placed_at: int = 0
+    """When others last changed its clusters after its admission, in milliseconds; 0: never."""
+    preserved: bool = False
+    """Removing its clusters would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
+    preempts: bool = True
+    """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
+    nomination: Nomination | None = None
+    """The nomination in its record."""
+    reservation: Reservation | None = None
+    """The head reservation in its record."""
+    eviction_retry_at: int = 0
+    """The write of its eviction was rejected, and is not tried again before. Milliseconds."""
+    runs_after_finish: bool = False
+    """It runs again after it had finished; set by ``State`` only."""
+    last_admission: Admission | None = field(default=None, compare=False)
+    """Its admission until it finished recently, with the time; set where the finish itself was not observed."""
+
+    @property
+    def eviction_history(self) -> EvictionHistory:
+        """Return the counts of evictions and failed starts."""
+        return EvictionHistory(self.evictions, self.failed_starts)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether it was evicted and has not stopped in its clusters yet."""
+        return self.state is WorkloadState.PENDING and self.admission is not None
+
+    def has_left(self, now: int) -> bool:
+        """Return whether it was being evicted and its charge has expired by *now*."""
+        ends_at = self.admission.ends_at if self.admission is not None else None
+        return self.is_leaving and ends_at is not None and ends_at <= now
+
+    @property
+    def is_nominated(self) -> bool:
+        """Return whether it is pending until its victims stop."""
+        return self.nomination is not None and self.state is WorkloadState.PENDING and self.admission is None
+
+    @property
+    def has_reservation(self) -> bool:
+        """Return whether it is pending with a head reservation; a nomination takes precedence over it."""
+        return (
+            self.reservation is not None
+            and self.state is WorkloadState.PENDING
+            and self.admission is None
+            and self.nomination is None
+        )
+
+    @property
+    def awaits_start(self) -> bool:
+        """Return whether it was admitted here and has not run yet; adopted workloads are not timed (R1)."""
+        admission = self.admission
+        is_ours = admission is not None and not admission.adopted and admission.admitted_at > 0
+        return self.state is WorkloadState.ADMITTED and is_ours and not self.has_run and self.hold is None
+
+    @property
+    def has_moved(self) -> bool:
+        """Return whether others changed its clusters and its record does not reflect that yet (R1)."""
+        return self.state is WorkloadState.ADMITTED and self.admission is not None and self.admission.moved
+
+    @property
+    def has_resized(self) -> bool:
+        """Return whether it was admitted here and uses more than its charge (D7); adopted workloads may."""
+        is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
+        return is_ours and (self.runs_after_finish or (self.admission is not None and self.admission.resized))
+
+    @property
+    def has_aborted(self) -> bool:
+        """Return whether it was admitted here and aborted since (D8); adopted workloads are not evicted."""
+        is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
+        return is_ours and self.hold is not None and self.hold.reason is Reason.ABORTED
+
+    @property
+    def path(self) -> str:
+        """Return ``Kind namespace/name``, as messages name it."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The clusters chosen for a workload and the charge on each."""
+
+    assignments: tuple[Assignment, ...]
+    cluster_charges: tuple[ClusterCharge, ...]
+
+    @property
+    def charge(self) -> Resources:
+        """Return the sum over all clusters."""
+        sums: dict[str, int] = {}
+        for booking in self.cluster_charges:
+            for name, amount in booking.charge.items():
+                sums[name] = sums.get(name, 0) + amount
+        return sums
+
+
+def asks_pods_only(amounts: Resources) -> bool:
+    """Return whether nothing but ``pods`` is requested."""
+    return all(name == PODS or amount <= 0 for name, amount in amounts.items())
