@@ -12,7 +12,7 @@ from controller.engine.placement.fit import NODES_FULL
 from controller.engine.reasons import CAPACITY, EvictionReason, Reason, Refusal
 from controller.engine.remedies import Change, Remedy
 from controller.engine.shortfalls import Shortfall
-from controller.engine.state.queues import ROOT
+from controller.engine.state.hierarchy import ROOT
 
 #: The message of each pending reason; facts are fields.
 PENDING_MESSAGES: Mapping[Reason, str] = {

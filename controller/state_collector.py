@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.fairness.ordering import QueueShares
-from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import PODS, base_units
 from controller.engine.state.workloads import WorkloadState
 

@@ -15,7 +15,7 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Reservation, Workload, WorkloadState
 from tests.scenario_parser import amounts, cluster, known, policy, queue, workloads
 

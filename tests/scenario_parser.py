@@ -24,7 +24,7 @@ from controller.engine.state.clusters import (
     Term,
     Toleration,
 )
-from controller.engine.state.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
 from controller.engine.state.requests import (
     Container,
     JobTemplate,

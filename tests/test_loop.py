@@ -15,7 +15,7 @@ from controller.cache.translate.placements import MAX_TERMS
 from controller.cache.workload_builder import build_workload
 from controller.clock import wall_clock
 from controller.engine.engine import Engine
-from controller.engine.placement.feasibility import feasibility
+from controller.engine.placement.feasibility_cache import feasibility
 from controller.engine.plan import Plan
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import Workload, WorkloadUid

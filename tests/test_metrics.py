@@ -6,7 +6,7 @@ from controller.engine.engine import Engine
 from controller.engine.policy import Policy
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Cluster, ClusterName
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,

@@ -21,7 +21,7 @@ from controller.cache.translate.records import translate_record
 from controller.engine.plan import Admit, Evict, RecordUpdate, StartupBackoff
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import (
     Admission,
     ClusterCharge,

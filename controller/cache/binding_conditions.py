@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from controller.engine.placement.spread import is_effective
+from controller.engine.placement.filter import is_effective
 from controller.engine.state.clusters import Placement
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, NewType
 import msgspec
 
 from controller.engine.state.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.requests import JobTemplate
 from controller.engine.state.resources import EMPTY, Resources
 from controller.engine.state.workloads import WorkloadUid

@@ -62,7 +62,7 @@ from controller.engine.lifecycle.startup import max_backoff_ms
 from controller.engine.reasons import Refusal
 from controller.engine.state.clusters import ApiKind, ClusterName
 from controller.engine.state.estimates import Estimate
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import WorkloadUid
 

@@ -28,7 +28,7 @@ from controller.cache.scheduling_requirements import RequirementsBuilder
 from controller.cache.translate.hyperjob_membership import Membership, resolve_membership
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import (
     Admission,
     ClusterCharge,

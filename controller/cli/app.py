@@ -21,7 +21,7 @@ from controller.cli.report.hyperjobs import hyperjob_report
 from controller.cli.report.pending import pending_reports
 from controller.cli.report.queues import queue_reports
 from controller.cli.report.search import NotFoundError, find_job
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 
 app = typer.Typer(
     help=help_texts.ABOUT,

@@ -10,7 +10,7 @@ from controller.engine.checkpoint import History
 from controller.engine.policy import Policy
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
 
 #: Version of the line format; other versions are rejected.

@@ -14,7 +14,7 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.state.clusters import Assignment
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, Resources
 from controller.engine.state.workloads import ClusterCharge, Workload
 from controller.messages import EVICTION_MESSAGES, pending_message

@@ -30,7 +30,7 @@ from controller.decision_log.records import DecisionRecord, Fields, RecordBuilde
 from controller.engine.checkpoint import restore
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
-from controller.engine.state.queues import Queue
+from controller.engine.state.hierarchy import Queue
 from controller.engine.state.workloads import Workload, WorkloadUid
 
 #: Maximum number of differences in the result; later ones may follow from the first.

@@ -16,10 +16,8 @@ from controller.engine.placement.feasibility_cache import ClassFeasibility, Stag
 from controller.engine.plan import Admit, Decision
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.active import ActiveReservations, active_reservations
-from controller.engine.state.class_counts import Counts
-from controller.engine.state.hierarchy import Node
-from controller.engine.state.pending import QueueingHint, WorkloadClass
-from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.hierarchy import ROOT, Node, QueueName
+from controller.engine.state.pending import Counts, QueueingHint, WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.workloads import Admission, Choice, HyperJobGang, Workload, WorkloadUid
 from controller.engine.steps import Steps, finish

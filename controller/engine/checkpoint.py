@@ -12,8 +12,8 @@ from controller.engine.reservations.starvation import BlockedHead
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import EstimatesCheckpoint
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.orphans import NO_ORPHANS, Orphans
-from controller.engine.state.queues import Queue, QueueName
 from controller.engine.state.resources import EMPTY, Resources
 from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadUid
 

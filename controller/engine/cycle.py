@@ -17,8 +17,8 @@ from controller.engine.preemption_pass import admit_with_preemption
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.reservations.active import active_reservations
 from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
-from controller.engine.state.queues import QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.workloads import Choice
 from controller.engine.steps import Steps, finish

@@ -20,17 +20,15 @@ from controller.engine.plan import Evict, Plan, StartupBackoff
 from controller.engine.policy import Policy
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.reservations.starvation import StarvationTimers
-from controller.engine.state.changes import is_noop_update, with_move, with_resize
 from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
-from controller.engine.state.hierarchy import Tree
+from controller.engine.state.hierarchy import Queue, QueueName, Tree
 from controller.engine.state.pending import PendingWorkloads, order_key
 from controller.engine.state.queue_usage import QueueUsage
-from controller.engine.state.queues import Queue, QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources
-from controller.engine.state.usage_tracker import UsageTracker, has_same_charges
+from controller.engine.state.usage_tracker import UsageTracker
 from controller.engine.state.workloads import (
     Admission,
     Choice,
@@ -39,6 +37,10 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadState,
     WorkloadUid,
+    has_same_charges,
+    is_noop_update,
+    with_move,
+    with_resize,
 )
 from controller.engine.steps import Steps, finish
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from controller.engine import cycle
 from controller.engine.plan import Wait
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass
-from controller.engine.state.queues import QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps
 

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from controller.engine.placement.filter import matches
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, NodeShape
-from controller.engine.state.queues import QueueName, QueueOrder, TenantFairness
+from controller.engine.state.hierarchy import QueueName, QueueOrder, TenantFairness
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,12 @@ from controller.engine.fairness.ordering import Head, HeadIterator, SchedulableC
 from controller.engine.placement.fit import free_after_evictions
 from controller.engine.plan import Evict, RecordUpdate
 from controller.engine.preemption.candidates import PreemptionCandidates, Victim
-from controller.engine.preemption.preemption_rules import PriorityPreemptionPolicy
-from controller.engine.preemption.reclaim import TOPOLOGY_COOLDOWN_MS, ReclaimPolicy
+from controller.engine.preemption.reclaim import TOPOLOGY_COOLDOWN_MS, PriorityPreemptionPolicy, ReclaimPolicy
 from controller.engine.preemption.search import PreemptionPlan, PreemptionPolicy, find_plan
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.cluster_usage import earliest
-from controller.engine.state.hierarchy import Node
+from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
-from controller.engine.state.queues import QueueName
 from controller.engine.state.resources import PODS, Resources, total
 from controller.engine.state.workloads import Nomination, Workload
 from controller.engine.steps import Steps

@@ -13,9 +13,8 @@ from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import CAPACITY, Reason, Refusal
 from controller.engine.shortfalls import cluster_gaps
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import Node
+from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
-from controller.engine.state.queues import ROOT, Queue, QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.workloads import Choice, Workload, WorkloadState, WorkloadUid
 

@@ -13,9 +13,8 @@ from controller.engine import cycle
 from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import Node
+from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
-from controller.engine.state.queues import QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources, scale, subtract
 from controller.engine.state.workloads import SchedulingRequirements, WorkloadUid

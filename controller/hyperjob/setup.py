@@ -11,7 +11,7 @@ from controller.engine.engine import Engine
 from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.plan import Wait
 from controller.engine.reasons import Refusal
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import Resources
 from controller.hyperjob.controller import Dependencies, HyperJobController
 from controller.hyperjob.pending_reason import PendingReason

@@ -20,7 +20,7 @@ from controller.backoff import Backoff
 from controller.cache.collection import Collection
 from controller.cache.informer import Informer, WatchOptions
 from controller.cache.objects import VOLCANO_JOB, ObjectKey, TemplateKey
-from controller.engine.state.queues import QueueState
+from controller.engine.state.hierarchy import QueueState
 from controller.events.message import EventMessage, Reference
 from controller.kube import Api, ApiError, NotFound
 from controller.queue_commands.transitions import (

@@ -6,7 +6,7 @@ from controller.cache.informer import WatchOptions
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.reasons import Reason
-from controller.engine.state.queues import QueueState
+from controller.engine.state.hierarchy import QueueState
 from controller.engine.state.workloads import Workload, WorkloadState
 from controller.events.message import EventMessage
 from controller.kube import Api

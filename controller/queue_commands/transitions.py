@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from controller.api.queues import Queue
-from controller.engine.state.queues import ROOT, QueueState
+from controller.engine.state.hierarchy import ROOT, QueueState
 
 #: Volcano's annotation on a queue that was closed together with its parent.
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"

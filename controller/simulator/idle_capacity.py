@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from controller.engine.engine import Engine
-from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import EMPTY, PODS, Resources, subtract, total
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import floor
 
 from controller.engine.fairness.ordering import QueueShares
-from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import EMPTY, PODS, Resources
 from controller.simulator.time_series import TimeSeries
 

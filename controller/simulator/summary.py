@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import PODS, total
 from controller.messages import pending_message
 from controller.simulator.durations import seconds

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import Resources
 
 Steps = list[tuple[int, Fraction]]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from controller.engine.policy import Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.clusters import Cluster
-from controller.engine.state.queues import Queue
+from controller.engine.state.hierarchy import Queue
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import Workload
 

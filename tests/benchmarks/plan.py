@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from controller.engine.engine import Engine
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,

@@ -6,7 +6,7 @@ from controller.cache.store import Store
 from controller.engine.policy import Policy
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
 
 

@@ -9,7 +9,7 @@ from controller.cache.start_failures import StartFailures, cluster_fingerprint, 
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import Assignment, Cluster, ClusterName, Taint
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Admission, SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from tests.cache.objects import binding as raw_binding
 

@@ -35,8 +35,8 @@ from controller.engine.state.clusters import (
     Term,
     Toleration,
 )
+from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.orphans import Orphan, Orphans
-from controller.engine.state.queues import Queue, QueueName, QueueState
 from controller.engine.state.workloads import (
     Admission,
     ClusterCharge,

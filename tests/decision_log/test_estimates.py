@@ -9,7 +9,7 @@ from controller.engine.checkpoint import take_checkpoint
 from controller.engine.engine import Engine
 from controller.engine.policy import Policy
 from controller.engine.state.estimates import ANSWER_TTL_MS, Estimate
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import WorkloadUid
 from tests.decision_log.recording import encode
 from tests.engine.test_estimate_tracker import START, gang, job, pods, site

@@ -11,7 +11,7 @@ from controller.engine.engine import Engine
 from controller.engine.policy import Tenant
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.state.queues import Queue, QueueName, QueueState
+from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from tests.decision_log.recording import RecordedLife
 

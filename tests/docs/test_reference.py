@@ -12,7 +12,7 @@ from controller.cache.store import Store
 from controller.cli.app import app
 from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.metrics import Metrics
 from controller.settings import Settings as ControllerSettings
 from controller.simulator.idle_capacity import IdleCause

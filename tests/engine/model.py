@@ -14,7 +14,7 @@ from controller.engine.plan import Admit, Evict, Plan, RecordUpdate
 from controller.engine.policy import Policy
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,

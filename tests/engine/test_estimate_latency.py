@@ -7,7 +7,7 @@ from controller.engine.plan import Admit
 from controller.engine.policy import Policy
 from controller.engine.state.clusters import Affinity, ClusterName, Placement, Spread
 from controller.engine.state.estimates import QUERY_TIMEOUT_MS, Estimate
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import WorkloadUid
 from tests.engine.test_estimate_tracker import gang, job, pods, site
 

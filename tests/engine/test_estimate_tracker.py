@@ -8,7 +8,7 @@ from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.state.estimates import ANSWER_TTL_MS, MIN_REFUSAL_MS, QUERY_TIMEOUT_MS, Estimate, units_consumed
-from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.requests import PodSet
 from controller.engine.state.resources import positive, scale, total
 from controller.engine.state.workloads import (

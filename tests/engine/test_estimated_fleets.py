@@ -13,7 +13,7 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.policy import Policy
 from controller.engine.state.estimates import Estimate, Query
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import Resources, subtract
 from controller.engine.state.workloads import Workload, WorkloadUid
 from tests.engine.fleets import Fleet, fleet, has_place

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.fairness.fair_share import fair_shares
-from controller.engine.state.hierarchy import Tree, queue_limits
-from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName, Tree, queue_limits
 from controller.engine.state.quota import Quota
 from tests.draws import draws
 from tests.engine.slow_fair_share import SlowTree

@@ -12,7 +12,7 @@ import pytest
 from controller.engine.engine import Engine
 from controller.engine.policy import NodeShapes, Policy
 from controller.engine.reasons import Reason
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
 from tests.engine.fleets import Fleet, fleet
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.state.clusters import Cluster
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import total
 from controller.engine.state.workloads import (
     VOLCANO_JOB,

@@ -13,7 +13,7 @@ from controller.engine.engine import Engine
 from controller.engine.policy import EvictionPolicy, HeadReservation, Policy, Resize, Tenant
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
-from controller.engine.state.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
 from controller.engine.state.resources import scale
 from controller.engine.state.workloads import (
     VOLCANO_JOB,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.engine import Engine
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.orphans import Orphan, Orphans
-from controller.engine.state.queues import QueueName
 from controller.engine.state.resources import add, positive, total
 from controller.engine.state.workloads import Workload, WorkloadState
 from tests.scenario import Scenario, cluster

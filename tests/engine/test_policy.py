@@ -6,7 +6,7 @@ import pytest
 
 from controller.engine.policy import Policy, Tenant
 from controller.engine.reasons import Reason
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 
 
 def tenants(*entries: Tenant) -> Policy:

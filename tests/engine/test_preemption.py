@@ -11,7 +11,7 @@ from controller.engine.plan import Admit, Evict
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.clusters import Cluster, Placement
-from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import fits, scale, subtract
 from controller.engine.state.workloads import (
     VOLCANO_JOB,

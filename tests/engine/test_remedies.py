@@ -11,7 +11,7 @@ from controller.engine.reasons import ABOUT_CAPACITY, Reason
 from controller.engine.remedies import Change, Remedy, find_remedy, plan_until_stable
 from controller.engine.shortfalls import shortfalls
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
-from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,

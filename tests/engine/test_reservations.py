@@ -10,7 +10,7 @@ from controller.engine.plan import Admit, Plan, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
     HyperJobGang,

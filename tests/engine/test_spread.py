@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.placement.spread import select_clusters, unmet_constraint
+from controller.engine.placement.filter import select_clusters, unmet_constraint
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
 
 CLUSTER, REGION = "cluster", "region"

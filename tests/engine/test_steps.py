@@ -8,7 +8,7 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Spread, Term
-from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from controller.engine.steps import advance, finish
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.fairness.water_filling import Claim, divide, guarantees_exceed
+from controller.engine.fairness.fair_share import Claim, divide, guarantees_exceed
 from tests.draws import draws
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from controller.engine.engine import Engine
 from controller.engine.policy import Policy
 from controller.engine.state.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
-from controller.engine.state.hierarchy import queue_limits
-from controller.engine.state.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState, queue_limits
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources, total
 from controller.engine.state.workloads import (

@@ -4,7 +4,7 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan
 from controller.engine.policy import EvictionPolicy, HeadReservation, Policy
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
-from controller.engine.state.queues import Queue, QueueName, QueueState
+from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
     Admission,

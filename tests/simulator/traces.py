@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from controller.engine.policy import Policy
 from controller.engine.state.clusters import Cluster, ClusterName
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MILLI, PODS
 from controller.engine.state.workloads import (
     VOLCANO_JOB,

@@ -3,7 +3,7 @@
 from controller.api import queues as wire
 from controller.cache.objects import CachedQueue
 from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
-from controller.engine.state.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
 from controller.engine.state.resources import EMPTY
 
 _STATES = {"": QueueState.OPEN, **{state.value: state for state in QueueState}}

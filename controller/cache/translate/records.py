@@ -19,7 +19,7 @@ from controller.cache.translate.units import (
 from controller.engine.plan import Evict
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, PODS, Resources, positive
 from controller.engine.state.workloads import Admission, EvictionHistory, Nomination, Reservation, Workload
 

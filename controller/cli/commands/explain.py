@@ -10,10 +10,10 @@ from controller.cli.report.amounts import Amounts, format_time, positive_quantit
 from controller.cli.report.candidates import CandidateReport, candidate_reports
 from controller.cli.report.queues import QueueShareReport, queue_path, queue_share_report
 from controller.engine import remedies
-from controller.engine.placement.feasibility import feasibility
+from controller.engine.placement.feasibility_cache import feasibility
 from controller.engine.remedies import Change
 from controller.engine.shortfalls import Shortfall, shortfalls
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadState
 from controller.messages import pending_message, shortfall_message, verified_remedy
 

@@ -16,7 +16,7 @@ from controller.engine.policy import Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.requests import pod_request
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.simulator.durations import DurationError, format_duration, parse_duration

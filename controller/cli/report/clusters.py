@@ -4,7 +4,7 @@ import msgspec
 
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, quantities
-from controller.engine.placement.feasibility import why_unusable
+from controller.engine.placement.feasibility_cache import why_unusable
 from controller.engine.state.cluster_usage import ClusterState
 
 

@@ -6,7 +6,7 @@ from controller.cli.commands.plan import pending_workloads
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import format_time
 from controller.engine.reasons import Refusal
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload
 from controller.messages import pending_message, remedy_message
 

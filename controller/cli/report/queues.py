@@ -7,8 +7,7 @@ import msgspec
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, quantities
 from controller.cli.report.borrowing import borrowing_notes
-from controller.engine.state.hierarchy import Node
-from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
 from controller.engine.state.resources import PODS, Resources
 
 

@@ -14,9 +14,8 @@ from controller.engine.fairness.ordering import QueueShares
 from controller.engine.preemption.candidates import PreemptionCandidates
 from controller.engine.preemption.reclaimable_capacity import ReclaimableCapacity
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.hierarchy import Node
+from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, WorkloadClass, order_key
-from controller.engine.state.queues import QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, subtract
 

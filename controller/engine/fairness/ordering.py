@@ -13,9 +13,8 @@ from heapq import heapify, heappop, heappush
 
 from controller.engine.fairness.fair_share import FairShares
 from controller.engine.policy import Policy
-from controller.engine.state.hierarchy import Node
+from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, WorkloadClass
-from controller.engine.state.queues import QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import PODS, Resources
 from controller.engine.state.workloads import Workload

@@ -11,13 +11,13 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from controller.engine.fairness.ordering import Head, LeafIterator, QueueShares, Rank, RatioKey
-from controller.engine.state.class_counts import Counts
 from controller.engine.state.hierarchy import Node
+from controller.engine.state.pending import Counts
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources
 
 if TYPE_CHECKING:
-    from controller.engine.state.queues import QueueName
+    from controller.engine.state.hierarchy import QueueName
 
 _NO_RESOURCES: frozenset[str] = frozenset()
 

@@ -9,9 +9,8 @@ from fractions import Fraction
 from itertools import islice
 from typing import Final
 
-from controller.engine.placement.filter import matches
+from controller.engine.placement.filter import matches, select_clusters
 from controller.engine.placement.node_packing import replicas_that_pack
-from controller.engine.placement.spread import select_clusters
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.clusters import Assignment, ClusterName, StaticWeight

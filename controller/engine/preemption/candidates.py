@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import Node, Tree
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import Node, QueueName, Tree
 from controller.engine.state.resources import EMPTY, Resources, add, total
 from controller.engine.state.workloads import Admission, ClusterCharge, HyperJobGang, Workload, WorkloadState
 

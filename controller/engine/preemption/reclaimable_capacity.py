@@ -17,7 +17,7 @@ from controller.engine.state.workloads import Choice, SchedulingRequirements
 
 if TYPE_CHECKING:
     from controller.engine.engine import Engine
-    from controller.engine.state.queues import QueueName
+    from controller.engine.state.hierarchy import QueueName
 
 
 @dataclass(slots=True)

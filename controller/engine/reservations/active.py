@@ -14,9 +14,8 @@ from controller.engine.placement.feasibility_cache import ClassFeasibility, Rese
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import Node
+from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, WorkloadClass, order_key
-from controller.engine.state.queues import QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add
 from controller.engine.state.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid

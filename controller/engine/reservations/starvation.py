@@ -15,8 +15,8 @@ from controller.engine.plan import RecordUpdate
 from controller.engine.reservations.placement import PlacedReservations, place_reservations
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass
-from controller.engine.state.queues import QueueName
 from controller.engine.state.resources import positive
 from controller.engine.state.workloads import HyperJobGang, Reservation, Workload, WorkloadUid
 from controller.engine.steps import finish

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, Resources, add, clamp_non_negative, positive, subtract, total
 
 #: A rise of external usage that lasts so many settle periods is not the late summary of a workload that has ended.

@@ -7,18 +7,19 @@ being evicted, and nominated workloads.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName, Tree
 from controller.engine.state.resources import EMPTY, Resources
 from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
 OrderKey = tuple[int, int, str, str, str]
 
 _Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None]
+
 """Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
 and the owner of its reservation.
 """
@@ -219,3 +220,36 @@ class PendingWorkloads:
         return sorted(
             (workload for workload_class in self.queues.get(queue, ()) for workload in workload_class), key=order_key
         )
+
+
+Counts = Mapping[QueueName, Mapping[int, int]]
+
+"""For each queue, how many classes with each requirements (by id) are pending in it and below it."""
+
+
+class ClassCounts:
+    """Counts of the classes pending in one tree of queues."""
+
+    def __init__(self, tree: Tree, classes: Iterable[WorkloadClass]) -> None:
+        self.tree = tree
+        self._by_priority: dict[int, dict[QueueName, dict[int, int]]] = {}
+        for workload_class in classes:
+            self.add(workload_class, 1)
+
+    def add(self, workload_class: WorkloadClass, change: int) -> None:
+        """Add *change* (1 or -1) to the count of *workload_class* in its queue and all ancestors."""
+        leaf = self.tree.nodes.get(workload_class.queue)
+        if leaf is None or not leaf.is_leaf:
+            return
+        level = self._by_priority.setdefault(leaf.queue.priority, {})
+        for node in leaf.path():
+            requirements = level.setdefault(node.name, {})
+            requirements[id(workload_class.requirements)] = (
+                requirements.get(id(workload_class.requirements), 0) + change
+            )
+            if not requirements[id(workload_class.requirements)]:
+                del requirements[id(workload_class.requirements)]
+
+    def by_priority(self) -> list[Counts]:
+        """Return the counts of each queue priority, the highest first."""
+        return [self._by_priority[priority] for priority in sorted(self._by_priority, reverse=True)]

@@ -11,11 +11,9 @@ from controller.engine.fairness.fair_share import FairShareDivision
 from controller.engine.fairness.ordering import QueueShares
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.reasons import Refusal
-from controller.engine.state.class_counts import ClassCounts
 from controller.engine.state.cluster_usage import ClusterUsage
-from controller.engine.state.hierarchy import Tree, closed_guarantees, queue_limits
-from controller.engine.state.pending import PendingWorkloads, WorkloadClass
-from controller.engine.state.queues import ROOT, Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName, Tree, closed_guarantees, queue_limits
+from controller.engine.state.pending import ClassCounts, PendingWorkloads, WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources, add, nonzero, scale, subtract, total
 from controller.engine.steps import Steps

@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.hierarchy import Node, QueueLimits, Tree
-from controller.engine.state.queues import ROOT, QueueName
+from controller.engine.state.hierarchy import ROOT, Node, QueueLimits, QueueName, Tree
 from controller.engine.state.resources import Resources
 
 _Amounts = dict[QueueName, dict[str, int]]

@@ -4,7 +4,6 @@ A workload holds its charges until it has stopped (C2). From its eviction on,
 settled usage assumes that they are free and charges the preemptor's nomination instead (P5).
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from controller.engine.state.cluster_usage import ClusterUsage
@@ -12,7 +11,7 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.orphans import Orphans
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.resources import subtract, total
-from controller.engine.state.workloads import Admission, Workload, WorkloadState
+from controller.engine.state.workloads import Admission, Workload, WorkloadState, has_same_charges
 
 
 class UsageTracker:
@@ -115,20 +114,3 @@ def _restrict_to(admission: Admission, clusters: set[ClusterName]) -> Admission:
     """Return the part of *admission* on *clusters*."""
     bookings = tuple(charge for charge in admission.cluster_charges if charge.cluster in clusters)
     return replace(admission, cluster_charges=bookings, charge=total(charge.charge for charge in bookings))
-
-
-def has_same_charges(before: Workload, workload: Workload) -> bool:
-    """Return whether both hold the same charges on the same clusters."""
-    return (
-        before.admission is not None
-        and workload.admission is not None
-        and (before.queue, before.namespace) == (workload.queue, workload.namespace)
-        and before.admission.charge == workload.admission.charge
-        and set(_charges_by_cluster(before.admission)) == set(_charges_by_cluster(workload.admission))
-    )
-
-
-def _charges_by_cluster(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
-    """Yield the charge of each cluster, hashable; the order has no meaning."""
-    for booking in admission.cluster_charges:
-        yield booking.cluster, tuple(sorted(booking.charge.items()))

@@ -3,13 +3,14 @@
 A ``Workload`` is immutable and complete; after every change ``State`` receives a new one.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
-from controller.engine.state.queues import QueueName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.requests import PodSet
 from controller.engine.state.resources import EMPTY, PODS, Resources
 
@@ -292,3 +293,63 @@ class Choice:
 def asks_pods_only(amounts: Resources) -> bool:
     """Return whether nothing but ``pods`` is requested."""
     return all(name == PODS or amount <= 0 for name, amount in amounts.items())
+
+
+def has_same_charges(before: Workload, workload: Workload) -> bool:
+    """Return whether both hold the same charges on the same clusters."""
+    return (
+        before.admission is not None
+        and workload.admission is not None
+        and (before.queue, before.namespace) == (workload.queue, workload.namespace)
+        and before.admission.charge == workload.admission.charge
+        and set(_charges_by_cluster(before.admission)) == set(_charges_by_cluster(workload.admission))
+    )
+
+
+def _charges_by_cluster(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
+    """Yield the charge of each cluster, hashable; the order has no meaning."""
+    for booking in admission.cluster_charges:
+        yield booking.cluster, tuple(sorted(booking.charge.items()))
+
+
+def is_noop_update(before: Workload, workload: Workload) -> bool:
+    """Return whether an update of an admitted workload changes nothing that decisions depend on."""
+    return _eviction_factors(before) == _eviction_factors(workload) and has_same_charges(before, workload)
+
+
+def with_resize(before: Workload | None, workload: Workload) -> Workload:
+    """Return *workload*, marked as resized while it runs again after it had finished (D7)."""
+    if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
+        return workload
+    ran_on = before.state is WorkloadState.FINISHED or (
+        before.runs_after_finish and before.state is WorkloadState.ADMITTED
+    )
+    return replace(workload, runs_after_finish=True) if ran_on else workload
+
+
+def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
+    """Return *workload* with the time when others last changed its clusters, as far as it was observed (R1)."""
+    if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
+        return workload
+    if before is None or before.state is not WorkloadState.ADMITTED or before.admission is None:
+        return replace(workload, placed_at=now) if workload.has_moved else workload
+    has_changed = before.unplaced != workload.unplaced or _clusters(before.admission) != _clusters(workload.admission)
+    return replace(workload, placed_at=max(workload.placed_at, now if has_changed else before.placed_at))
+
+
+def _clusters(admission: Admission) -> set[ClusterName]:
+    return {booking.cluster for booking in admission.cluster_charges}
+
+
+def _eviction_factors(workload: Workload) -> tuple[object, ...]:
+    """Return what decides, in addition to its charge, whether an admitted workload may be evicted."""
+    return (
+        workload.state,
+        workload.has_aborted,
+        workload.priority,
+        workload.evictions,
+        workload.preserved,
+        workload.eviction_retry_at,
+        workload.has_resized,
+        workload.has_moved,
+    )

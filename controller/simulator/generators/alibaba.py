@@ -7,7 +7,7 @@ the job counts of queues decrease as 1/rank.
 from collections.abc import Iterator
 from types import MappingProxyType
 
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, MILLI
 from controller.simulator.generators.distributions import RandomStream, milliseconds, quantile
 from controller.simulator.generators.helios import ranked_queues

@@ -7,7 +7,7 @@ cohorts are overloaded, so the ideal makespan is the total work divided by the c
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MILLI
 from controller.simulator.generators.load import Job, Load, Task, empty_cluster, resource_amounts
 

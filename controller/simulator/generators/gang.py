@@ -5,7 +5,7 @@ other; with gang admission they finish one after another. The case is from the t
 introduced gang scheduling in Volcano, where two of five such jobs finished.
 """
 
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MILLI
 from controller.simulator.generators.load import Job, Load, Task, empty_cluster, resource_amounts
 

@@ -7,7 +7,7 @@ decreasing frequency, run times are log-normal, and the job counts of queues dec
 from collections.abc import Iterator
 from functools import cache
 
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.simulator.generators.distributions import RandomStream, milliseconds
 from controller.simulator.generators.load import Job, Load
 from controller.simulator.generators.load_size import LoadSize, clusters_for

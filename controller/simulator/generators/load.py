@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.requests import (
     Container,
     JobTemplate,

@@ -14,7 +14,7 @@ from controller.api.keys import (
 )
 from controller.cache.translate.units import format_resources
 from controller.engine.state.clusters import Cluster
-from controller.engine.state.queues import ROOT, Queue
+from controller.engine.state.hierarchy import ROOT, Queue
 from controller.engine.state.resources import EMPTY, Resources
 from controller.simulator.durations import format_duration
 from controller.simulator.generators.load import Job, Load, Task

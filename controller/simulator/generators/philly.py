@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import count, islice
 
-from controller.engine.state.queues import Queue, QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, MILLI
 from controller.simulator.generators.distributions import SECOND, RandomStream, milliseconds, quantile
 from controller.simulator.generators.load import Job, Load, Task, Tasks, resource_amounts

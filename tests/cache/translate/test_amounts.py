@@ -5,7 +5,7 @@ import json
 import pytest
 
 from controller.cache.store import Store
-from controller.engine.state.queues import ROOT, Queue, QueueState
+from controller.engine.state.hierarchy import ROOT, Queue, QueueState
 from controller.engine.state.resources import EMPTY
 from tests.cache.objects import cluster, job, queue
 
