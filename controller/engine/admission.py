@@ -8,10 +8,10 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from controller.engine import gangs
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.ordering import Head, HeadIterator, LeafIterator, QueueShares, SchedulableClass
 from controller.engine.fairness.tournament import Tournament
+from controller.engine.lifecycle import gangs
 from controller.engine.placement.feasibility_cache import ClassFeasibility, Stage
 from controller.engine.plan import Admit, Decision
 from controller.engine.reasons import Reason, Refusal

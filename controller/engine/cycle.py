@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.engine import gangs, nominations, resize, startup, starvation
 from controller.engine.admission import AdmissionPass, filter_stage
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.ordering import QueueShares
+from controller.engine.lifecycle import gangs, resize, startup
 from controller.engine.plan import Evict, Plan, RecordUpdate
 from controller.engine.preemption_pass import admit_with_preemption
 from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reservations import nominations, starvation
 from controller.engine.reservations.active import active_reservations
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.hierarchy import QueueName

@@ -6,11 +6,12 @@ Evicted workloads free capacity later, so a preemptor is nominated to a cluster 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from controller.engine import gangs, preemption_rules, reclaim
 from controller.engine.admission import AdmissionPass, schedulable_classes
 from controller.engine.fairness.ordering import Head, HeadIterator, SchedulableClass
+from controller.engine.lifecycle import gangs
 from controller.engine.placement.fit import free_after_evictions
 from controller.engine.plan import Evict, RecordUpdate
+from controller.engine.preemption import reclaim, search
 from controller.engine.preemption.candidates import PreemptionCandidates, Victim
 from controller.engine.preemption.reclaim import TOPOLOGY_COOLDOWN_MS, PriorityPreemptionPolicy, ReclaimPolicy
 from controller.engine.preemption.search import PreemptionPlan, PreemptionPolicy, find_plan
@@ -129,7 +130,7 @@ class PreemptionPass:
 
     def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
         """Return a plan for a blocked head: by reclaim, else by preemption (P2)."""
-        parts = gangs.parts_to_admit(self._state, head)
+        parts = search.parts_to_admit(self._state, head)
         of = self._state.queue_usage.feasibility_cache.get
         feasibilities = [of(self._state.pending.class_of(part.uid).requirements) for part in parts]
         if not feasibilities or not all(feasibility.needs_one_cluster for feasibility in feasibilities):
@@ -148,7 +149,7 @@ class PreemptionPass:
             if plan is not None:
                 return plan, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
-            candidates = preemption_rules.preemption_candidates(self._state, parts, self._candidates)
+            candidates = reclaim.preemption_candidates(self._state, parts, self._candidates)
             plan = self._search(
                 head,
                 parts,
@@ -163,7 +164,7 @@ class PreemptionPass:
         self, head: Head, parts: Sequence[Workload], victims: Sequence[Victim], policy: PreemptionPolicy
     ) -> PreemptionPlan | None:
         if len(parts) > 1:
-            return gangs.find_gang_plan(self._state, head, parts, candidates=victims, policy=policy)
+            return search.find_gang_plan(self._state, head, parts, candidates=victims, policy=policy)
         names = self._state.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
         cluster_states = [self._state.cluster_usage.cluster_state(name) for name in names]
         self._state.queue_usage.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
@@ -174,7 +175,7 @@ class PreemptionPass:
         if self._standing.quota.refusal(head.leaf, charge) is not None:
             return False
         if len(parts) > 1:
-            return gangs.assign_clusters(self._state, parts, ()) is not None
+            return search.assign_clusters(self._state, parts, ()) is not None
         names = self._state.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
         return any(
             free_after_evictions(self._state.cluster_usage.cluster_state(name)).fits(head.workload_class.requirements)

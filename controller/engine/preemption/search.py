@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from controller.engine import gangs
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.ordering import Head, QueueShares
+from controller.engine.lifecycle import gangs
 from controller.engine.placement.fit import ClusterRank, FreeCapacity, free_after_evictions, rank_cluster
 from controller.engine.preemption.candidates import Rank as VictimRank
 from controller.engine.preemption.candidates import Victim

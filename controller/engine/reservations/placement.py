@@ -11,7 +11,7 @@ from enum import Enum, auto
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from controller.engine import gangs
+from controller.engine.lifecycle import gangs
 from controller.engine.placement.fit import (
     FreeCapacity,
     choose_clusters,

@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.engine import gangs
 from controller.engine.fairness.ordering import HeadIterator, QueueShares, SchedulableClass
+from controller.engine.lifecycle import gangs
 from controller.engine.plan import RecordUpdate
 from controller.engine.reservations.placement import PlacedReservations, place_reservations
 from controller.engine.state.cluster_usage import earliest
