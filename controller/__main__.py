@@ -35,7 +35,7 @@ from controller.lease import Candidate
 from controller.loop import AdmissionLoop
 from controller.metrics import Metrics
 from controller.observability import Readiness, configure_logging, serve_probes
-from controller.queue_commands import setup as commands
+from controller.queue_commands.setup import command_dependencies, create_controller
 from controller.rate_limiter import RateLimits
 from controller.settings import Settings, SettingsError, parse_flags
 from controller.status_cleanup.controller import StaleStatusReconciler
@@ -82,10 +82,10 @@ class Controller:
         self.stale_status = StaleStatusReconciler(api, self.store, may_write=self._may_write, clock=clock)
         self.actuator.on_write_confirmed = self._write_confirmed
         self.binding_warnings = BindingWarnings(self.store, self.event_recorder, may_write=self._may_write)
-        dependencies = commands.command_dependencies(
+        dependencies = command_dependencies(
             self.store, lambda: self.loop.state, may_write=self._may_write, record_event=self.event_recorder.record
         )
-        self.commands = commands.create_controller(api, dependencies, self.store, watch_options)
+        self.commands = create_controller(api, dependencies, self.store, watch_options)
         webhook_config_dependencies = WebhookConfigDependencies(
             self._may_write, lambda: file.current.repair.webhook_configuration, self.event_recorder.record
         )
@@ -234,12 +234,12 @@ async def serve(settings: Settings) -> None:
         apart = settings.hyperjobs and settings.hyperjob_kubeconfig is not None
         for_hyperjobs = await connection(lambda: _connect_stage(settings), stack, stop) if apart else api
         if api is not None and for_hyperjobs is not None:
-            controller = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
-            served = serve_probes(controller.metrics, controller.readiness, host=settings.host, port=settings.port)
+            process = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
+            served = serve_probes(process.metrics, process.readiness, host=settings.host, port=settings.port)
             port = await stack.enter_async_context(served)
-            await stack.enter_async_context(decision_logging(settings, controller.loop, controller.metrics))
+            await stack.enter_async_context(decision_logging(settings, process.loop, process.metrics))
             log.info("controller started", server=api.access.server, port=port)
-            await controller.run(stop)
+            await process.run(stop)
     log.info("controller stopped")
 
 

@@ -20,7 +20,6 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from controller import kubeconfig as kubeconfigs
 from controller.api.lenient_decode import decode_deeply_nested
 from controller.api.lists import Page
 from controller.api_errors import (
@@ -38,7 +37,7 @@ from controller.api_errors import (
     error_for,
     read_status,
 )
-from controller.kubeconfig import ApiServerAccess, KubeconfigError
+from controller.kubeconfig import ApiServerAccess, KubeconfigError, load_access
 
 __all__ = [
     "Api",
@@ -154,7 +153,7 @@ class Api:
 
         *connections* limits all requests in flight and all watches together. Raises ``KubeconfigError``.
         """
-        access = await kubeconfigs.load(kubeconfig, context)
+        access = await load_access(kubeconfig, context)
         async with aiohttp.ClientSession(
             # A Go server closes idle connections after 90 s; the client must close them first.
             connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
@@ -288,7 +287,7 @@ class Api:
             if self.access is refused and time.monotonic() >= self._renewed_at + self.timeouts.renewal:
                 self._renewed_at = time.monotonic()
                 with suppress(KubeconfigError):
-                    fresh = await kubeconfigs.load(self.kubeconfig, self.context)
+                    fresh = await load_access(self.kubeconfig, self.context)
                     self.access = refused if fresh.authorization == refused.authorization else fresh
         return self.access is not refused
 

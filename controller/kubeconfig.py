@@ -32,7 +32,7 @@ class ApiServerAccess:
     proxy: str | None
 
 
-async def load(kubeconfig: Path | None, context: str | None = None) -> ApiServerAccess:
+async def load_access(kubeconfig: Path | None, context: str | None = None) -> ApiServerAccess:
     """Read *kubeconfig*, or the pod's service account, or the user's default kubeconfig."""
     path = kubeconfig or _default_path()
     try:

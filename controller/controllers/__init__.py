@@ -1,0 +1,1 @@
+"""Controllers beside admission: each watches its objects, queues the changed ones and reconciles them."""

@@ -1,0 +1,1 @@
+"""Reports what the controller does: messages, metrics, probes and the decision log."""

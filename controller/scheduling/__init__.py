@@ -1,0 +1,1 @@
+"""Runs the admission loop and carries its decisions out."""
