@@ -32,7 +32,7 @@ check: setup ## format, lint, types, import contracts, documentation
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m controller.hyperjob --check
+	@$(BIN)/python -m controller.controllers.hyperjob --check
 	@PYTHONPATH=. $(BIN)/python docs/generate.py --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 

@@ -16,7 +16,7 @@ from certs.secret import SecretStore
 from certs.settings import Settings, parse_flags
 from certs.status import report
 from certs.store import ConflictError, Store
-from controller.kube import ApiError, KubeconfigError
+from controller.api_client import ApiError, KubeconfigError
 
 log = structlog.get_logger(__name__)
 

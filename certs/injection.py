@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from controller.kube import Api, Invalid, NotFound
+from controller.api_client import Api, Invalid, NotFound
 
 log = structlog.get_logger(__name__)
 

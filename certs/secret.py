@@ -13,7 +13,7 @@ import msgspec
 
 from certs.rotation import SERVING
 from certs.store import ConflictError, Stored
-from controller.kube import Api, Conflict, NotFound
+from controller.api_client import Api, Conflict, NotFound
 
 _AGENT = "volcano-global-certs"
 _PARAMETERS = {"fieldManager": _AGENT}

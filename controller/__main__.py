@@ -14,8 +14,8 @@ from typing import Any, Never
 
 import structlog
 
-from controller.actuator import Actuator
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
+from controller.api_client import Api, KubeconfigError, Timeouts
 from controller.backoff import Backoff
 from controller.cache.dynamic_informers import DynamicInformers
 from controller.cache.informer import WatchOptions
@@ -24,24 +24,28 @@ from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
 from controller.clock import SteadyClock
 from controller.configuration import ConfigurationFile
-from controller.decision_log.setup import decision_logging
+from controller.controllers.hyperjob.setup import ControllerView, new_controller, resync_after_cycle
+from controller.controllers.queue_commands.setup import command_dependencies, create_controller
+from controller.controllers.status_cleanup.controller import StaleStatusReconciler
+from controller.controllers.webhook_config.controller import (
+    DesiredConfigFile,
+    WebhookConfigDependencies,
+    WebhookConfigReconciler,
+)
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.events.binding_warnings import BindingWarnings
 from controller.events.recorder import EventRecorder, RecorderOptions
-from controller.hyperjob.setup import ControllerView, new_controller, resync_after_cycle
-from controller.kube import Api, KubeconfigError, Timeouts
 from controller.leader_election import LeaderElection
 from controller.lease import Candidate
-from controller.loop import AdmissionLoop
-from controller.metrics import Metrics
-from controller.observability import Readiness, configure_logging, serve_probes
-from controller.queue_commands.setup import command_dependencies, create_controller
-from controller.rate_limiter import RateLimits
+from controller.reporting.decision_log.setup import decision_logging
+from controller.reporting.metrics import Metrics
+from controller.reporting.probes import Readiness, configure_logging, serve_probes
+from controller.reporting.watchdog import Watchdog
+from controller.scheduling.actuator import Actuator
+from controller.scheduling.loop import AdmissionLoop
+from controller.scheduling.rate_limiter import RateLimits
+from controller.scheduling.writes import Write
 from controller.settings import Settings, SettingsError, parse_flags
-from controller.status_cleanup.controller import StaleStatusReconciler
-from controller.watchdog import Watchdog
-from controller.webhook_config.controller import DesiredConfigFile, WebhookConfigDependencies, WebhookConfigReconciler
-from controller.writes import Write
 
 #: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.
 _CONNECTIONS = 1024 + 32

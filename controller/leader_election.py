@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from controller.api.keys import LEASES
+from controller.api_client import Api, ApiError, NotFound, Unreachable
 from controller.clock import Uptime, uptime
-from controller.kube import Api, ApiError, NotFound, Unreachable
 from controller.lease import Candidate, Lease, LeaseTimings, ObservedLease, can_acquire, observe_lease, write_delay
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

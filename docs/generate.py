@@ -47,8 +47,8 @@ from controller.cli.report.queues import Queues
 from controller.cli.report.replay import ReplayReport
 from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
-from controller.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
-from controller.metrics import Metrics as ControllerMetrics
+from controller.reporting.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
+from controller.reporting.metrics import Metrics as ControllerMetrics
 from controller.settings import Settings as ControllerSettings
 from install.settings import Settings as InstallSettings
 from webhook.metrics import Metrics as WebhookMetrics

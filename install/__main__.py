@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from controller.kube import ApiError, KubeconfigError
+from controller.api_client import ApiError, KubeconfigError
 from install.commands import COMMANDS
 from install.kubeconfigs import CredentialsError
 from install.manifests import ManifestError

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from controller.kube import Api, NotFound
+from controller.api_client import Api, NotFound
 from install.kubeconfigs import CredentialsError, expiry, is_due, server_of, with_token
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

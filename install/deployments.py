@@ -3,7 +3,7 @@
 import msgspec
 import structlog
 
-from controller.kube import Api, NotFound
+from controller.api_client import Api, NotFound
 from install.objects import InstallError
 from install.polling import poll_until
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from controller.kube import Api, Conflict, Invalid, NotFound
+from controller.api_client import Api, Conflict, Invalid, NotFound
 from install.objects import FIELD_MANAGER, InstallError
 from install.polling import poll_until
 from install.rest_mapping import Manifest, name_of, path_of

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 
-from controller.kube import Api, NotFound
+from controller.api_client import Api, NotFound
 from install.registration import Address
 from install.rest_mapping import Manifest, name_of, path_of
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from controller.api.keys import LEASES
-from controller.kube import Api
+from controller.api_client import Api
 from controller.leader_election import LeaderElection
 from controller.lease import Candidate, LeaseTimings
 from tests.waiting import LIMIT_SECONDS

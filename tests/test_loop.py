@@ -20,10 +20,10 @@ from controller.engine.plan import Plan
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps
-from controller.loop import AdmissionLoop
-from controller.messages import pending_message
-from controller.metrics import Metrics
-from controller.writes import Write, decision_write
+from controller.reporting.messages import pending_message
+from controller.reporting.metrics import Metrics
+from controller.scheduling.loop import AdmissionLoop
+from controller.scheduling.writes import Write, decision_write
 from tests.benchmarks.seed import CLUSTER, binding, job
 from tests.clusters import with_models
 from tests.waiting import LIMIT_SECONDS
@@ -313,7 +313,7 @@ async def test_workload_with_failing_write_is_set_aside(monkeypatch):
             raise OverflowError("date value out of range")
         return decision_write(decision, facts, **facts_for_it)
 
-    monkeypatch.setattr("controller.loop.decision_write", building)
+    monkeypatch.setattr("controller.scheduling.loop.decision_write", building)
     async with looping(cpus=1) as stage:
         stage.submit("a")
         stage.submit("b")
@@ -420,7 +420,7 @@ async def test_many_requirements_are_evaluated_in_slices(monkeypatch):
         return goes[-1]
 
     monkeypatch.setattr(Engine, "prepare", counted)
-    monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", 1)
+    monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
     async with looping(cpus=1) as stage:
         for number in range(4):
             name = f"j{number}"
@@ -434,7 +434,7 @@ async def test_many_requirements_are_evaluated_in_slices(monkeypatch):
 
 async def test_plan_is_made_after_limited_preparation(monkeypatch):
     monkeypatch.setattr(Engine, "prepare", lambda *_: False)
-    monkeypatch.setattr("controller.loop._MAX_PREPARATION_SLICES", 2)
+    monkeypatch.setattr("controller.scheduling.loop._MAX_PREPARATION_SLICES", 2)
     async with looping(cpus=1) as stage:
         stage.submit("a")
         assert (await stage.hand.next()).workload == "Job ns/a"
@@ -453,7 +453,7 @@ def in_turn(stage: Stage) -> int:
 def test_plan_in_slices_admits_what_one_pass_admits(monkeypatch):
     names = []
     for steps in (1, 2000):
-        monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", steps)
+        monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", steps)
         stage = Stage(3, {})
         for name in "abcde":
             stage.submit(name)
@@ -465,7 +465,7 @@ def test_plan_in_slices_admits_what_one_pass_admits(monkeypatch):
 
 
 def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
-    monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", 1)
+    monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
     stage = Stage(1, {})
     stage.submit("a")
     stage.submit("b")

@@ -6,7 +6,7 @@ from typing import Any
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
-from controller.writes import Write
+from controller.scheduling.writes import Write
 from tests.benchmarks.seed import CLUSTER, job
 from tests.test_loop import UID, Stage, looping, wall_clock
 

@@ -16,8 +16,8 @@ from controller.engine.state.workloads import (
     WorkloadState,
     WorkloadUid,
 )
-from controller.metrics import Metrics
-from controller.state_collector import MAX_QUEUES
+from controller.reporting.metrics import Metrics
+from controller.reporting.state_collector import MAX_QUEUES
 
 
 class Cache:

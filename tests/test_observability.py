@@ -6,8 +6,8 @@ import sys
 import aiohttp
 import pytest
 
-from controller.metrics import Metrics
-from controller.observability import Readiness, serve_probes
+from controller.reporting.metrics import Metrics
+from controller.reporting.probes import Readiness, serve_probes
 
 
 class Cache:
@@ -40,7 +40,7 @@ async def test_ready_when_caches_are_synced_and_fresh(cache, trouble, reason):
 
 async def test_every_log_line_is_one_json_object():
     program = (
-        "from controller.observability import configure_logging; configure_logging();"
+        "from controller.reporting.probes import configure_logging; configure_logging();"
         "import structlog, logging;"
         "structlog.get_logger().info('workload admitted', workload='Job a/b', clusters=('m1',));"
         "logging.getLogger('asyncio').warning('a %s', 'word')"

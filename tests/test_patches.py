@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller import patches
-from controller.kube import Api, Invalid
+from controller.api_client import Api, Invalid
+from controller.scheduling import patches
 
 BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/{}/resourcebindings"
 RECORD = '{"uid":"u1"}'

@@ -1,8 +1,8 @@
 import asyncio
 import time
 
-from controller.metrics import Metrics
-from controller.watchdog import Watchdog
+from controller.reporting.metrics import Metrics
+from controller.reporting.watchdog import Watchdog
 
 
 async def test_blocked_event_loop_is_counted_and_logged(capsys):

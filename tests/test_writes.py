@@ -31,7 +31,7 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadUid,
 )
-from controller.writes import confirmation_write, decision_write, nomination_write, repair_write
+from controller.scheduling.writes import confirmation_write, decision_write, nomination_write, repair_write
 
 M1 = ClusterName("m1")
 CHARGE = {"cpu": 2000, "memory": 2**30, "pods": 1000}

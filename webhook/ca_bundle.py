@@ -9,7 +9,7 @@ import msgspec
 import structlog
 from cryptography import x509
 
-from controller.kube import Api, ApiError, NotFound
+from controller.api_client import Api, ApiError, NotFound
 from webhook.certificate_chain import is_trusted
 
 log = structlog.get_logger(__name__)

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import msgspec
 
+from controller.api_client import Api, ApiError, Page
 from controller.cache.collection import Collection, Observation
 from controller.cache.watch_events import read_meta
-from controller.kube import Api, ApiError, Page
 
 #: One of this many audits compares versions: about every ten minutes, with watches of 40 seconds.
 _VERSION_CHECK_INTERVAL = 15

@@ -15,10 +15,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import msgspec
 import structlog
 
-from controller.backoff import Backoff
-from controller.cache.cache_audit import CacheAudit
-from controller.cache.watch_events import WatchEvent, is_older, read_event, read_meta
-from controller.kube import (
+from controller.api_client import (
     NO_PARAMETERS,
     Api,
     ApiError,
@@ -29,6 +26,9 @@ from controller.kube import (
     TooManyRequests,
     Unreachable,
 )
+from controller.backoff import Backoff
+from controller.cache.cache_audit import CacheAudit
+from controller.cache.watch_events import WatchEvent, is_older, read_event, read_meta
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from controller.api.hyperjobs import HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import HYPERJOB_GROUPS, HYPERJOB_KIND
 from controller.cli.input.manifests import Manifest
-from controller.hyperjob.preview import Preview, preview, preview_objects
-from controller.hyperjob.split import CapacitySnapshot
+from controller.controllers.hyperjob.preview import Preview, preview, preview_objects
+from controller.controllers.hyperjob.split import CapacitySnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Reasons why a workload is pending or was evicted: stable codes with facts.
 
-Operators rely on the codes. Messages for them are in ``controller.messages``.
+Operators rely on the codes. Messages for them are in ``controller.reporting.messages``.
 """
 
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ from controller.cache.objects import CachedBinding, CachedTemplate
 from controller.cache.store import Store
 from controller.events.message import EventMessage, Reference
 from controller.events.recorder import EventRecorder
-from controller.messages import BINDING_WARNINGS, NAME_COLLISION
+from controller.reporting.messages import BINDING_WARNINGS, NAME_COLLISION
 
 #: Conditions that do not occur by mistake or harm other tenants; they are logged too.
 _LOGGED_CONDITIONS = frozenset(

@@ -11,8 +11,8 @@ from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.objects import CachedBinding
 from controller.engine.plan import Wait
 from controller.engine.reasons import EvictionReason, Reason
-from controller.messages import EVICTION_MESSAGES, pending_message, remedy_message
-from controller.writes import Write
+from controller.reporting.messages import EVICTION_MESSAGES, pending_message, remedy_message
+from controller.scheduling.writes import Write
 
 Topic = Literal["waits", "admitted", "evicted", "warned"]
 EventType = Literal["Normal", "Warning"]

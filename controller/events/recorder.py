@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 import structlog
 
+from controller.api_client import Api, ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
 from controller.backoff import Backoff
 from controller.cache.objects import CachedBinding
 from controller.clock import Clock, wall_clock
@@ -21,9 +22,8 @@ from controller.engine.state.workloads import WorkloadUid
 from controller.events.manifests import Event, build_events, observed_count, series_patch
 from controller.events.message import EventMessage, pending_event, warning_event, write_event
 from controller.events.queue import EventQueue
-from controller.kube import Api, ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
-from controller.metrics import Metrics
-from controller.writes import Write
+from controller.reporting.metrics import Metrics
+from controller.scheduling.writes import Write
 
 V = TypeVar("V")
 

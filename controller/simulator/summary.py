@@ -13,7 +13,7 @@ import msgspec
 
 from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import PODS, total
-from controller.messages import pending_message
+from controller.reporting.messages import pending_message
 from controller.simulator.durations import seconds
 from controller.simulator.jobs import JobStage, SimulatedJob
 from controller.simulator.share_metrics import QueueIntegrals

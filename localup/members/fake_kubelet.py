@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
+from controller.api_client import Api, Conflict, NotFound
 from controller.cache.informer import Informer
-from controller.kube import Api, Conflict, NotFound
 from localup.karmada.client import STATUS, Client
 from localup.karmada.informers import decoder
 from localup.karmada.kinds import TEMPLATES, Kind

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from controller.api_client import Api, Conflict
 from controller.cache.informer import Informer
-from controller.kube import Api, Conflict
 from localup.karmada.informers import decoder
 from localup.karmada.kinds import CLUSTER
 from localup.karmada.member_registry import MemberRegistry

@@ -5,7 +5,7 @@ import statistics
 import time
 from random import Random
 
-from controller.hyperjob.split import split
+from controller.controllers.hyperjob.split import split
 from tests.benchmarks.figures import Figure
 from tests.hyperjob.objects import auto, capacity, cluster, task
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
-from controller.kube import Api, ServerError
+from controller.api_client import Api, ServerError
 from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
-from controller.kube import Api, ServerError
+from controller.api_client import Api, ServerError
 from tests.benchmarks.seed import Batch, binding, in_flight, job
 
 _IN_ONE = 100

@@ -7,7 +7,7 @@ from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.state.workloads import WorkloadUid
-from controller.messages import pending_message
+from controller.reporting.messages import pending_message
 from tests.cache.objects import binding, cluster, job, queue
 
 SIZE = {"cpu": "8", "pods": "110"}

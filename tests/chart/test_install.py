@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.decision_log.replay import replay
+from controller.reporting.decision_log.replay import replay
 from localup.api import ApiError
 from tests.chart import sandbox
 from tests.chart.site import Site, list_all, opened

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.api.configuration import VolcanoGlobalConfiguration, load_configuration
-from controller.metrics import Metrics as ControllerMetrics
+from controller.reporting.metrics import Metrics as ControllerMetrics
 from controller.settings import parse_flags
 from tests.chart import schema
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmError

@@ -1,7 +1,7 @@
 import pytest
 
 from controller.api.hyperjobs import read_hyperjob
-from controller.hyperjob.state import spec_fingerprint
+from controller.controllers.hyperjob.state import spec_fingerprint
 from tests.cli.manifests import cluster, queue, units, write
 from tests.hyperjob.objects import document, replicated, task
 

@@ -16,9 +16,9 @@ from controller.api.jobs import Job
 from controller.api.lists import ListMeta, Page
 from controller.api.priorityclasses import PriorityClass
 from controller.api.queues import Queue
+from controller.api_client import Api, NotFound
 from controller.cli.input import live
 from controller.events.manifests import REPORTING_CONTROLLER
-from controller.kube import Api, NotFound
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units
 from tests.hyperjob.objects import document, replicated, task
 from tests.invalid_objects import FEW_VALUES, VALUES, field_paths, invalid_variants

@@ -2,7 +2,7 @@ import pytest
 
 from controller.engine.placement.fit import NODES_FULL
 from controller.engine.reasons import Reason, Refusal
-from controller.messages import PENDING_MESSAGES, REMEDIES, pending_message, remedy_message
+from controller.reporting.messages import PENDING_MESSAGES, REMEDIES, pending_message, remedy_message
 
 
 def test_every_reason_has_a_message_and_a_remedy():

@@ -5,21 +5,6 @@ from dataclasses import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.decision_log import codec as lines_of
-from controller.decision_log.codec import EntryDecoder, EntryEncoder
-from controller.decision_log.entries import (
-    CheckpointEntry,
-    ClusterChanged,
-    ClusterRemoved,
-    DecisionEntry,
-    Header,
-    PlanEntry,
-    PolicyChanged,
-    QueueChanged,
-    QueueRemoved,
-    WorkloadChanged,
-    WorkloadRemoved,
-)
 from controller.engine.checkpoint import ClusterHistory, History, StarvationTimer
 from controller.engine.policy import EvictionPolicy, Policy, Tenant
 from controller.engine.reasons import Reason, Refusal
@@ -47,6 +32,21 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadState,
     WorkloadUid,
+)
+from controller.reporting.decision_log import codec as lines_of
+from controller.reporting.decision_log.codec import EntryDecoder, EntryEncoder
+from controller.reporting.decision_log.entries import (
+    CheckpointEntry,
+    ClusterChanged,
+    ClusterRemoved,
+    DecisionEntry,
+    Header,
+    PlanEntry,
+    PolicyChanged,
+    QueueChanged,
+    QueueRemoved,
+    WorkloadChanged,
+    WorkloadRemoved,
 )
 
 times = st.integers(0, 2**53)

@@ -1,16 +1,16 @@
 """Estimates are recorded, so that a replay makes the same decisions."""
 
-from controller.decision_log.entries import Header, PlanEntry
-from controller.decision_log.log import RecordingHandler
-from controller.decision_log.records import RecordBuilder
-from controller.decision_log.replay import replay
-from controller.decision_log.writer import NewFile, PlanRecord
 from controller.engine.checkpoint import take_checkpoint
 from controller.engine.engine import Engine
 from controller.engine.policy import Policy
 from controller.engine.state.estimates import ANSWER_TTL_MS, Estimate
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import WorkloadUid
+from controller.reporting.decision_log.entries import Header, PlanEntry
+from controller.reporting.decision_log.log import RecordingHandler
+from controller.reporting.decision_log.records import RecordBuilder
+from controller.reporting.decision_log.replay import replay
+from controller.reporting.decision_log.writer import NewFile, PlanRecord
 from tests.decision_log.recording import encode
 from tests.engine.test_estimate_tracker import START, gang, job, pods, site
 

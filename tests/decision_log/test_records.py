@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.decision_log.codec import _TYPES
-from controller.decision_log.records import RULES, Fields, RecordBuilder, record_fields
 from controller.engine.engine import Engine
 from controller.engine.policy import Tenant
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.reporting.decision_log.codec import _TYPES
+from controller.reporting.decision_log.records import RULES, Fields, RecordBuilder, record_fields
 from tests.decision_log.recording import RecordedLife
 
 GIB = 1 << 30

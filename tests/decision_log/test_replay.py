@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.decision_log import replay as replaying
-from controller.decision_log.log import RecordingHandler
-from controller.decision_log.replay import DecisionLogError, replay
-from controller.decision_log.writer import Item
 from controller.engine.state.quota import Quota
+from controller.reporting.decision_log import replay as replaying
+from controller.reporting.decision_log.log import RecordingHandler
+from controller.reporting.decision_log.replay import DecisionLogError, replay
+from controller.reporting.decision_log.writer import Item
 from tests.decision_log.recording import RecordedLife, encode
 
 EVENTS = 150

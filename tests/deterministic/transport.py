@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from controller.kube import Api
+from controller.api_client import Api
 from controller.kubeconfig import ApiServerAccess
 from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.parsing import Request

@@ -13,7 +13,7 @@ from controller.cli.app import app
 from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.hierarchy import Queue, QueueName
-from controller.metrics import Metrics
+from controller.reporting.metrics import Metrics
 from controller.settings import Settings as ControllerSettings
 from controller.simulator.idle_capacity import IdleCause
 from controller.simulator.summary import QueueSummary, Summary

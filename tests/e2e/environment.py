@@ -10,7 +10,7 @@ import msgspec
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.api.quantity import parse_quantity
-from controller.kube import Api, Conflict, NotFound
+from controller.api_client import Api, Conflict, NotFound
 from tests.e2e.observer import Observer
 from tests.waiting import LIMIT_SECONDS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.kube import Api, NotFound
+from controller.api_client import Api, NotFound
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from localup.stack import Stack

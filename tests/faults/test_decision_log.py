@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.decision_log.replay import RecordedDecision, ReplayResult, replay
+from controller.reporting.decision_log.replay import RecordedDecision, ReplayResult, replay
 from tests.faults.test_preemption import borrowed, evicted, gone
 from tests.rig.binding_state import parse_binding
 from tests.rig.faults import Kill

@@ -11,17 +11,17 @@ import msgspec
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
 from controller.api.lists import Page
+from controller.api_client import Api
 from controller.cache.objects import ObjectKey
-from controller.hyperjob.observed import (
+from controller.controllers.hyperjob.observed import (
     ObservedChild,
     PartPlacement,
     decode_hyperjob,
     decode_part_job,
     decode_part_policy,
 )
-from controller.hyperjob.reconciler import Reconciler
-from controller.hyperjob.split import CapacitySnapshot
-from controller.kube import Api
+from controller.controllers.hyperjob.reconciler import Reconciler
+from controller.controllers.hyperjob.split import CapacitySnapshot
 
 NOW = 1_800_000_000_000
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from controller.api.hyperjobs import HyperJob, read_hyperjob
+from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ApiKind, Cluster, ClusterName
 from controller.engine.state.workloads import VOLCANO_JOB
-from controller.hyperjob.split import CapacitySnapshot
 
 GPU = "nvidia.com/gpu"
 

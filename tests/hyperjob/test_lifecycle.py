@@ -1,7 +1,7 @@
 """Start, suspension, failures and status of a HyperJob."""
 
 from controller.api.keys import HYPERJOBS, PROPAGATION_POLICIES
-from controller.hyperjob.observed import PartPlacement
+from controller.controllers.hyperjob.observed import PartPlacement
 from tests.hyperjob.objects import document, gpus, replicated, split_in_two, task, two_copies
 
 

@@ -13,9 +13,9 @@ from controller.api.keys import (
     PROPAGATION_POLICIES,
 )
 from controller.cache.objects import ObjectKey
-from controller.hyperjob.children import build_parts, cached_hyperjob_of
-from controller.hyperjob.observed import PartPlacement
-from controller.hyperjob.reconciler import Reconciler
+from controller.controllers.hyperjob.children import build_parts, cached_hyperjob_of
+from controller.controllers.hyperjob.observed import PartPlacement
+from controller.controllers.hyperjob.reconciler import Reconciler
 from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import capacity, cluster, document, gpus, replicated, task, two_copies
 
@@ -112,7 +112,7 @@ async def test_up_to_date_objects_are_not_built_again(harness, monkeypatch):
     await harness.reconcile_until_stable("llm")
     made = []
     monkeypatch.setattr(
-        "controller.hyperjob.diff.build_parts",
+        "controller.controllers.hyperjob.diff.build_parts",
         lambda hyperjob, parts, skipped=(): (
             made.append(len(parts) - len(skipped)) or build_parts(hyperjob, parts, skipped)
         ),

@@ -5,8 +5,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.hyperjob.children import build_parts
-from controller.hyperjob.split import split
+from controller.controllers.hyperjob.children import build_parts
+from controller.controllers.hyperjob.split import split
 from tests.hyperjob.objects import GPU, auto, gpus, hyperjob, replicated, task
 
 free = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 12), max_size=7)

@@ -35,14 +35,14 @@ MUTANTS = (
     # -- patches --------------------------------------------------
     Mutant(
         "omit-admission-record",
-        "controller.patches",
+        "controller.scheduling.patches",
         "admit",
         Drop("*_set_record(binding, record)"),
         f"{_KILLS}[chain]",
     ),
     Mutant(
         "replace-whole-suspension",
-        "controller.patches",
+        "controller.scheduling.patches",
         "admit",
         Replace(
             '_Operation("replace", _SCHEDULING_SUSPENDED, False)',
@@ -52,14 +52,14 @@ MUTANTS = (
     ),
     Mutant(
         "ignore-existing-annotations",
-        "controller.patches",
+        "controller.scheduling.patches",
         "_set_record",
         Replace("binding.has_annotations", by="False"),
         f"{_KILLS}[chain]",
     ),
     Mutant(
         "replace-all-annotations",
-        "controller.patches",
+        "controller.scheduling.patches",
         "_set_record",
         Replace(
             '_Operation("add", _ANNOTATION, record)',
@@ -69,35 +69,35 @@ MUTANTS = (
     ),
     Mutant(
         "skip-uid-test",
-        "controller.patches",
+        "controller.scheduling.patches",
         "_test_suspended",
         Drop("_test_uid(binding)"),
         "tests/test_patches.py",
     ),
     Mutant(
         "skip-suspension-test",
-        "controller.patches",
+        "controller.scheduling.patches",
         "_test_suspended",
         Drop('_Operation("test", _SCHEDULING_SUSPENDED, True)'),
         "tests/test_patches.py",
     ),
     Mutant(
         "omit-clusters",
-        "controller.patches",
+        "controller.scheduling.patches",
         "admit",
         Drop('*([_Operation("add", _CLUSTERS, clusters)] if clusters else ())'),
         f"{_KILLS}[chain]",
     ),
     Mutant(
         "ignore-placement-without-admission",
-        "controller.writes",
+        "controller.scheduling.writes",
         "repair_write",
         Replace("BindingCondition.PLACED_WITHOUT_ADMISSION in conditions", by="False"),
         f"{_KILLS}[mended]",
     ),
     Mutant(
         "ignore-resuspended-binding",
-        "controller.writes",
+        "controller.scheduling.writes",
         "repair_write",
         Drop("BindingCondition.RESUSPENDED_AFTER_ADMISSION in conditions"),
         f"{_KILLS}[mended]",
@@ -105,7 +105,7 @@ MUTANTS = (
     # -- results of writes ------------------------------------------
     Mutant(
         "do-not-assume-decisions",
-        "controller.loop",
+        "controller.scheduling.loop",
         "AdmissionLoop._submit_write",
         Replace(
             "self._store.assume(step.uid, outcome)",
@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         "treat-unknown-write-as-failed",
-        "controller.actuator",
+        "controller.scheduling.actuator",
         "Actuator._on_error",
         Replace(
             "pending.unknown_until = time.monotonic() + self._api.timeouts.write + self._api.timeouts.grace",
@@ -125,21 +125,21 @@ MUTANTS = (
     ),
     Mutant(
         "retry-rejected-write-at-once",
-        "controller.actuator",
+        "controller.scheduling.actuator",
         "Actuator._withdraw",
         Replace("self._clock() + round(retry_state.backoff.next_delay() * 1000)", by="self._clock()"),
         f"{_ANSWERS}test_permanent_rejection_backs_off_and_is_reported",
     ),
     Mutant(
         "treat-429-as-rejection",
-        "controller.actuator",
+        "controller.scheduling.actuator",
         "Actuator._on_error",
         Drop("TooManyRequests()"),
         f"{_ANSWERS}test_retry_after_is_honoured_and_keeps_the_order",
     ),
     Mutant(
         "stop-on-any-api-error",
-        "controller.actuator",
+        "controller.scheduling.actuator",
         "Actuator._send",
         Replace("ApiError", by="NotFound"),
         f"{_ANSWERS}test_each_error_response_to_one_job_is_recovered",
@@ -147,7 +147,7 @@ MUTANTS = (
     # -- watches and caches -----------------------------------------------------
     Mutant(
         "plan-before-caches-are-synced",
-        "controller.loop",
+        "controller.scheduling.loop",
         "AdmissionLoop._until_synced",
         Replace("[cache for cache in self._caches.values() if not cache.synced.is_set()]", by="[]"),
         "tests/faults/test_watches.py::test_no_decision_before_all_lists_are_applied",
@@ -327,7 +327,7 @@ MUTANTS = (
     ),
     Mutant(
         "roll-back-for-observed-affinity",
-        "controller.loop",
+        "controller.scheduling.loop",
         "AdmissionLoop._observe_affinity",
         Replace("self._store.back_off", by="self._store.roll_back"),
         "tests/test_loop.py::test_c1_affinity_term_is_written_after_pending_write",
@@ -378,14 +378,14 @@ MUTANTS = (
     # -- observability ----------------------------------------------------
     Mutant(
         "omit-pending-reasons",
-        "controller.state_collector",
+        "controller.reporting.state_collector",
         "StateCollector._workloads",
         Replace("reasons.items()", by="()"),
         f"{_KILLS}[gangs]",
     ),
     Mutant(
         "stop-on-full-disk",
-        "controller.observability",
+        "controller.reporting.probes",
         "_SafeStderr.write",
         Drop("OSError"),
         "tests/faults/test_process_environment.py::test_controller_works_with_scarce_resources[no-disk-for-logs]",

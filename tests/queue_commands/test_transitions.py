@@ -1,7 +1,7 @@
 import pytest
 
 from controller.api.queues import Queue, decode_queue
-from controller.queue_commands.transitions import (
+from controller.controllers.queue_commands.transitions import (
     CLOSED_BY_PARENT,
     CommandError,
     QueueHierarchy,

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.api.keys import CLUSTERS, LEASES, PRIORITY_CLASSES, QUEUES
-from controller.decision_log.replay import replay
-from controller.kube import Api, NotFound
+from controller.api_client import Api, NotFound
+from controller.reporting.decision_log.replay import replay
 from localup import ports
 from localup.controlplane import ControlPlane
 from localup.credentials import issue

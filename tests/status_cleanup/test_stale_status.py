@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from controller.status_cleanup.stale_status import binding_status_patch, job_status_patch
+from controller.controllers.status_cleanup.stale_status import binding_status_patch, job_status_patch
 
 META = {"metadata": {"uid": "u", "resourceVersion": "7", "name": "train"}}
 

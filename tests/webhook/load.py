@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 
-from controller.kube import Api, ApiError
+from controller.api_client import Api, ApiError
 from tests.webhook.installation import BINDINGS, fresh
 from tests.webhook.reviews import job_binding, review, wire
 

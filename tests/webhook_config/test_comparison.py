@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.webhook_config.comparison import diff, validate
+from controller.controllers.webhook_config.comparison import diff, validate
 
 FILE = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "webhooks.yaml"
 BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n...").decode()

@@ -15,7 +15,7 @@ from controller.engine.remedies import Change
 from controller.engine.shortfalls import Shortfall, shortfalls
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadState
-from controller.messages import pending_message, shortfall_message, verified_remedy
+from controller.reporting.messages import pending_message, shortfall_message, verified_remedy
 
 
 class WorkloadAhead(msgspec.Struct, rename="camel", frozen=True):

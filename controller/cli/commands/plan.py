@@ -11,7 +11,7 @@ from controller.engine.plan import Admit, Decision
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Assignment
 from controller.engine.state.workloads import Workload
-from controller.messages import EVICTION_MESSAGES, pending_message
+from controller.reporting.messages import EVICTION_MESSAGES, pending_message
 
 
 class ClusterTarget(msgspec.Struct, frozen=True, omit_defaults=True):

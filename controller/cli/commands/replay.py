@@ -12,7 +12,7 @@ from controller.cli.input.manifests import STDIN, InputError
 from controller.cli.render.output import Format, output_style, print_text, serialize
 from controller.cli.render.replay import replay_table
 from controller.cli.report.replay import FileReport, RecordedDecisionReport, ReplayReport, file_report
-from controller.decision_log.replay import DecisionLogError
+from controller.reporting.decision_log.replay import DecisionLogError
 
 
 def replay_command(

@@ -23,18 +23,18 @@ from controller.api.keys import (
     QUEUES,
     RESOURCE_BINDINGS,
 )
+from controller.api_client import NO_PARAMETERS, Api, Forbidden, Gone, NotFound, Parameters
 from controller.cache.collection import Collection, Observation
 from controller.cache.informer import DECODE_ERRORS
 from controller.cache.store import Store
 from controller.cli.commands.explain import PublishedEvent
 from controller.cli.input.snapshot import Snapshot, take_snapshot
 from controller.cli.report.search import NotFoundError
+from controller.controllers.hyperjob.children import cached_hyperjob_of
+from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import Workload
 from controller.events.manifests import REPORTING_CONTROLLER
-from controller.hyperjob.children import cached_hyperjob_of
-from controller.hyperjob.observed import decode_hyperjob
-from controller.kube import NO_PARAMETERS, Api, Forbidden, Gone, NotFound, Parameters
 
 F = TypeVar("F", bound=Observation[Hashable])
 T = TypeVar("T")

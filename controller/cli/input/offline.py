@@ -20,11 +20,11 @@ from controller.cli.input.default_bindings import recorded_uid, with_default_bin
 from controller.cli.input.manifests import InputError, Manifest, read
 from controller.cli.input.objects import InputNote, InputObjects, validate_objects
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
+from controller.controllers.hyperjob.children import cached_hyperjob
+from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.engine.engine import Engine
 from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.state.clusters import ApiKind, ClusterName
-from controller.hyperjob.children import cached_hyperjob
-from controller.hyperjob.split import CapacitySnapshot
 
 
 @dataclass(frozen=True, slots=True)

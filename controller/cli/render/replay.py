@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.replay import DifferenceReport, FileReport, RecordedDecisionReport, ReplayReport
-from controller.decision_log.records import Fields
+from controller.reporting.decision_log.records import Fields
 
 _MAX_DIFFERENCES = 10
 _FILES = ("FILE", "FROM (UTC)", "UNTIL (UTC)", "PLANS", "DECISIONS", "RESULT")

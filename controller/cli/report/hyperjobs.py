@@ -6,11 +6,11 @@ from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, positive_quantities
+from controller.controllers.hyperjob.children import minimum_parts
+from controller.controllers.hyperjob.preview import Preview
+from controller.controllers.hyperjob.split import requests_of_parts
 from controller.engine.state.workloads import Workload, WorkloadState
-from controller.hyperjob.children import minimum_parts
-from controller.hyperjob.preview import Preview
-from controller.hyperjob.split import requests_of_parts
-from controller.messages import pending_message
+from controller.reporting.messages import pending_message
 
 
 class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):

@@ -8,7 +8,7 @@ from controller.cli.report.amounts import format_time
 from controller.engine.reasons import Refusal
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload
-from controller.messages import pending_message, remedy_message
+from controller.reporting.messages import pending_message, remedy_message
 
 
 class PendingReport(msgspec.Struct, rename="camel", frozen=True):

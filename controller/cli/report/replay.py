@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from controller.cli.report.amounts import format_time
-from controller.decision_log.records import Fields
-from controller.decision_log.replay import Difference, RecordedDecision, replay
+from controller.reporting.decision_log.records import Fields
+from controller.reporting.decision_log.replay import Difference, RecordedDecision, replay
 
 
 class DifferenceReport(msgspec.Struct, rename="camel", frozen=True):

@@ -4,7 +4,7 @@ import msgspec
 
 from controller.cli.commands.plan import ClusterTarget
 from controller.engine.reasons import EvictionReason, Refusal
-from controller.messages import EVICTION_MESSAGES, pending_message
+from controller.reporting.messages import EVICTION_MESSAGES, pending_message
 from controller.simulator.durations import seconds
 from controller.simulator.event_log import LogEntry
 from controller.simulator.per_pod import PerPodResult

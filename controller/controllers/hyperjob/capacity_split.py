@@ -1,0 +1,202 @@
+"""Splits a job by the free capacity of the clusters: which clusters take parts, and of which size.
+
+Pure. The tracker knows the candidate clusters and what earlier jobs use.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations, islice
+
+from controller.api.hyperjob_validation import resize_template
+from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy
+from controller.api.quantity import format_quantity
+from controller.api.volcanojobs import JobSpec
+from controller.controllers.hyperjob.packing import ClusterBin, PackingRequest, Shares, fill_in_order, pack
+from controller.controllers.hyperjob.pending_reason import PendingReason
+from controller.controllers.hyperjob.pod_distribution import PodCounts, distribute, equal_units
+from controller.controllers.hyperjob.template_requests import pod_requests, sum_requests
+from controller.engine.placement.fit import FreeCapacity
+from controller.engine.placement.node_packing import can_hold_gang
+from controller.engine.reasons import Reason
+from controller.engine.state.requests import PodSet
+from controller.engine.state.resources import Resources, add, fits, subtract, total
+
+UNLIMITED = 10_000
+#: Maximum number of cluster subsets that are tried for jobs that share clusters; all subsets if clusters are few.
+_MAX_SUBSETS = 300
+
+PartShare = tuple[str, PodCounts]
+"""Cluster of a part, and its pods of each task."""
+
+
+@dataclass(slots=True)
+class CapacityTracker:
+    """Tracks what the parts placed so far use, by cluster."""
+
+    free: Sequence[FreeCapacity]
+    names: frozenset[str]
+    """Names of the candidate clusters."""
+    max_clusters: int
+    taken: dict[str, Resources] = field(default_factory=dict)
+
+    def headroom(self, room: FreeCapacity) -> Resources:
+        """Return the remaining capacity of *room*."""
+        return subtract(room.headroom, self.taken.get(room.name, {}))
+
+    def take(self, name: str, amounts: Resources) -> None:
+        """Use *amounts* on the cluster *name*."""
+        self.taken[name] = add(self.taken.get(name, {}), amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnitRequests:
+    """Requests of one unit of a template, and of the pods that exist once."""
+
+    unit: Resources
+    is_single_instance: Resources
+    pods: tuple[Resources, ...]
+    tasks: tuple[tuple[Resources, int, int], ...]
+    """By task: requests of a pod, number of pods in a unit, and number of pods that exist once."""
+
+    def pod_sets(self, count: int, *, is_leader: bool) -> list[PodSet]:
+        """Return the pods of *count* units, with those that exist once if it is the leader."""
+        counted = [(request, per_unit * count + (once if is_leader else 0)) for request, per_unit, once in self.tasks]
+        return [PodSet(tuple(sorted(request.items())), pods, pods) for request, pods in counted]
+
+
+def _unit_requests(template: JobSpec) -> _UnitRequests:
+    requests = pod_requests(template)
+    stretches = equal_units(template)
+    tasks = tuple(zip(template.tasks, template.is_single_instance, strict=True))
+    once = tuple(task.replicas if is_single else 0 for task, is_single in tasks)
+    unit = tuple(0 if is_single else task.replicas // stretches for task, is_single in tasks)
+    asked = tuple(request for request, task in zip(requests, template.tasks, strict=True) if task.replicas > 0)
+    return _UnitRequests(
+        sum_requests(requests, unit), sum_requests(requests, once), asked, tuple(zip(requests, unit, once, strict=True))
+    )
+
+
+def place_parts(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracker) -> list[PartShare] | PendingReason:
+    """Return the parts of *job* by free capacity, and record their usage; or why there is no solution."""
+    template = resize_template(job)
+    need, stretches = _unit_requests(template), equal_units(template)
+    size = template.pods // stretches
+    bins = [_cluster_bin(room, need, tracker) for room in tracker.free if room.has_nodes_for(need.pods)]
+    least = -(-(policy.min_replicas or 1) // size)
+    preferred = [share.name for share in policy.clusters] or job.cluster_names
+    packed = _pack(
+        policy, bins, PackingRequest(stretches, tracker.max_clusters, least), preferred=preferred, tracker=tracker
+    )
+    if packed is None:
+        return _explain_shortage(need, bins, stretches, tracker=tracker)
+    pods = distribute(template, [count * size for _, count in packed])
+    requests = pod_requests(template)
+    shares = [(name, counts) for (name, _), counts in zip(packed, pods, strict=True)]
+    for name, counts in shares:
+        tracker.take(name, sum_requests(requests, counts))
+    return shares
+
+
+def cluster_subsets(hyperjob: HyperJob, tracker: CapacityTracker) -> Iterator[CapacityTracker]:
+    """Yield empty trackers of as many clusters as all parts may use together, the largest clusters first.
+
+    For several jobs that share their clusters: the placement of the first may leave no solution for the next.
+    """
+    whole = total(map(_job_requests, hyperjob.spec.replicated_jobs))
+    by_size = sorted(tracker.free, key=lambda room: (-_fitting_fraction(whole, room), room.name))
+    chosen = combinations(by_size, min(tracker.max_clusters, len(by_size)))
+    yield from (CapacityTracker(rooms, tracker.names, UNLIMITED) for rooms in islice(chosen, _MAX_SUBSETS))
+
+
+def _job_requests(job: ReplicatedJob) -> Resources:
+    template = resize_template(job)
+    return sum_requests(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
+
+
+def _fitting_fraction(whole: Resources, room: FreeCapacity) -> Fraction:
+    """Return the fraction of *whole* that fits on a cluster, by its scarcest resource."""
+    shares = (Fraction(room.headroom.get(name, 0), amount) for name, amount in whole.items() if amount > 0)
+    return min(shares, default=Fraction())
+
+
+def _pack(
+    policy: SplitPolicy,
+    bins: Sequence[ClusterBin],
+    load: PackingRequest,
+    *,
+    preferred: Sequence[str],
+    tracker: CapacityTracker,
+) -> Shares | None:
+    """Pack onto the clusters in use if possible, otherwise onto as many more as `maxDomains` allows."""
+    if policy.effective_strategy == "ByResources" and preferred:
+        bins = [cluster for cluster in bins if cluster.name in preferred]
+    way = fill_in_order if policy.effective_strategy == "ByResources" else pack
+    in_use = [cluster for cluster in bins if cluster.name in tracker.taken]
+    again = way(in_use, load, preferred) if in_use else None
+    if again is not None or len(tracker.taken) >= load.max_parts:
+        return again
+    return way(bins, PackingRequest(load.units, load.max_parts - len(tracker.taken), load.min_units), preferred)
+
+
+def _cluster_bin(room: FreeCapacity, need: _UnitRequests, tracker: CapacityTracker) -> ClusterBin:
+    headroom = tracker.headroom(room)
+    plain = _limit_by_nodes(_count_fitting(need.unit, headroom), room, need)
+    if not need.is_single_instance:
+        return ClusterBin(room.name, plain, plain)
+    is_leader = (
+        _count_fitting(need.unit, subtract(headroom, need.is_single_instance))
+        if fits(need.is_single_instance, headroom)
+        else -1
+    )
+    return ClusterBin(room.name, plain, _limit_by_nodes(is_leader, room, need, is_leader=True))
+
+
+def _limit_by_nodes(most: int, room: FreeCapacity, need: _UnitRequests, *, is_leader: bool = False) -> int:
+    """Return how many of at most *most* units fit on the cluster's nodes, as far as these are known."""
+    nodes = room.cluster_state.cluster.nodes if room.cluster_state.cluster else ()
+    if most < 0 or not nodes or can_hold_gang(need.pod_sets(most, is_leader=is_leader), nodes):
+        return most
+    fitting, too_many = -1, most
+    while too_many - fitting > 1:
+        count = (fitting + too_many) // 2
+        if can_hold_gang(need.pod_sets(count, is_leader=is_leader), nodes):
+            fitting = count
+        else:
+            too_many = count
+    return fitting
+
+
+def _count_fitting(unit: Resources, headroom: Resources) -> int:
+    """Return how often *unit* fits into *headroom*."""
+    return max(min((headroom.get(name, 0) // amount for name, amount in unit.items() if amount > 0), default=0), 0)
+
+
+def _explain_shortage(
+    need: _UnitRequests, bins: Sequence[ClusterBin], stretches: int, *, tracker: CapacityTracker
+) -> PendingReason:
+    """Return why there is no solution, by the scarcest resource."""
+    if not tracker.names:
+        message = "its placement and the clusters exclude each other, or none takes new workloads"
+        return PendingReason(Reason.NO_MATCHING_CLUSTER, message)
+    if not bins:
+        return PendingReason(Reason.INSUFFICIENT_CAPACITY, "no candidate cluster has a node for each of its pods")
+    asked = {
+        name: amount * stretches + need.is_single_instance.get(name, 0)
+        for name, amount in need.unit.items()
+        if amount > 0
+    }
+    free = {name: sum(max(tracker.headroom(room).get(name, 0), 0) for room in tracker.free) for name in asked}
+    short = min(sorted(asked), key=lambda name: Fraction(free[name], asked[name]), default=None)
+    if short is not None and free[short] < asked[short]:
+        amounts = f"{format_quantity(short, free[short])} {short} of {format_quantity(short, asked[short])}"
+        return PendingReason(Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have {amounts} free")
+    most = (
+        f" on at most {tracker.max_clusters} cluster{'s' if tracker.max_clusters > 1 else ''}"
+        if tracker.max_clusters < UNLIMITED
+        else ""
+    )
+    return PendingReason(
+        Reason.INSUFFICIENT_CAPACITY,
+        f"its candidate clusters have enough capacity together, but not in parts that fit{most}",
+    )

@@ -1,0 +1,307 @@
+"""HyperJob controller: watches HyperJobs and their objects, and reconciles what changed.
+
+One HyperJob at a time is passed to the reconciler, and requeued with backoff if a write is rejected. If the CRDs are
+not installed, discovery is retried periodically.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+import msgspec
+import structlog
+
+from controller.api.hyperjobs import HYPERJOB_RESOURCES
+from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource
+from controller.api_client import Api, ApiError, Conflict, NotFound
+from controller.backoff import Backoff
+from controller.cache.collection import Collection
+from controller.cache.informer import Informer, WatchOptions
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedHyperJob, ObjectKey, TemplateKey
+from controller.clock import Clock, wall_clock
+from controller.controllers.hyperjob.children import cached_hyperjob_of
+from controller.controllers.hyperjob.observed import (
+    ObservedChild,
+    ObservedHyperJob,
+    PartPlacement,
+    decode_hyperjob,
+    decode_part_job,
+    decode_part_policy,
+)
+from controller.controllers.hyperjob.pending_reason import PendingReason
+from controller.controllers.hyperjob.reconciler import Reconciler
+from controller.controllers.hyperjob.split import CapacitySnapshot
+from controller.engine.state.workloads import WorkloadUid
+
+#: Minimum interval of a resync: bindings and clusters change in bursts of hundreds.
+_RESYNC_SECONDS = 0.5
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+def _ignore(_: str, __: CachedHyperJob | None) -> None:
+    """Ignore a HyperJob; the default callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What the controller needs from the rest of the process."""
+
+    may_write: Callable[[], bool]
+    capacity: Callable[[], CapacitySnapshot | None]
+    """Capacity of the clusters; ``None`` before the first cycle."""
+    binding: Callable[[ObjectKey], CachedBinding | None]
+    pending_reason: Callable[[WorkloadUid], PendingReason | None]
+    """Why a binding is pending."""
+    hyperjob_changed: Callable[[str, CachedHyperJob | None], None] = _ignore
+    """Called with the UID and the parts of a changed HyperJob; ``None`` if it has no parts any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A HyperJob to reconcile."""
+
+    resource: Resource
+    key: ObjectKey
+
+
+class HyperJobController:
+    """Watches HyperJobs and their objects, and reconciles them."""
+
+    def __init__(
+        self, api: Api, dependencies: Dependencies, *, watch_options: WatchOptions, clock: Clock = wall_clock
+    ) -> None:
+        self.discovery_interval_seconds = 30.0
+        """Interval at which missing CRDs are looked up again."""
+        self._api = api
+        self._dependencies = dependencies
+        self._watch_options = watch_options
+        self._clock = clock
+        self._hyperjobs = {resource: self._new_collection(resource) for resource in HYPERJOB_RESOURCES}
+        self._jobs = Collection(decode_part_job, self._child_changed)
+        self._policies = Collection(decode_part_policy, self._child_changed)
+        self._known: dict[str, WorkItem] = {}
+        """HyperJobs by UID."""
+        self._children: dict[str, dict[tuple[str, str], ObservedChild]] = {}
+        """Objects by the UID of their owner, then by kind and name."""
+        self._queue: dict[WorkItem, None] = {}
+        self._requeue_at: dict[WorkItem, int] = {}
+        self._backoffs: dict[WorkItem, Backoff] = {}
+        self._wake = asyncio.Event()
+        self._must_resync = False
+        self._informers: dict[Resource, Informer[Any]] = {}
+        self._reconciler = Reconciler(api, self, self._prospects, clock)
+
+    async def run(self) -> NoReturn:
+        """Watch and reconcile until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._discover(group))
+            while True:
+                await self._until_synced()
+                await self._process_queue()
+                await self._wait()
+        raise AssertionError("the controller runs until it is cancelled")
+
+    def wake(self) -> None:
+        """Requeue all unfinished HyperJobs: bindings, clusters or queues have changed."""
+        self._must_resync = True
+        self._wake.set()
+
+    # -- observed objects, for the reconciler ----------------------------------
+
+    def hyperjob(self, resource: Resource, key: ObjectKey) -> ObservedHyperJob | None:
+        """Return a HyperJob."""
+        return self._hyperjobs[resource].get(key)
+
+    def jobs(self, uid: str) -> Mapping[str, ObservedChild]:
+        """Return the Jobs of the HyperJob *uid*, by name."""
+        return self._children_of(uid, JOBS)
+
+    def policies(self, uid: str) -> Mapping[str, ObservedChild]:
+        """Return the PropagationPolicies of the HyperJob *uid*, by name."""
+        return self._children_of(uid, PROPAGATION_POLICIES)
+
+    def placement(self, namespace: str, job: str) -> PartPlacement | None:
+        """Return the placement of a Job's binding, ``None`` if it has none."""
+        binding = self._dependencies.binding(ObjectKey(namespace, f"{job}-job"))
+        if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
+            return None
+        if binding.is_suspended or not binding.targets:
+            return PartPlacement(pending_reason=self._dependencies.pending_reason(binding.uid))
+        return PartPlacement(tuple(target.name for target in binding.targets))
+
+    def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
+        """Add an object that the API server has just returned; objects of no HyperJob are not cached."""
+        if resource in self._hyperjobs:
+            self._hyperjobs[resource].upsert(decode_hyperjob(raw, resource))
+            return None
+        collection = self._jobs if resource is JOBS else self._policies
+        observed = collection.decode(raw)
+        if observed.owner in self._known:
+            collection.upsert(observed)
+        return observed
+
+    def _children_of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
+        found = self._children.get(uid, {})
+        return {name: child for (kind, name), child in found.items() if kind == resource.plural}
+
+    def _prospects(self) -> CapacitySnapshot:
+        return self._dependencies.capacity() or CapacitySnapshot()
+
+    # -- event handlers of the informers ---------------------------------------
+
+    def _new_collection(self, resource: Resource) -> Collection[ObservedHyperJob]:
+        return Collection(partial(decode_hyperjob, resource=resource), partial(self._hyperjob_changed, resource))
+
+    def _hyperjob_changed(
+        self, resource: Resource, before: ObservedHyperJob | None, after: ObservedHyperJob | None
+    ) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._known.pop(before.uid, None)
+            self._dependencies.hyperjob_changed(before.uid, None)
+        if after is not None:
+            self._dependencies.hyperjob_changed(after.uid, cached_hyperjob_of(after))
+            item = WorkItem(resource, after.key)
+            self._known[after.uid] = item
+            self._enqueue(item)
+
+    def _child_changed(self, before: ObservedChild | None, after: ObservedChild | None) -> None:
+        for observed, is_there in ((before, False), (after, True)):
+            if observed is None or not observed.owner:
+                continue
+            own = self._children.setdefault(observed.owner, {})
+            if is_there:
+                own[observed.resource.plural, observed.key.name] = observed
+            else:
+                own.pop((observed.resource.plural, observed.key.name), None)
+            if not own:
+                del self._children[observed.owner]
+            if observed.owner in self._known:
+                self._enqueue(self._known[observed.owner])
+
+    def _enqueue(self, item: WorkItem) -> None:
+        self._queue[item] = None
+        self._wake.set()
+
+    # -- discovery -----------------------------------------------------------
+
+    async def _discover(self, group: asyncio.TaskGroup) -> None:
+        """Watch each API group once it is served; Jobs and policies once the first one is."""
+        missing = list(HYPERJOB_RESOURCES)
+        while missing:
+            served = [resource for resource in missing if await self._is_served(resource)]
+            missing = [resource for resource in missing if resource not in served]
+            for resource in served:
+                self._watch(group, resource, self._hyperjobs[resource], selectors={})
+            if served and JOBS not in self._informers:
+                selectors = {"labelSelector": HYPERJOB_NAME_LABEL}
+                self._watch(group, JOBS, self._jobs, selectors=selectors)
+                self._watch(group, PROPAGATION_POLICIES, self._policies, selectors=selectors)
+            self._wake.set()
+            if missing:
+                await asyncio.sleep(self.discovery_interval_seconds)
+
+    def _watch(
+        self, group: asyncio.TaskGroup, resource: Resource, sink: Collection[Any], *, selectors: dict[str, str]
+    ) -> None:
+        informer = Informer(
+            self._api, resource.path, decode=sink.decode, sink=sink, selectors=selectors, options=self._watch_options
+        )
+        self._informers[resource] = informer
+        group.create_task(informer.run())
+        log.info("watch started", resource=resource.plural, group=resource.group)
+
+    async def _is_served(self, resource: Resource) -> bool:
+        try:
+            body = await self._api.get(f"/apis/{resource.api_version}")
+        except NotFound:
+            return False
+        except ApiError as error:
+            log.warning("discovery failed", group=resource.group, error=str(error))
+            return False
+        return any(
+            resource_type.get("name") == resource.plural
+            for resource_type in msgspec.json.decode(body).get("resources", ())
+        )
+
+    async def _until_synced(self) -> None:
+        for informer in tuple(self._informers.values()):
+            await informer.synced.wait()
+
+    # -- work queue ----------------------------------------------------------
+
+    @property
+    def _can_work(self) -> bool:
+        """Whether the clusters' capacity is known and this process is the leader."""
+        about = self._dependencies
+        return bool(self._informers) and about.may_write() and about.capacity() is not None
+
+    async def _process_queue(self) -> None:
+        """Reconcile all due items once."""
+        self._wake.clear()
+        if not self._can_work:
+            return
+        self._requeue_unfinished()
+        now = self._clock()
+        for item in self._ready(now):
+            self._queue.pop(item, None)
+            self._requeue_at.pop(item, None)
+            await self._reconcile(item)
+
+    def _ready(self, now: int) -> list[WorkItem]:
+        blocked = {item for item, at in self._requeue_at.items() if at > now and item in self._backoffs}
+        due = [item for item in self._queue if item not in blocked]
+        return due + [item for item, at in self._requeue_at.items() if at <= now and item not in self._queue]
+
+    def _requeue_unfinished(self) -> None:
+        """Queue all unfinished HyperJobs, because objects that they depend on have changed."""
+        if not self._must_resync:
+            return
+        self._must_resync = False
+        for item in self._unfinished():
+            self._queue[item] = None
+
+    def _unfinished(self) -> Iterator[WorkItem]:
+        for resource, collection in self._hyperjobs.items():
+            for observed in collection:
+                if not observed.status.is_finished:
+                    yield WorkItem(resource, observed.key)
+
+    async def _reconcile(self, item: WorkItem) -> None:
+        try:
+            again_at = await self._reconciler.reconcile(item.resource, item.key)
+        except (Conflict, NotFound) as error:
+            log.info("hyperjob requeued", name=item.key.name, reason=str(error))
+            self._requeue_with_backoff(item)
+        except ApiError as error:
+            log.warning("hyperjob not reconciled", namespace=item.key.namespace, name=item.key.name, error=str(error))
+            self._requeue_with_backoff(item)
+        except Exception:
+            # The one outer guard: an error of one HyperJob must not stop the others or the admission.
+            log.exception("hyperjob failed", namespace=item.key.namespace, name=item.key.name)
+            self._requeue_with_backoff(item)
+        else:
+            self._backoffs.pop(item, None)
+            if again_at is not None:
+                self._requeue_at[item] = again_at
+
+    def _requeue_with_backoff(self, item: WorkItem) -> None:
+        backoff = self._backoffs.setdefault(item, Backoff(initial=0.25, maximum=30))
+        self._requeue_at[item] = self._clock() + int(backoff.next_delay() * 1000)
+
+    async def _wait(self) -> None:
+        """Wait for a change, or until the next item is due."""
+        began = time.monotonic()
+        first = min(self._requeue_at.values(), default=None)
+        rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
+        rest = rest if self._can_work else 0.5
+        try:
+            async with asyncio.timeout(rest):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        if self._must_resync and not self._queue:
+            await asyncio.sleep(max(_RESYNC_SECONDS - (time.monotonic() - began), 0.02))

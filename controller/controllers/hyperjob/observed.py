@@ -1,0 +1,187 @@
+"""Decodes the observed HyperJobs and their objects; there are few of them, so they are cached decoded.
+
+The UID of the controlling owner decides to which HyperJob an object belongs, never labels or names.
+"""
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from controller.api.hyperjobs import HyperJob, HyperJobError, Metadata, read_hyperjob, read_status
+from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PART_ANNOTATION, PROPAGATION_POLICIES, Resource
+from controller.cache.objects import ObjectKey
+from controller.controllers.hyperjob.pending_reason import PendingReason
+
+POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedHyperJob:
+    """A HyperJob at one resourceVersion; *decode_error* says why it could not be read."""
+
+    uid: str
+    resource_version: int
+    key: ObjectKey
+    api_version: str
+    generation: int = 0
+    hyperjob: HyperJob | None = None
+    status: HyperJobStatus = field(default_factory=HyperJobStatus)
+    decode_error: str = ""
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedRevision:
+    """The revision that the controller applied last, from the object's annotation."""
+
+    attempt: int = 0
+    template: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedChild:
+    """A Job or a PropagationPolicy at one resourceVersion."""
+
+    resource: Resource
+    uid: str
+    resource_version: int
+    key: ObjectKey
+    owner: str
+    """UID of its controlling owner; empty if it has none."""
+    hyperjob: str
+    """The HyperJob's name in its label; only a hint."""
+    revision: AppliedRevision
+    deleting: bool
+    fields: "array[int]"
+    """Hashes of all fields except the status (`field_hashes`); empty without controlling owner or revision."""
+    state: Mapping[str, Any]
+    """``status.state`` of a Job."""
+    counts: Mapping[str, int]
+    """Number of pods by state, from a Job's status."""
+
+    @property
+    def phase(self) -> str:
+        """Phase of a Job; empty if it has none."""
+        found = self.state.get("phase")
+        return found if isinstance(found, str) else ""
+
+    def is_owned_by(self, uid: str) -> bool:
+        """Whether the HyperJob *uid* controls it."""
+        return self.owner == uid
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlacement:
+    """Clusters of a part's binding; without clusters it is pending, with its reason."""
+
+    clusters: tuple[str, ...] = ()
+    pending_reason: PendingReason | None = None
+
+
+def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
+    """Decode a HyperJob; lists omit the kind, so it comes from *resource*."""
+    document = {**msgspec.json.decode(raw), "apiVersion": resource.api_version}
+    metadata = document["metadata"]
+    hyperjob, status, decode_error = None, HyperJobStatus(), ""
+    try:
+        status = read_status(document)
+        hyperjob = read_hyperjob(document)
+    except HyperJobError as error:
+        decode_error = str(error)
+    return ObservedHyperJob(
+        uid=metadata["uid"],
+        resource_version=int(metadata["resourceVersion"]),
+        key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
+        api_version=resource.api_version,
+        generation=metadata.get("generation", 0),
+        hyperjob=hyperjob,
+        status=status,
+        decode_error=decode_error,
+        deleting="deletionTimestamp" in metadata,
+    )
+
+
+def decode_part_job(raw: bytes) -> ObservedChild:
+    """Decode a Volcano Job of a part."""
+    return _decode_child(raw, JOBS)
+
+
+def decode_part_policy(raw: bytes) -> ObservedChild:
+    """Decode a PropagationPolicy of a part."""
+    return _decode_child(raw, PROPAGATION_POLICIES)
+
+
+def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
+    document = msgspec.json.decode(raw)
+    metadata = document["metadata"]
+    status = _mapping(document.pop("status", None))
+    metadata.pop("managedFields", None)
+    owner = next(
+        (reference["uid"] for reference in metadata.get("ownerReferences", ()) if reference.get("controller")), ""
+    )
+    revision = _decode_revision(metadata.get("annotations", {}).get(PART_ANNOTATION, "{}"))
+    return ObservedChild(
+        resource=resource,
+        uid=metadata["uid"],
+        resource_version=int(metadata["resourceVersion"]),
+        key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
+        owner=owner,
+        hyperjob=metadata.get("labels", {}).get(HYPERJOB_NAME_LABEL, ""),
+        revision=revision,
+        deleting="deletionTimestamp" in metadata,
+        # Tenants may label large Jobs. An object without owner is never compared, one without revision always applied.
+        fields=field_hashes(document) if owner and revision.digest else array("q"),
+        state=_mapping(status.get("state")),
+        counts={name: int(status[name]) for name in POD_STATES if isinstance(status.get(name), int | float)},
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _decode_revision(text: str) -> AppliedRevision:
+    """Decode the revision; an invalid one is empty, so that the object is applied again."""
+    try:
+        return msgspec.json.decode(text, type=AppliedRevision)
+    except msgspec.MsgspecError:
+        return AppliedRevision()
+
+
+def metadata_of(observed: ObservedHyperJob) -> Metadata:
+    """Return the metadata of a HyperJob that could not be read."""
+    return Metadata(
+        name=observed.key.name, namespace=observed.key.namespace, uid=observed.uid, generation=observed.generation
+    )
+
+
+def field_hashes(document: Mapping[str, Any]) -> "array[int]":
+    """Return a hash of each field's path and value, and of each list's length: 8 bytes instead of each value.
+
+    The hashes are salted per process, so that values with equal hashes cannot be constructed.
+    """
+    hashes: array[int] = array("q")
+    rest: list[tuple[int, Any]] = [(0, document)]
+    while rest:
+        path, value = rest.pop()
+        if isinstance(value, dict):
+            hashes.append(hash((path, "object")))
+            rest += [(hash((path, name)), item) for name, item in value.items()]
+        elif isinstance(value, list | tuple):
+            hashes.append(hash((path, "list", len(value))))
+            rest += [(hash((path, place)), item) for place, item in enumerate(value)]
+        else:
+            # The API server returns 1.0 as 1. The text is hashed, because -1 and -2 have the same hash.
+            whole = isinstance(value, float) and value.is_integer()
+            hashes.append(hash((path, repr(int(value) if whole else value))))
+    return hashes
+
+
+def has_all_fields(seen: ObservedChild, wanted: Mapping[str, Any]) -> bool:
+    """Whether *seen* has all *wanted* fields; additional fields from the server or others are ignored."""
+    return set(seen.fields).issuperset(field_hashes(wanted))

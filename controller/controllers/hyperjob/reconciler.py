@@ -1,0 +1,268 @@
+"""Reconciles one HyperJob: writes its objects and its status; the only module of this package that writes.
+
+Each pass compares the observed objects with their desired state, so that a pass that was interrupted between two writes
+is completed by the next one. Objects of other owners are never changed: if one has the name of a part's object, nothing
+new is created and the HyperJob's status says so.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from controller.api.hyperjobs import HyperJob, hyperjob_resource
+from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.keys import HYPERJOB_KIND, JOBS, PROPAGATION_POLICIES, Resource
+from controller.api_client import Api, NotFound
+from controller.cache.objects import ObjectKey
+from controller.cache.watch_events import read_meta
+from controller.clock import Clock, wall_clock
+from controller.controllers.hyperjob.children import Manifest
+from controller.controllers.hyperjob.diff import ObjectChanges, diff_objects
+from controller.controllers.hyperjob.observed import ObservedChild, ObservedHyperJob, PartPlacement, metadata_of
+from controller.controllers.hyperjob.part import ObservedParts
+from controller.controllers.hyperjob.split import CapacitySnapshot
+from controller.controllers.hyperjob.state import HyperJobState, compute_state
+from controller.controllers.hyperjob.status import compute_status, to_json
+
+FIELD_MANAGER = "volcano-global-hyperjobs"
+#: An object of another owner has none of our labels, so its deletion is not watched.
+_NAME_CONFLICT_RETRY_MS = 5_000
+
+#: Maximum number of writes for one HyperJob in one pass, so that others are not delayed.
+_MAX_WRITES_PER_PASS = 64
+#: Up to this number of new names, each is looked up with its own request.
+_MAX_SINGLE_LOOKUPS = 8
+#: Maximum number of HyperJobs with remembered up-to-date parts.
+_MAX_REMEMBERED = 1000
+
+Versions = tuple[int, int]
+"""The resourceVersions of a part's Job and policy."""
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _ReconciledParts:
+    """Parts with all objects in their desired state."""
+
+    basis: tuple[object, ...]
+    """The inputs from which their objects were built."""
+    versions: Mapping[str, Versions]
+
+
+class ObservedObjects(Protocol):
+    """Read access to the observed objects; also takes the responses to writes."""
+
+    def hyperjob(self, resource: Resource, key: ObjectKey) -> ObservedHyperJob | None:
+        """Return a HyperJob."""
+
+    def jobs(self, uid: str) -> Mapping[str, ObservedChild]:
+        """Return the Jobs of the HyperJob *uid*, by name."""
+
+    def policies(self, uid: str) -> Mapping[str, ObservedChild]:
+        """Return the PropagationPolicies of the HyperJob *uid*, by name."""
+
+    def placement(self, namespace: str, job: str) -> PartPlacement | None:
+        """Return the placement of a Job's binding, ``None`` if it has none."""
+
+    def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
+        """Add an object that the API server has just returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """Reconciles HyperJobs with the API server."""
+
+    api: Api
+    observed: ObservedObjects
+    capacity: Callable[[], CapacitySnapshot]
+    clock: Clock = wall_clock
+    known: dict[str, _ReconciledParts] = field(default_factory=dict)
+    """Parts with all objects in their desired state, by UID of their HyperJob."""
+
+    async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
+        """Reconcile one HyperJob; return when to reconcile it again without a change, in milliseconds.
+
+        Raises `ApiError` if a write was rejected.
+        """
+        seen = self.observed.hyperjob(resource, key)
+        if seen is None or seen.deleting:
+            return None
+        if seen.hyperjob is None:
+            await self._report_unreadable(seen)
+            return None
+        if self._has_expired(seen.hyperjob):
+            await self._delete(resource, key, seen.uid)
+            return None
+        return await self._reconcile(seen, seen.hyperjob)
+
+    async def _reconcile(self, seen: ObservedHyperJob, hyperjob: HyperJob) -> int | None:
+        jobs, policies = self.observed.jobs(seen.uid), self.observed.policies(seen.uid)
+        placed = {name: place for name in jobs if (place := self.observed.placement(seen.key.namespace, name))}
+        own = {name: job for name, job in jobs.items() if not job.deleting}
+        state = compute_state(hyperjob, ObservedParts(own, placed), self.capacity())
+        basis = _inputs_key(hyperjob, state)
+        versions = {name: (job, policies[name].resource_version) for name, job in _versions(jobs) if name in policies}
+        changes = diff_objects(hyperjob, state, jobs, policies, up_to_date=self._up_to_date(seen.uid, basis, versions))
+        self._store_up_to_date(seen.uid, _ReconciledParts(basis, {name: versions[name] for name in changes.up_to_date}))
+        obstacle = await self._name_conflict(hyperjob, changes, jobs=jobs, policies=policies)
+        if obstacle:
+            state, changes = replace(state, message=obstacle, reason="NameTaken"), ObjectChanges(changes.remove)
+        await self._report(seen, hyperjob.status, compute_status(hyperjob, state, own, self.clock()))
+        is_done = await self._write(changes)
+        if not is_done:
+            return self.clock()
+        return self.clock() + _NAME_CONFLICT_RETRY_MS if obstacle else self._expires_at(hyperjob)
+
+    async def _write(self, changes: ObjectChanges) -> bool:
+        """Execute the next writes; return whether all are done. A large HyperJob is written in several passes."""
+        remove = changes.remove[:_MAX_WRITES_PER_PASS]
+        for child in remove:
+            await self._delete(child.resource, child.key, child.uid)
+        apply = changes.apply[: _MAX_WRITES_PER_PASS - len(remove)] if len(remove) == len(changes.remove) else ()
+        for manifest in apply:
+            await self._apply(manifest)
+        return len(remove) + len(apply) == len(changes.remove) + len(changes.apply)
+
+    def _up_to_date(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
+        """Return the parts with objects that had their desired state and have not changed since."""
+        known = self.known.get(uid)
+        if known is None or known.basis != basis:
+            return frozenset()
+        return frozenset(name for name, before in known.versions.items() if versions.get(name) == before)
+
+    def _store_up_to_date(self, uid: str, known: _ReconciledParts) -> None:
+        self.known.pop(uid, None)
+        self.known[uid] = known
+        if len(self.known) > _MAX_REMEMBERED:
+            del self.known[next(iter(self.known))]
+
+    # -- name conflicts ------------------------------------------------------
+
+    async def _name_conflict(
+        self,
+        hyperjob: HyperJob,
+        changes: ObjectChanges,
+        *,
+        jobs: Mapping[str, ObservedChild],
+        policies: Mapping[str, ObservedChild],
+    ) -> str:
+        """Return which object of another owner has the name of an object to be created, empty if none.
+
+        All names are checked before the first object is created, so that no HyperJob is created partially.
+        """
+        known = {JOBS.kind: jobs, PROPAGATION_POLICIES.kind: policies}
+        new = [manifest for manifest in changes.apply if manifest["metadata"]["name"] not in known[manifest["kind"]]]
+        is_listed = len(new) > _MAX_SINGLE_LOOKUPS
+        present = await self._list_names(hyperjob.metadata.namespace) if is_listed else frozenset()
+        for manifest in new:
+            name = manifest["metadata"]["name"]
+            if is_listed and (manifest["kind"], name) not in present:
+                continue
+            found = await self._get_object(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
+            if found is not None and not found.is_owned_by(hyperjob.metadata.uid):
+                kind, path = manifest["kind"], f"{hyperjob.metadata.namespace}/{name}"
+                return f"{kind} {path} belongs to another owner; delete it, or rename the HyperJob"
+        return ""
+
+    async def _list_names(self, namespace: str) -> frozenset[tuple[str, str]]:
+        """Return kind and name of all Jobs and policies in *namespace*: a few lists instead of one request per name."""
+        found: set[tuple[str, str]] = set()
+        for resource in (JOBS, PROPAGATION_POLICIES):
+            token = ""
+            while True:
+                path = resource.item_path(namespace, "").rstrip("/")
+                page = await self.api.list_page(path, token=token, metadata_only=True)
+                found.update((resource.kind, read_meta(bytes(raw)).name) for raw in page.items or ())
+                token = page.metadata.continue_token
+                if not token:
+                    break
+        return frozenset(found)
+
+    async def _get_object(self, resource: Resource, key: ObjectKey) -> ObservedChild | None:
+        try:
+            raw = await self.api.get(resource.item_path(*key))
+        except NotFound:
+            return None
+        return self.observed.update(resource, raw)
+
+    # -- writes -------------------------------------------------------------
+
+    async def _apply(self, manifest: Manifest) -> None:
+        """Apply the owned fields of an object; one that another client creates concurrently is not overwritten."""
+        resource, metadata = _resource(manifest), manifest["metadata"]
+        known = self.observed.jobs if resource is JOBS else self.observed.policies
+        seen = known(metadata["ownerReferences"][0]["uid"]).get(metadata["name"])
+        if seen is not None:
+            manifest = {**manifest, "metadata": {**metadata, "uid": seen.uid}}
+        path = resource.item_path(metadata["namespace"], metadata["name"])
+        raw = await self.api.apply(
+            path, msgspec.json.encode(manifest), field_manager=FIELD_MANAGER, force=seen is not None
+        )
+        self.observed.update(resource, raw)
+        log.info("part applied", kind=manifest["kind"], namespace=metadata["namespace"], name=metadata["name"])
+
+    async def _delete(self, resource: Resource, key: ObjectKey, uid: str) -> None:
+        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            await self.api.delete(resource.item_path(*key), msgspec.json.encode(options))
+        except NotFound:
+            return
+        log.info("object deleted", kind=resource.kind, namespace=key.namespace, name=key.name)
+
+    async def _report(self, seen: ObservedHyperJob, before: HyperJobStatus, status: HyperJobStatus) -> None:
+        if to_json(status) == to_json(before):
+            return
+        body = {
+            "apiVersion": seen.api_version,
+            "kind": HYPERJOB_KIND,
+            "metadata": {"name": seen.key.name, "namespace": seen.key.namespace, "uid": seen.uid},
+            "status": to_json(status),
+        }
+        resource = hyperjob_resource(seen.api_version)
+        path = f"{resource.item_path(*seen.key)}/status"
+        raw = await self.api.apply(path, msgspec.json.encode(body), field_manager=FIELD_MANAGER)
+        self.observed.update(resource, raw)
+        if status.phase != before.phase:
+            log.info(
+                "hyperjob changed",
+                namespace=seen.key.namespace,
+                name=seen.key.name,
+                phase=status.phase,
+                message=status.message,
+            )
+
+    async def _report_unreadable(self, seen: ObservedHyperJob) -> None:
+        metadata = metadata_of(seen)
+        message = f"it cannot be read: {seen.decode_error}"
+        status = HyperJobStatus(phase="Pending", message=message, observed_generation=metadata.generation)
+        await self._report(seen, seen.status, status)
+
+    # -- time ---------------------------------------------------------------
+
+    def _expires_at(self, hyperjob: HyperJob) -> int | None:
+        ttl, finished = hyperjob.spec.ttl_seconds_after_finished, hyperjob.status.finished_at
+        return None if ttl is None or finished is None else int(finished.timestamp() * 1000) + ttl * 1000
+
+    def _has_expired(self, hyperjob: HyperJob) -> bool:
+        expires = self._expires_at(hyperjob)
+        return expires is not None and expires <= self.clock()
+
+
+def _versions(objects: Mapping[str, ObservedChild]) -> Iterator[tuple[str, int]]:
+    return ((name, child.resource_version) for name, child in objects.items() if not child.deleting)
+
+
+def _inputs_key(hyperjob: HyperJob, state: HyperJobState) -> tuple[object, ...]:
+    """Return the inputs of all objects of *hyperjob* except its spec: generation, annotations and parts."""
+    meta = hyperjob.metadata
+    progress = {"phase", "running_on", "retries", "reason"}
+    parts = tuple(tuple(part.model_dump(exclude=progress).values()) for part in state.parts)
+    return meta.generation, tuple(sorted(meta.annotations.items())), parts
+
+
+def _resource(manifest: Manifest) -> Resource:
+    return JOBS if manifest["kind"] == JOBS.kind else PROPAGATION_POLICIES

@@ -1,0 +1,147 @@
+"""Computes the combined status of a HyperJob from its state and its Jobs.
+
+Pure. The last reported state of a Job stays after the Job is deleted: a finished Job may be removed by its TTL, and its
+part stays finished.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.api.hyperjobs import HyperJob, ReplicatedJob
+from controller.api.hyperjobstatus import (
+    FINISHED,
+    Condition,
+    HyperJobStatus,
+    JobState,
+    PartStatus,
+    Phase,
+    ReplicatedJobStatus,
+)
+from controller.controllers.hyperjob.observed import POD_STATES, ObservedChild
+from controller.controllers.hyperjob.part import TERMINAL
+from controller.controllers.hyperjob.state import HyperJobState
+
+#: Phases in which each condition is true.
+_TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
+    "Pending": frozenset({"Pending"}),
+    "Admitted": frozenset({"Admitted", "Running"}),
+    "Running": frozenset({"Running"}),
+    "Suspended": frozenset({"Suspended"}),
+    "Completed": frozenset({"Completed"}),
+    "Failed": frozenset({"Failed"}),
+}
+
+
+def compute_status(
+    hyperjob: HyperJob, state: HyperJobState, jobs: Mapping[str, ObservedChild], now: int
+) -> HyperJobStatus:
+    """Return the status of *hyperjob* at *now*, in milliseconds."""
+    time = datetime.fromtimestamp(now // 1000, UTC)
+    before = hyperjob.status
+    running = sum(part.phase == "Running" for part in state.parts)
+    is_finished = state.phase in FINISHED
+    state = _keep_message(hyperjob, state)
+    return HyperJobStatus(
+        conditions=tuple(_conditions(hyperjob, state, time)),
+        replicated_jobs_status=tuple(_job_statuses(hyperjob, state.parts, jobs)),
+        split_count=len(state.parts),
+        observed_generation=hyperjob.metadata.generation,
+        phase=state.phase,
+        message=state.message,
+        parts_running=f"{running}/{len(state.parts)}",
+        clusters=",".join(sorted({part.running_on or part.cluster for part in state.parts} - {""})),
+        finished_at=(before.finished_at or time) if is_finished else None,
+        split=state.split,
+    )
+
+
+def to_json(status: HyperJobStatus) -> dict[str, Any]:
+    """Return *status* as JSON, without defaults."""
+    return status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def _conditions(hyperjob: HyperJob, state: HyperJobState, time: datetime) -> Iterable[Condition]:
+    """Yield a condition for the phase and for each earlier condition."""
+    before = {condition.type: condition for condition in hyperjob.status.conditions}
+    for kind, phases in _TRUE_IN.items():
+        holds = state.phase in phases
+        if not holds and kind not in before:
+            continue
+        was = before.get(kind)
+        status = "True" if holds else "False"
+        same = was is not None and was.status == status
+        yield Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=state.reason or state.phase,
+            message=state.message if kind == state.phase else "",
+            last_transition_time=was.last_transition_time if was and same else time,
+            observed_generation=hyperjob.metadata.generation,
+        )
+
+
+def _keep_message(hyperjob: HyperJob, state: HyperJobState) -> HyperJobState:
+    """Return *state* with its previous message if only amounts differ, so that waiting causes no writes."""
+    before = hyperjob.status
+    reasons = {
+        condition.reason
+        for condition in before.conditions
+        if condition.type == "Pending" and condition.status == "True"
+    }
+    is_same = state.phase == before.phase == "Pending" and reasons == {state.reason or state.phase}
+    if not is_same or before.observed_generation != hyperjob.metadata.generation:
+        return state
+    return (
+        replace(state, message=before.message)
+        if _without_amounts(state.message) == _without_amounts(before.message)
+        else state
+    )
+
+
+def _without_amounts(message: str) -> list[str]:
+    """Return a message without its amounts."""
+    return ["" if word[:1].isdigit() else word for word in message.split()]
+
+
+def _job_statuses(
+    hyperjob: HyperJob, parts: tuple[PartStatus, ...], jobs: Mapping[str, ObservedChild]
+) -> Iterable[ReplicatedJobStatus]:
+    before = {job_status.name: job_status.job_states or {} for job_status in hyperjob.status.replicated_jobs_status}
+    for job in hyperjob.spec.replicated_jobs:
+        own = [part for part in parts if part.replicated_job == job.name]
+        yield _job_status(job, own, jobs, before=before.get(job.name, {}))
+
+
+def _job_status(
+    job: ReplicatedJob, parts: list[PartStatus], jobs: Mapping[str, ObservedChild], *, before: Mapping[str, JobState]
+) -> ReplicatedJobStatus:
+    states: dict[str, JobState] = {}
+    counts: Counter[str] = Counter()
+    for part in parts:
+        observed = jobs.get(part.name)
+        is_current = observed is not None and observed.revision.attempt == part.attempt
+        if observed is not None and is_current and (part.phase not in TERMINAL or _confirms_phase(part, observed)):
+            counts.update(observed.counts)
+            if observed.state:
+                states[part.name] = JobState.model_validate(observed.state)
+            continue
+        if part.phase in TERMINAL:
+            counts["succeeded" if part.phase == "Completed" else "failed"] += sum(part.pods)
+            states[part.name] = _last_state(part, before)
+    return ReplicatedJobStatus(
+        name=job.name, job_states=states or None, **{name: counts[name] or None for name in POD_STATES}
+    )
+
+
+def _confirms_phase(part: PartStatus, observed: ObservedChild) -> bool:
+    """Whether a Job still reports that it is finished; observations may be late."""
+    return observed.phase in ({"Completed"} if part.phase == "Completed" else {"Failed", "Terminated"})
+
+
+def _last_state(part: PartStatus, before: Mapping[str, JobState]) -> JobState:
+    """Return the last state of a finished part, as its Job reported it or as derived from its phase."""
+    last = before.get(part.name)
+    return last if last is not None and last.phase in {part.phase, "Terminated"} else JobState(phase=part.phase)

@@ -1,0 +1,258 @@
+"""Watches Commands and executes the supported ones; a Command is deleted first, and so executed at most once.
+
+If the CRD is not installed, it is looked up periodically. Commands that Volcano executes in member clusters
+(`AbortJob` and others) are left alone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+import structlog
+
+from controller.api.commands import Command, decode_command
+from controller.api.keys import COMMANDS, JOBS, QUEUES
+from controller.api.queues import Queue, decode_queue
+from controller.api_client import Api, ApiError, NotFound
+from controller.backoff import Backoff
+from controller.cache.collection import Collection
+from controller.cache.informer import Informer, WatchOptions
+from controller.cache.objects import VOLCANO_JOB, ObjectKey, TemplateKey
+from controller.controllers.queue_commands.transitions import (
+    CLOSED_BY_PARENT,
+    CommandError,
+    HasWorkloads,
+    QueueChange,
+    QueueHierarchy,
+    close_queue,
+    open_queue,
+)
+from controller.engine.state.hierarchy import QueueState
+from controller.events.message import EventMessage, Reference
+
+QUEUE_ACTIONS = {"OpenQueue", "CloseQueue"}
+JOB_ACTIONS = {"ResumeJob"}
+_QUEUE_KIND = (QUEUES.group, QUEUES.kind)
+_JOB_KIND = (JOBS.group, JOBS.kind)
+#: Interval at which closing queues are checked, in seconds.
+_CLOSING_POLL_SECONDS = 1.0
+#: Interval at which a Command is checked again while this process is not the leader, in seconds.
+_STANDBY_POLL_SECONDS = 0.5
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class ObservedCommand(NamedTuple):
+    """A Command at one resourceVersion."""
+
+    key: ObjectKey
+    uid: str
+    resource_version: int
+    command: Command
+
+
+def observe_command(raw: bytes) -> ObservedCommand:
+    """Return the cached form of a Command."""
+    command = decode_command(raw)
+    meta = command.metadata
+    return ObservedCommand(ObjectKey(meta.namespace, meta.name), meta.uid, int(meta.resource_version or 0), command)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDependencies:
+    """The parts of the controller that the command controller needs."""
+
+    may_write: Callable[[], bool]
+    """Whether this process is the leader and has made its first plan."""
+    has_workloads: HasWorkloads
+    closing_queues: Callable[[], Iterable[str]]
+    """Returns the queues in state Closing."""
+    allows_namespace: Callable[[str], bool]
+    """Whether Commands in a namespace may open and close queues; a Command does not say which user created it."""
+    resume_workload: Callable[[TemplateKey], bool]
+    """Makes an aborted workload pending again; returns whether there was one."""
+    record_event: Callable[[EventMessage], None]
+
+
+class CommandController:
+    """Watches and executes Commands while ``run`` is running."""
+
+    def __init__(self, api: Api, dependencies: CommandDependencies, *, watch_options: WatchOptions) -> None:
+        self.discovery_interval_seconds = 30.0
+        """Interval of looking up the CRD while it is not installed."""
+        self._api = api
+        self._dependencies = dependencies
+        self._watch_options = watch_options
+        self._commands = Collection(observe_command, self._on_command)
+        self._informer: Informer[Any] | None = None
+        self._backoff = Backoff(initial=0.5, maximum=30)
+        self._unwritten: list[QueueChange] = []
+        """Changes of the current Command that are not written yet."""
+        self._wake = asyncio.Event()
+        self._queues_changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Check closing queues after a change."""
+        self._queues_changed.set()
+
+    async def run(self) -> NoReturn:
+        """Watch and execute Commands until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._discover(group))
+            group.create_task(self._close_empty_queues())
+            while True:
+                self._wake.clear()
+                await self._retry_on_error(self._process_commands)
+                if len(self._commands) and not self._dependencies.may_write():
+                    await asyncio.sleep(_STANDBY_POLL_SECONDS)
+                elif not self._unwritten:
+                    await self._wake.wait()
+        raise AssertionError("the command controller runs until it is cancelled")
+
+    async def _close_empty_queues(self) -> NoReturn:
+        """Close queues in state Closing as soon as they are empty."""
+        while True:
+            await self._queues_changed.wait()
+            self._queues_changed.clear()
+            if self._dependencies.may_write():
+                due = [
+                    name for name in self._dependencies.closing_queues() if not self._dependencies.has_workloads(name)
+                ]
+                await self._retry_on_error(
+                    partial(self._write_changes, [QueueChange(name, QueueState.CLOSED) for name in due])
+                )
+            await asyncio.sleep(_CLOSING_POLL_SECONDS)
+
+    async def _retry_on_error(self, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except (ApiError, msgspec.MsgspecError) as error:
+            delay = self._backoff.next_delay(at_least=error.retry_after if isinstance(error, ApiError) else None)
+            log.warning("command not executed", error=str(error), again_in=round(delay, 2))
+            await asyncio.sleep(delay)
+            self._queues_changed.set()
+        else:
+            self._backoff.reset()
+
+    def _on_command(self, _: ObservedCommand | None, after: ObservedCommand | None) -> None:
+        if after is not None:
+            self._wake.set()
+
+    async def _discover(self, group: asyncio.TaskGroup) -> None:
+        while self._informer is None:
+            try:
+                await self._api.list_page(COMMANDS.path, limit=1)
+            except ApiError:
+                await asyncio.sleep(self.discovery_interval_seconds)
+                continue
+            sink = self._commands
+            self._informer = Informer(
+                self._api, COMMANDS.path, decode=sink.decode, sink=sink, options=self._watch_options
+            )
+            group.create_task(self._informer.run())
+
+    # -- execution ------------------------------------------------------------
+
+    async def _process_commands(self) -> None:
+        if not self._dependencies.may_write():
+            self._unwritten.clear()
+            return
+        await self._write_changes(self._unwritten)
+        for seen in sorted(self._commands, key=lambda command: (command.resource_version, command.key)):
+            if _is_supported(seen.command) and await self._delete_command(seen):
+                await self._execute(seen.command)
+
+    async def _delete_command(self, seen: ObservedCommand) -> bool:
+        """Delete the Command; return whether it existed."""
+        options = msgspec.json.encode({"preconditions": {"uid": seen.uid}})
+        try:
+            await self._api.delete(COMMANDS.item_path(*seen.key), options)
+        except NotFound:
+            return False
+        finally:
+            self._commands.remove(seen)
+        return True
+
+    async def _execute(self, command: Command) -> None:
+        namespace, target = command.metadata.namespace, command.target
+        log.info("command received", action=command.action, target=target.name, namespace=namespace)
+        if command.action in JOB_ACTIONS:
+            resumed = self._dependencies.resume_workload(TemplateKey(VOLCANO_JOB, namespace, target.name))
+            if not resumed:
+                log.info("no aborted workload to resume", namespace=namespace, name=target.name)
+            return
+        if not self._dependencies.allows_namespace(namespace):
+            remedy = "create it in a namespace of queueCommandNamespaces"
+            log.warning("command refused", action=command.action, queue=target.name, namespace=namespace, remedy=remedy)
+            return
+        hierarchy = QueueHierarchy.of([queue async for queue in self._queues()])
+        try:
+            changes = self._plan_changes(command, hierarchy)
+        except CommandError as error:
+            log.warning("command refused", action=command.action, queue=target.name, reason=str(error))
+            if target.name in hierarchy.queues:
+                self._record_event(hierarchy.queues[target.name], f"{command.action}Failed", str(error), is_bad=True)
+            return
+        note = ", ".join(f"{change.queue} is {change.state}" for change in changes)
+        self._unwritten = changes
+        await self._write_changes(self._unwritten)
+        self._record_event(hierarchy.queues[target.name], command.action, note)
+
+    def _plan_changes(self, command: Command, hierarchy: QueueHierarchy) -> list[QueueChange]:
+        name, uid = command.target.name, command.target.uid
+        queue = hierarchy.queues.get(name)
+        if queue is None or (uid and uid != queue.metadata.uid):
+            raise CommandError(f"queue {name!r} does not exist; create it first")
+        return (
+            open_queue(hierarchy, name)
+            if command.action == "OpenQueue"
+            else close_queue(hierarchy, name, self._dependencies.has_workloads)
+        )
+
+    async def _queues(self) -> AsyncIterator[Queue]:
+        token = ""
+        while True:
+            page = await self._api.list_page(QUEUES.path, token=token)
+            for raw in page.items or ():
+                yield decode_queue(bytes(raw))
+            token = page.metadata.continue_token
+            if not token:
+                return
+
+    async def _write_changes(self, changes: list[QueueChange]) -> None:
+        """Write changes from the top of the hierarchy; after an error the remaining ones are retried."""
+        while changes:
+            try:
+                await self._write_change(changes[0])
+            except NotFound:
+                log.info("queue deleted", queue=changes[0].queue)
+            changes.pop(0)
+
+    async def _write_change(self, change: QueueChange) -> None:
+        path = QUEUES.item_path("", change.queue)
+        if change.by_parent is not None:
+            marked = {"metadata": {"annotations": {CLOSED_BY_PARENT: change.by_parent}}}
+            await self._api.patch(path, msgspec.json.encode(marked), kind="merge")
+        status = {"status": {"state": change.state}}
+        await self._api.patch(f"{path}/status", msgspec.json.encode(status), kind="merge")
+        log.info("queue changed", queue=change.queue, state=change.state)
+
+    def _record_event(self, queue: Queue, reason: str, note: str, *, is_bad: bool = False) -> None:
+        meta = queue.metadata
+        about = Reference(QUEUES.api_version, QUEUES.kind, "", meta.name, meta.uid)
+        self._dependencies.record_event(
+            EventMessage(
+                meta.uid, "warned", "Command", reason, (about,), lambda: note, "Warning" if is_bad else "Normal"
+            )
+        )
+
+
+def _is_supported(command: Command) -> bool:
+    """Return whether the Command is executed here; other controllers run only in member clusters."""
+    of = command.target.group_kind
+    return (of == _QUEUE_KIND and command.action in QUEUE_ACTIONS) or (
+        of == _JOB_KIND and command.action in JOB_ACTIONS
+    )

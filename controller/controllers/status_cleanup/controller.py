@@ -1,0 +1,117 @@
+"""Corrects the stale status of evicted workloads after they have left their clusters.
+
+Evicted workloads are found by their records, so that a new leader continues.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS
+from controller.api_client import Api, ApiError, Conflict, NotFound
+from controller.backoff import Backoff
+from controller.cache.objects import VOLCANO_JOB, CachedBinding
+from controller.cache.store import Store
+from controller.clock import Clock
+from controller.controllers.status_cleanup.stale_status import binding_status_patch, job_status_patch
+from controller.engine.state.workloads import WorkloadUid
+from controller.scheduling.writes import Write
+
+#: Interval at which workloads that have not left their clusters yet are checked, in seconds.
+_POLL_SECONDS = 1.0
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class StaleStatusReconciler:
+    """Corrects the status of evicted workloads while ``run`` is running."""
+
+    def __init__(self, api: Api, store: Store, *, may_write: Callable[[], bool], clock: Clock) -> None:
+        self._api = api
+        self._store = store
+        self._may_write = may_write
+        self._clock = clock
+        self._pending = dict[WorkloadUid, None]()
+        self._needs_listing = False
+        """Whether this process became the leader and has not listed evicted workloads yet."""
+        self._backoff = Backoff(initial=1, maximum=60)
+        self._wake = asyncio.Event()
+
+    def on_write(self, write: Write) -> None:
+        """Queue the workload that *write* evicts; ignore other writes."""
+        if write.effect == "evict":
+            self._pending[write.uid] = None
+            self._wake.set()
+
+    def on_leading(self) -> None:
+        """Queue all workloads that were evicted before this process became the leader."""
+        self._needs_listing = True
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Correct stale statuses until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while (self._pending or self._needs_listing) and self._may_write():
+                self._list_evicted()
+                await self._reconcile_all()
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def _list_evicted(self) -> None:
+        """Queue the evicted workloads of earlier leaders, once the cache is complete."""
+        if not self._needs_listing or not self._store.is_complete:
+            return
+        self._needs_listing = False
+        for bindings in (self._store.bindings, self._store.cluster_bindings):
+            self._pending.update((binding.uid, None) for binding in bindings if _was_evicted(binding))
+
+    async def _reconcile_all(self) -> None:
+        """Check every queued workload once; those that are still terminating or were changed meanwhile stay queued."""
+        for uid in tuple(self._pending):
+            binding = self._store.binding(uid)
+            if binding is None or not _was_evicted(binding):
+                del self._pending[uid]
+            elif not binding.progress and not binding.evicting_from:
+                await self._reconcile(binding)
+
+    async def _reconcile(self, binding: CachedBinding) -> None:
+        try:
+            await self._patch_statuses(binding)
+        except Conflict:
+            return
+        except NotFound:
+            del self._pending[binding.uid]
+        except ApiError as error:
+            delay = self._backoff.next_delay(at_least=error.retry_after)
+            log.warning("stale status not corrected", namespace=binding.namespace, name=binding.name, error=str(error))
+            await asyncio.sleep(delay)
+        else:
+            self._backoff.reset()
+            del self._pending[binding.uid]
+
+    async def _patch_statuses(self, binding: CachedBinding) -> None:
+        kind = RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
+        path = kind.item_path(binding.namespace, binding.name)
+        manifest = msgspec.json.decode(await self._api.get(path))
+        await self._patch(path, binding_status_patch(manifest, self._clock()))
+        if binding.template.kind == VOLCANO_JOB:
+            path = JOBS.item_path(binding.template.namespace, binding.template.name)
+            manifest = msgspec.json.decode(await self._api.get(path))
+            await self._patch(path, job_status_patch(manifest, self._clock()))
+
+    async def _patch(self, path: str, patch: object) -> None:
+        if patch is not None:
+            await self._api.patch(f"{path}/status", msgspec.json.encode(patch), kind="merge")
+            log.info("stale status corrected", path=path)
+
+
+def _was_evicted(binding: CachedBinding) -> bool:
+    """Return whether the binding is pending after an eviction."""
+    record = binding.record
+    return (
+        binding.is_suspended and not binding.targets and record is not None and record.evictions + record.attempts > 0
+    )

@@ -1,0 +1,238 @@
+"""Watches the two webhook configurations, and reports or repairs a missing or changed one.
+
+The desired configurations are read from a file, which an upgrade changes too. Without a file, the first observed
+configuration is the desired one if it suspends bindings. Repair must be enabled and needs the file.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+import structlog
+import yaml
+
+from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from controller.api_client import Api, ApiError
+from controller.backoff import Backoff
+from controller.cache.collection import Collection
+from controller.cache.informer import Informer, WatchOptions
+from controller.controllers.webhook_config.comparison import diff, validate
+from controller.events.message import EventMessage, Reference
+from controller.reporting.metrics import Metrics
+from controller.watched_file import WatchedFile
+
+NAME = "volcano-global"
+_KINDS = {each.kind: each for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
+_MAX_SHOWN = 5
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class ObservedConfiguration(NamedTuple):
+    """A webhook configuration at one resourceVersion."""
+
+    key: str
+    uid: str
+    resource_version: int
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfigDependencies:
+    """The parts of the controller that the reconciler needs."""
+
+    may_write: Callable[[], bool]
+    is_repair_enabled: Callable[[], bool]
+    """Whether the operator has enabled the repair of the configurations."""
+    record_event: Callable[[EventMessage], None]
+
+
+class DesiredConfigFile(WatchedFile[Mapping[str, Mapping[str, Any]]]):
+    """The file with the desired webhook configurations, by kind."""
+
+    NAME = "webhook registration"
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__(path, {})
+
+    def parse(self, text: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the configurations in *text*. Raises `ValueError`."""
+        try:
+            documents = list(yaml.safe_load_all(text))
+        except yaml.YAMLError as error:
+            raise ValueError(f"the {self.NAME} is not valid YAML: {error}") from error
+        return {item["kind"]: item for item in documents if isinstance(item, dict) and item.get("kind") in _KINDS}
+
+
+class WebhookConfigReconciler:
+    """Watches, compares, reports and repairs while ``run`` is running."""
+
+    def __init__(
+        self,
+        api: Api,
+        dependencies: WebhookConfigDependencies,
+        *,
+        file: DesiredConfigFile,
+        metrics: Metrics,
+        watch_options: WatchOptions,
+    ) -> None:
+        self._api = api
+        self._dependencies = dependencies
+        self._metrics = metrics
+        self._file = file
+        self._desired = dict(file.current)
+        self._reported: dict[str, tuple[str, ...]] = {}
+        """The violations that were reported last, by kind."""
+        self._ca_bundles: dict[str, str] = {}
+        self._wake = asyncio.Event()
+        self._backoff = Backoff(initial=1, maximum=30)
+        self._observed = {kind: Collection(_observe, lambda *_: self._wake.set()) for kind in _KINDS}
+        self._informers = {
+            kind: Informer(
+                api,
+                resource.path,
+                decode=_observe,
+                sink=self._observed[kind],
+                selectors={"fieldSelector": f"metadata.name={NAME}"},
+                options=watch_options,
+            )
+            for kind, resource in _KINDS.items()
+        }
+
+    async def follow_file(self, *, poll_seconds: float) -> NoReturn:
+        """Reload the file until cancelled; an invalid file leaves the last content in force."""
+        await self._file.follow(self._set_desired, poll_seconds=poll_seconds)
+
+    def _set_desired(self, desired: Mapping[str, Mapping[str, Any]]) -> None:
+        if desired:
+            self._desired = {**self._desired, **desired}
+            self.wake()
+
+    async def run(self) -> NoReturn:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers.values():
+                group.create_task(informer.run())
+            for informer in self._informers.values():
+                await informer.synced.wait()
+            while True:
+                self._wake.clear()
+                if await self._reconcile():
+                    await self._wake.wait()
+        raise AssertionError("the reconciler runs until it is cancelled")
+
+    def wake(self) -> None:
+        """Reconcile after a change of leadership or of the operator's configuration."""
+        self._wake.set()
+
+    async def _reconcile(self) -> bool:
+        """Report violations and repair them if enabled; return whether no retry is needed."""
+        for kind, collection in self._observed.items():
+            observed = collection.get(NAME)
+            self._adopt_observed(kind, observed)
+            self._remember_ca_bundles(observed)
+            self._report(kind, observed, tuple(self._violations(kind, observed)))
+        if not (self._file.current and self._dependencies.is_repair_enabled() and self._dependencies.may_write()):
+            return True
+        try:
+            for kind in [kind for kind, violations in self._reported.items() if violations]:
+                await self._repair(kind)
+        except ApiError as error:
+            delay = self._backoff.next_delay(at_least=error.retry_after)
+            log.warning("webhook configuration not repaired", error=str(error), again_in=round(delay, 1))
+            await asyncio.sleep(delay)
+            return False
+        return True
+
+    def _adopt_observed(self, kind: str, observed: ObservedConfiguration | None) -> None:
+        """Use the first valid observed configuration as the desired one, if there is no file."""
+        if kind not in self._desired and observed is not None and not self._validate(kind, observed.manifest):
+            self._desired[kind] = observed.manifest
+
+    def _remember_ca_bundles(self, observed: ObservedConfiguration | None) -> None:
+        """Store the CA bundles, which cannot be recovered after a deletion."""
+        webhooks = observed.manifest.get("webhooks") or () if observed else ()
+        bundles = {webhook["name"]: webhook.get("clientConfig", {}).get("caBundle") for webhook in webhooks}
+        self._ca_bundles.update({name: bundle for name, bundle in bundles.items() if bundle})
+
+    def _violations(self, kind: str, observed: ObservedConfiguration | None) -> list[str]:
+        manifest = observed.manifest if observed else None
+        desired = self._desired.get(kind)
+        return diff(desired, manifest) if desired is not None else self._validate(kind, manifest)
+
+    def _validate(self, kind: str, manifest: Mapping[str, Any] | None) -> list[str]:
+        """Return the violations that need no desired configuration; only the mutating webhook suspends bindings."""
+        if kind == MUTATING_WEBHOOKS.kind or manifest is None:
+            return validate(manifest)
+        return []
+
+    def _report(self, kind: str, observed: ObservedConfiguration | None, violations: tuple[str, ...]) -> None:
+        before = self._reported.get(kind)
+        self._reported[kind] = violations
+        self._metrics.set_webhook_registered(kind, right=not violations)
+        if violations == (before or ()):
+            return
+        if not violations:
+            log.info("webhook configuration valid again", kind=kind, name=NAME)
+            return
+        # An installation without the webhook has no desired configuration: a warning suffices.
+        log_violations = log.error if kind in self._desired else log.warning
+        log_violations(
+            "webhook configuration invalid",
+            kind=kind,
+            name=NAME,
+            violations=violations[:_MAX_SHOWN],
+            count=len(violations),
+        )
+        if self._dependencies.may_write() and kind in self._desired:
+            self._dependencies.record_event(_event_message(_KINDS[kind], observed.uid if observed else "", violations))
+
+    async def _repair(self, kind: str) -> None:
+        """Write all webhooks with the CA bundles that were observed last; without any bundle nothing is created.
+
+        An API server with a webhook and without its CA bundle rejects every job.
+        """
+        resource, observed = _KINDS[kind], self._observed[kind].get(NAME)
+        if observed is None and not self._ca_bundles:
+            log.error(
+                "webhook configuration not repaired",
+                kind=kind,
+                error="it was deleted, and its CA bundle was never observed",
+                remedy="run helm upgrade to register it again",
+            )
+            return
+        webhooks = [_with_bundle(webhook, self._ca_bundles) for webhook in self._desired[kind]["webhooks"]]
+        if observed is None:
+            body = msgspec.json.encode({**self._desired[kind], "webhooks": webhooks})
+            raw = await self._api.create(resource.path, body)
+        else:
+            metadata = {"uid": observed.uid, "resourceVersion": str(observed.resource_version)}
+            body = msgspec.json.encode({"metadata": metadata, "webhooks": webhooks})
+            raw = await self._api.patch(resource.item_path("", NAME), body, kind="merge")
+        made = _observe(raw)
+        self._observed[kind].upsert(made)
+        log.warning("webhook configuration repaired", kind=kind, name=NAME)
+        self._report(kind, made, tuple(self._violations(kind, made)))
+
+
+def _with_bundle(webhook: Mapping[str, Any], bundles: Mapping[str, str]) -> dict[str, Any]:
+    """Return *webhook* with its CA bundle, or with that of another webhook: `certs` publishes the same one in all."""
+    bundle = bundles.get(webhook["name"]) or next(iter(bundles.values()), None)
+    client = dict(webhook["clientConfig"])
+    return {**webhook, "clientConfig": {**client, "caBundle": bundle} if bundle else client}
+
+
+def _event_message(resource: Resource, uid: str, violations: tuple[str, ...]) -> EventMessage:
+    about = Reference(resource.api_version, resource.kind, "", NAME, uid)
+    more = f"; and {len(violations) - _MAX_SHOWN} more" if len(violations) > _MAX_SHOWN else ""
+    note = f"{'; '.join(violations[:_MAX_SHOWN])}{more}"
+    return EventMessage(resource.kind, "warned", "Watch", "RegistrationWrong", (about,), lambda: note, "Warning")
+
+
+def _observe(raw: bytes) -> ObservedConfiguration:
+    manifest = msgspec.json.decode(raw)
+    meta = manifest["metadata"]
+    return ObservedConfiguration(meta["name"], meta["uid"], int(meta["resourceVersion"]), manifest)

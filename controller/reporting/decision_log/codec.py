@@ -1,0 +1,170 @@
+"""Encodes entries as one JSON object per line, and decodes them.
+
+Pure. Scheduling requirements are written once per file, before the first workload that has them, and referenced by
+number, because many workloads share them. The line of a plan contains a digest of all lines before it.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, replace
+from typing import Any, Final
+
+import msgspec
+
+from controller.engine.state.workloads import SchedulingRequirements, Workload
+from controller.reporting.decision_log.entries import (
+    CheckpointEntry,
+    ClusterChanged,
+    ClusterEstimated,
+    ClusterRemoved,
+    DecisionEntry,
+    Entry,
+    Header,
+    PlanEntry,
+    PolicyChanged,
+    QueueChanged,
+    QueueRemoved,
+    WorkloadChanged,
+    WorkloadRemoved,
+)
+
+_TYPES: Final[dict[str, type[Any]]] = {
+    "begin": Header,
+    "policy": PolicyChanged,
+    "queue": QueueChanged,
+    "queue-gone": QueueRemoved,
+    "cluster": ClusterChanged,
+    "cluster-gone": ClusterRemoved,
+    "estimate": ClusterEstimated,
+    "workload": WorkloadChanged,
+    "workload-gone": WorkloadRemoved,
+    "memory": CheckpointEntry,
+    "plan": PlanEntry,
+    "decision": DecisionEntry,
+}
+_NAMES: Final = {kind: name for name, kind in _TYPES.items()}
+_REQUIREMENTS: Final = "requirements"
+_DIGEST: Final = "digest"
+_DIGEST_DIGITS: Final = 16
+#: Maximum number of requirements that are referenced by number; after that numbering starts again, to bound memory.
+_MAX_REQUIREMENTS: Final = 10_000
+
+
+def _default_value(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+_WORKLOAD_DEFAULTS: Final = {
+    field.name: _default_value(field) for field in fields(Workload) if field.name != _REQUIREMENTS
+}
+
+
+class LineError(ValueError):
+    """A line that is not part of a decision log; the message says why."""
+
+
+class EntryEncoder:
+    """Encodes the lines of one file."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.json.Encoder(enc_hook=_encode_mapping)
+        self._requirements: dict[int, tuple[int, SchedulingRequirements]] = {}
+        """Number of each requirements object by its id; the reference keeps the id unique."""
+        self._numbered = 0
+        self._digest = hashlib.sha256()
+
+    def encode(self, entry: Entry) -> Iterator[bytes]:
+        """Yield the lines of *entry*."""
+        if isinstance(entry, WorkloadChanged):
+            requirements = entry.workload.requirements
+            if id(requirements) not in self._requirements:
+                yield self._line({"type": _REQUIREMENTS, "number": self._numbered, _REQUIREMENTS: requirements})
+                self._number_requirements(requirements)
+            number = self._requirements[id(requirements)][0]
+            yield self._line(
+                {"type": "workload", "now": entry.now, "workload": _encode_workload(entry.workload, number)}
+            )
+        elif isinstance(entry, DecisionEntry):
+            yield self._line({"type": "decision", **entry.fields})
+        else:
+            values = {field.name: getattr(entry, field.name) for field in fields(entry)}
+            digest = {_DIGEST: self._digest.hexdigest()[:_DIGEST_DIGITS]} if isinstance(entry, PlanEntry) else {}
+            yield self._line({"type": _NAMES[type(entry)], **values, **digest})
+
+    def _number_requirements(self, requirements: SchedulingRequirements) -> None:
+        if len(self._requirements) >= _MAX_REQUIREMENTS:
+            self._requirements.clear()
+        self._requirements[id(requirements)] = self._numbered, requirements
+        self._numbered += 1
+
+    def _line(self, value: dict[str, Any]) -> bytes:
+        line = self._encoder.encode(value) + b"\n"
+        self._digest.update(line)
+        return line
+
+
+def _encode_workload(workload: Workload, number: int) -> dict[str, Any]:
+    """Return the fields of *workload* that differ from their defaults."""
+    encoded: dict[str, Any] = {_REQUIREMENTS: number}
+    for name, default in _WORKLOAD_DEFAULTS.items():
+        value = getattr(workload, name)
+        if value != default:
+            encoded[name] = value
+    return encoded
+
+
+def _encode_mapping(value: object) -> object:
+    """Return a dict for a mapping of another type."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(f"a {type(value).__name__} cannot be written")
+
+
+class EntryDecoder:
+    """Decodes the lines of one file."""
+
+    def __init__(self) -> None:
+        self.is_intact = True
+        """Whether all digests so far match their lines."""
+        self._requirements: dict[int, SchedulingRequirements] = {}
+        self._digest = hashlib.sha256()
+
+    def decode(self, line: bytes) -> Entry | None:
+        """Return the entry in *line*, ``None`` for requirements; raise ``LineError`` for an invalid line."""
+        try:
+            value = msgspec.json.decode(line)
+            if not isinstance(value, dict):
+                raise LineError("it is not a JSON object")
+            if value.get("type") == _NAMES[PlanEntry]:
+                self.is_intact &= value.get(_DIGEST) == self._digest.hexdigest()[:_DIGEST_DIGITS]
+            self._digest.update(line)
+            return self._entry(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise LineError(str(error)) from error
+
+    def _entry(self, value: dict[str, Any]) -> Entry | None:
+        name = value.pop("type", None)
+        if name == _REQUIREMENTS:
+            self._requirements[msgspec.convert(value.get("number"), int)] = msgspec.convert(
+                value.get(_REQUIREMENTS), SchedulingRequirements
+            )
+            return None
+        if not isinstance(name, str) or name not in _TYPES:
+            raise LineError(f"type {name!r} is not known")
+        if name == "decision":
+            return DecisionEntry(value)
+        if name == "workload":
+            return self._workload(value)
+        entry: Entry = msgspec.convert(value, _TYPES[name])
+        return entry
+
+    def _workload(self, value: dict[str, Any]) -> WorkloadChanged:
+        encoded = value.get("workload")
+        number = encoded.pop(_REQUIREMENTS, None) if isinstance(encoded, dict) else None
+        requirements = self._requirements.get(number) if isinstance(number, int) else None
+        if requirements is None or not isinstance(encoded, dict):
+            raise LineError(f"requirements {number!r} are not defined before this line")
+        decoded: WorkloadChanged = msgspec.convert(
+            {**value, "workload": {**encoded, _REQUIREMENTS: {}}}, WorkloadChanged
+        )
+        return WorkloadChanged(replace(decoded.workload, requirements=requirements), decoded.now)

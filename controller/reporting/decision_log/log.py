@@ -1,0 +1,171 @@
+"""Records the inputs and decisions of a running controller.
+
+It neither fails nor blocks: if writing fails, entries are dropped and the loss is reported. Later a new file begins
+with a snapshot of the state.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import structlog
+
+from controller.cache.event_handler import EventHandler
+from controller.engine.checkpoint import take_checkpoint
+from controller.engine.engine import Engine
+from controller.engine.policy import Policy
+from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.estimates import Estimate
+from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.reporting.decision_log.entries import (
+    ClusterChanged,
+    ClusterEstimated,
+    ClusterRemoved,
+    Header,
+    PlanEntry,
+    PolicyChanged,
+    QueueChanged,
+    QueueRemoved,
+    WorkloadChanged,
+    WorkloadRemoved,
+)
+from controller.reporting.decision_log.files import RotatedFiles
+from controller.reporting.decision_log.records import DecisionRecord
+from controller.reporting.decision_log.writer import DecisionLogWriter, Item, NewFile, PlanRecord
+
+#: Maximum number of entries that wait for the disk.
+_MAX_BACKLOG = 500_000
+#: Time after a failure until a new file is tried, in seconds.
+_RETRY_SECONDS = 60
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLogOptions:
+    """Path and size of a decision log."""
+
+    path: Path
+    max_bytes: int = 64 << 20
+    """A new file begins after so many bytes beyond its initial snapshot."""
+    max_files: int = 4
+    """Maximum number of files."""
+
+
+class DecisionLog:
+    """Records the inputs and decisions of successive states; call ``start`` and ``stop`` once."""
+
+    def __init__(self, options: DecisionLogOptions, identity: str, *, on_lost: Callable[[], None]) -> None:
+        self._identity = identity
+        self._on_lost = on_lost
+        self._path = options.path
+        self._writer = DecisionLogWriter(
+            RotatedFiles(options.path, options.max_files), limit=options.max_bytes, on_file_change=self._on_file_change
+        )
+        self._lost_at: float | None = None
+        """Monotonic time of the failure since which entries are dropped."""
+
+    def start(self) -> None:
+        """Start the writer thread."""
+        self._writer.start()
+
+    def stop(self, timeout: float) -> None:
+        """Write the remaining entries for at most *timeout* seconds."""
+        self._writer.stop(timeout)
+
+    def start_file(self, state: Engine, now: int) -> None:
+        """Start a new file for *state*, which is empty."""
+        self._lost_at = None
+        self._writer.put(NewFile(self._header(state, now, is_whole=True)))
+
+    def _header(self, state: Engine, now: int, *, is_whole: bool) -> Header:
+        return Header(state.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
+
+    def recording_handler(self, state: Engine) -> EventHandler:
+        """Return the event handler that records events and passes them to *state*."""
+        return RecordingHandler(state, self._put)
+
+    def record_plan(self, planned: PlanEntry, records: tuple[DecisionRecord, ...]) -> None:
+        """Record a plan and its decisions."""
+        self._put(PlanRecord(planned, records))
+
+    def rotate_if_due(self, state: Engine, now: int) -> None:
+        """Start a file with a snapshot of *state*, if the present one is full or was lost a while ago."""
+        if self._lost_at is None:
+            is_due = self._writer.is_full
+        else:
+            is_due = self._lost_at + _RETRY_SECONDS <= time.monotonic() and not self._writer.backlog
+        if is_due:
+            self._lost_at = None
+            self._writer.put(NewFile(self._header(state, now, is_whole=False), take_checkpoint(state)))
+
+    def _put(self, item: Item) -> None:
+        if self._lost_at is not None:
+            return
+        if self._writer.backlog > _MAX_BACKLOG:
+            self._on_file_change(OSError("the disk is too slow"))
+            return
+        self._writer.put(item)
+
+    def _on_file_change(self, trouble: OSError | None) -> None:
+        """Handle, in the writer thread, a new file or an error."""
+        if trouble is None:
+            log.info("decision log file started", file=str(self._path))
+            return
+        self._lost_at = time.monotonic()
+        self._on_lost()
+        log.error("decision log interrupted", file=str(self._path), error=str(trouble), again_in=_RETRY_SECONDS)
+
+
+class RecordingHandler:
+    """Records events of the cache and passes them to a state."""
+
+    def __init__(self, state: Engine, put: Callable[[Item], None]) -> None:
+        self._state = state
+        self._put = put
+
+    def policy_changed(self, policy: Policy) -> None:
+        """Record the policy."""
+        self._put(PolicyChanged(policy))
+        self._state.policy_changed(policy)
+
+    def queue_changed(self, queue: Queue) -> None:
+        """Record the queue if it differs from the known one."""
+        if self._state.queues.get(queue.name) != queue:
+            self._put(QueueChanged(queue))
+        self._state.queue_changed(queue)
+
+    def queue_removed(self, name: QueueName) -> None:
+        """Record the deletion."""
+        self._put(QueueRemoved(name))
+        self._state.queue_removed(name)
+
+    def cluster_changed(self, cluster: Cluster, now: int) -> None:
+        """Record the cluster; an unchanged one may have an effect too."""
+        self._put(ClusterChanged(cluster, now))
+        self._state.cluster_changed(cluster, now)
+
+    def cluster_removed(self, name: ClusterName) -> None:
+        """Record the deletion."""
+        self._put(ClusterRemoved(name))
+        self._state.cluster_removed(name)
+
+    def cluster_estimated(self, estimate: Estimate, now: int) -> None:
+        """Record the estimate."""
+        self._put(ClusterEstimated(estimate, now))
+        self._state.cluster_estimated(estimate, now)
+
+    def workload_changed(self, workload: Workload, now: int) -> None:
+        """Record the workload if it differs from the known one."""
+        if self._state.workloads.get(workload.uid) != workload:
+            self._put(WorkloadChanged(workload, now))
+        self._state.workload_changed(workload, now)
+
+    def workload_removed(self, uid: WorkloadUid, now: int) -> None:
+        """Record the deletion of a known workload."""
+        if uid in self._state.workloads:
+            self._put(WorkloadRemoved(uid, now))
+        self._state.workload_removed(uid, now)

@@ -1,0 +1,314 @@
+"""Builds one flat record for each decision, the same in the log, the decision log and its replay.
+
+``docs/operations/decision-log.md`` describes the fields. Values are copied from the state at once; texts and
+quantities are formatted when the record is written.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from controller.api.quantity import format_quantity
+from controller.engine.engine import Engine
+from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
+from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.state.clusters import Assignment
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.resources import EMPTY, Resources
+from controller.engine.state.workloads import ClusterCharge, Workload
+from controller.reporting.messages import EVICTION_MESSAGES, pending_message
+
+Fields = dict[str, Any]
+Action = Literal["Admit", "Evict", "Wait", "Keep", "Requeue"]
+
+#: The rule of docs/reference/semantics.md that each reason applies.
+RULES: Mapping[Reason | EvictionReason, str] = {
+    Reason.QUEUE_NOT_FOUND: "Q5",
+    Reason.QUEUE_CLOSED: "Q5",
+    Reason.QUEUE_NOT_LEAF: "Q5",
+    Reason.QUEUE_HIERARCHY_INVALID: "Q1",
+    Reason.QUEUE_NOT_ALLOWED: "Q7",
+    Reason.PRIORITY_CLASS_NOT_ALLOWED: "Q7",
+    Reason.EXCEEDS_QUEUE_LIMIT: "C5",
+    Reason.EXCEEDS_TOTAL_CAPACITY: "C5",
+    Reason.QUEUE_LIMIT_REACHED: "Q2",
+    Reason.BLOCKED_BY_GUARANTEE: "Q3",
+    Reason.BLOCKED_BY_RESERVATION: "O6",
+    Reason.BLOCKED_BY_QUEUE_HEAD: "O5",
+    Reason.INSUFFICIENT_CAPACITY: "C2",
+    Reason.EXCEEDS_EVERY_CLUSTER: "C5",
+    Reason.NO_MATCHING_CLUSTER: "C1",
+    Reason.BLOCKED_BY_FAIR_SHARE: "O3",
+    Reason.HYPERJOB_INCOMPLETE: "G1",
+    Reason.HYPERJOB_DOES_NOT_FIT: "G1",
+    Reason.PREEMPTION_IN_PROGRESS: "P5",
+    Reason.STARTUP_BACKOFF: "R1",
+    Reason.SUSPENDED: "W1",
+    Reason.ABORTED: "D8",
+    Reason.NO_MATCHING_POLICY: "D9",
+    Reason.REQUESTS_UNKNOWN: "D3",
+    Reason.INTERNAL_ERROR: "W3",
+    EvictionReason.RECLAIMED: "P1",
+    EvictionReason.PREEMPTED: "P2",
+    EvictionReason.RESIZE_REJECTED: "D7",
+    EvictionReason.STARTUP_TIMEOUT: "R1",
+    EvictionReason.CLUSTER_CHANGED: "R1",
+    EvictionReason.ABORTED: "D8",
+}
+
+#: Reasons that are evaluated against an empty queue or cluster; the limit is one of their facts.
+_EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER})
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """Usage and limit of a queue or cluster after the plan."""
+
+    subject: str
+    used: Resources
+    limit: Mapping[str, int | Fraction]
+    resource: str | None = None
+    """The only resource to report; all requested ones if ``None``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """A decision about one workload."""
+
+    action: Action
+    workload: Workload
+    request: Resources
+    rule: str
+    reason: Reason | EvictionReason | None = None
+    utilization: Utilization | None = None
+    refusal: Refusal | None = None
+    position: int | None = None
+    assignments: tuple[Assignment, ...] = ()
+    bookings: tuple[ClusterCharge, ...] = ()
+    extra: tuple[tuple[str, str | int], ...] = ()
+    """Further fields by name, which only some decisions have."""
+
+
+class RecordBuilder:
+    """Builds records from the state after a plan."""
+
+    def __init__(self, state: Engine) -> None:
+        self._state = state
+        self._utilizations: dict[tuple[str, str], Utilization | None] = {}
+
+    def plan_records(self, plan: Plan) -> list[DecisionRecord]:
+        """Return the records of admissions, evictions, nominations, reservations and requeues."""
+        decided = [self._admit(item) if isinstance(item, Admit) else self._evict(item) for item in plan.decisions]
+        updates = [_nomination_record(note, self._request(note.workload)) for note in plan.record_updates]
+        return [*decided, *updates, *map(_requeue_record, plan.reschedules)]
+
+    def pending_records(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
+        """Return the records of pending workloads with a changed reason."""
+        return [self.pending_record(wait.workload, wait.refusal, wait.position) for wait in waits]
+
+    def pending_record(self, workload: Workload, refusal: Refusal, position: int) -> DecisionRecord:
+        """Return the record of one pending workload."""
+        return DecisionRecord(
+            "Wait",
+            workload,
+            self._request(workload),
+            _rule(refusal),
+            refusal.reason,
+            self._utilization(workload, refusal),
+            refusal,
+            position,
+        )
+
+    def _admit(self, decision: Admit) -> DecisionRecord:
+        workload, admission = decision.workload, decision.admission
+        extra: list[tuple[str, str | int]] = [("admittedAt", admission.admitted_at)]
+        if decision.plan_id:
+            extra.append(("group", decision.plan_id))
+        return DecisionRecord(
+            "Admit",
+            workload,
+            admission.charge,
+            _admission_rule(decision),
+            utilization=self._queue_utilization(workload.queue),
+            assignments=decision.clusters,
+            bookings=admission.cluster_charges,
+            extra=tuple(extra),
+        )
+
+    def _evict(self, decision: Evict) -> DecisionRecord:
+        workload, admission = decision.workload, decision.workload.admission
+        is_reclaimed = decision.reason is EvictionReason.RECLAIMED
+        extra: list[tuple[str, str | int]] = [("graceMs", decision.grace_ms)]
+        if decision.preemptor is not None:
+            extra.append(("forWhom", decision.preemptor))
+        if decision.nominated_cluster is not None:
+            extra.append(("nominatedCluster", decision.nominated_cluster))
+        if decision.back_off is not None:
+            extra += [
+                ("until", decision.back_off.until),
+                ("excludedClusters", ",".join(decision.back_off.excluded_clusters)),
+            ]
+        return DecisionRecord(
+            "Evict",
+            workload,
+            admission.charge if admission else EMPTY,
+            RULES[decision.reason],
+            decision.reason,
+            self._fair_share_utilization(workload.queue) if is_reclaimed else self._queue_utilization(workload.queue),
+            bookings=admission.cluster_charges if admission else (),
+            extra=tuple(extra),
+        )
+
+    def _request(self, workload: Workload) -> Resources:
+        """Return the total charge of a pending workload, or its requests for one copy if it was not evaluated."""
+        backlog = self._state.pending
+        charge = backlog.class_of(workload.uid).charge if workload.uid in backlog else EMPTY
+        return charge or workload.requirements.requests
+
+    def _utilization(self, workload: Workload, refusal: Refusal) -> Utilization | None:
+        if refusal.reason in _EXCEEDS_TOTAL:
+            place = f"cluster {refusal.cluster}" if refusal.cluster else f"queue {refusal.queue}"
+            resource = refusal.resource or ""
+            return Utilization(place, EMPTY, {resource: refusal.available or 0}, resource=resource)
+        if refusal.reason is Reason.BLOCKED_BY_FAIR_SHARE:
+            return self._fair_share_utilization(workload.queue)
+        if refusal.cluster is not None:
+            return self._cached_utilization("cluster", refusal.cluster)
+        return self._queue_utilization(QueueName(refusal.queue or workload.queue))
+
+    def _queue_utilization(self, name: QueueName) -> Utilization | None:
+        return self._cached_utilization("queue", name)
+
+    def _fair_share_utilization(self, name: QueueName) -> Utilization | None:
+        return self._cached_utilization("entitlement", name)
+
+    def _cached_utilization(self, kind: str, name: str) -> Utilization | None:
+        """Return the utilization of a queue or cluster; cached, because many workloads share it."""
+        if (kind, name) not in self._utilizations:
+            utilization = self._cluster(name) if kind == "cluster" else self._queue(QueueName(name), kind)
+            self._utilizations[kind, name] = utilization
+        return self._utilizations[kind, name]
+
+    def _cluster(self, name: str) -> Utilization | None:
+        for site in self._state.cluster_usage:
+            if site.name == name:
+                names = {*site.charged, *site.external_usage}
+                used = {
+                    resource: site.charged.get(resource, 0) + site.external_usage.get(resource, 0) for resource in names
+                }
+                return Utilization(f"cluster {name}", used, dict(site.allocatable))
+        return None
+
+    def _queue(self, name: QueueName, kind: str) -> Utilization | None:
+        quota, standing = self._state.current_quota, self._state.queue_shares
+        if quota is None or standing is None or name not in quota.tree.nodes:
+            return None
+        used = dict(quota.allocated[name])
+        if kind == "entitlement":
+            return Utilization(f"entitlement of queue {name}", used, dict(standing.fair_shares[name]))
+        return Utilization(f"queue {name}", used, dict(quota.limits[name].limit))
+
+
+def _rule(refusal: Refusal) -> str:
+    """Return the rule behind *refusal*: the root's limit is a rule about queues (Q2), a cluster's is not (C2)."""
+    is_total = refusal.reason is Reason.INSUFFICIENT_CAPACITY and refusal.queue is not None
+    return RULES[Reason.QUEUE_LIMIT_REACHED if is_total else refusal.reason]
+
+
+def _requeue_record(workload: Workload) -> DecisionRecord:
+    admission = workload.admission
+    bookings = admission.cluster_charges if admission else ()
+    return DecisionRecord("Requeue", workload, admission.charge if admission else EMPTY, "R1", bookings=bookings)
+
+
+def _nomination_record(note: RecordUpdate, request: Resources) -> DecisionRecord:
+    held, reserved = note.nomination, note.reservation
+    extra: list[tuple[str, str | int]] = []
+    if held is not None:
+        extra = [("nominatedCluster", held.cluster), ("nominatedAt", held.since), ("nominationRank", held.rank)]
+    elif reserved is not None:
+        clusters = ", ".join(booking.cluster for booking in reserved.cluster_charges)
+        extra = [("reservedSince", reserved.since), ("reservedCluster", clusters)]
+    is_nomination = held is not None or note.workload.nomination is not None
+    return DecisionRecord("Keep", note.workload, request, "P5" if is_nomination else "O6", extra=tuple(extra))
+
+
+def _admission_rule(decision: Admit) -> str:
+    """Return the rule of an admission: with its HyperJob, after evictions, divided, or on one cluster."""
+    if decision.plan_id:
+        return "G1"
+    if decision.workload.nomination is not None:
+        return "P5"
+    return "C4" if decision.workload.requirements.replicas else "C3"
+
+
+def record_fields(record: DecisionRecord, plan: int, revision: str) -> Fields:
+    """Return *record* as JSON fields, for this plan and revision of the configuration."""
+    workload, request = record.workload, _format_requests(record.request)
+    values: Fields = {
+        "action": record.action,
+        "uid": workload.uid,
+        "kind": workload.kind,
+        "namespace": workload.namespace,
+        "name": workload.name,
+        "queue": workload.queue,
+        "request": request,
+        **_utilization_fields(record, request),
+        "rule": record.rule,
+        "reason": record.reason.value if record.reason else None,
+        "message": _record_message(record),
+        "position": record.position,
+        "clusters": _cluster_fields(record),
+        "revision": revision,
+        "plan": plan,
+    }
+    if record.refusal is not None:
+        values["facts"] = _refusal_facts(record.refusal)
+    return values | dict(record.extra)
+
+
+def _format_requests(amounts: Mapping[str, int | Fraction]) -> dict[str, str]:
+    return {name: format_quantity(name, amounts[name]) for name in sorted(amounts) if amounts[name] > 0}
+
+
+def _utilization_fields(record: DecisionRecord, request: Mapping[str, str]) -> Fields:
+    """Return usage and limit of the requested resources."""
+    utilization = record.utilization
+    if utilization is None:
+        return {"of": None, "used": {}, "limit": {}}
+    names = [name for name in request if utilization.resource in {None, name}]
+    used = {name: format_quantity(name, utilization.used.get(name, 0)) for name in names}
+    limit = {name: format_quantity(name, utilization.limit.get(name, 0)) for name in names}
+    return {"of": utilization.subject, "used": used, "limit": limit}
+
+
+def _record_message(record: DecisionRecord) -> str:
+    if record.refusal is not None:
+        return pending_message(record.refusal)
+    return EVICTION_MESSAGES[record.reason] if isinstance(record.reason, EvictionReason) else ""
+
+
+def _cluster_fields(record: DecisionRecord) -> list[Fields]:
+    replicas = {target.name: target.replicas for target in record.assignments}
+    if not record.bookings:
+        return [{"name": name, "replicas": count, "charge": {}} for name, count in replicas.items()]
+    return [
+        {"name": part.cluster, "replicas": replicas.get(part.cluster), "charge": _format_requests(part.charge)}
+        for part in record.bookings
+    ]
+
+
+def _refusal_facts(refusal: Refusal) -> Fields:
+    """Return the facts of a refusal that are set."""
+    resource = refusal.resource or ""
+    facts: Fields = {
+        "resource": refusal.resource,
+        "asked": None if refusal.asked is None else format_quantity(resource, refusal.asked),
+        "available": None if refusal.available is None else format_quantity(resource, refusal.available),
+        "queue": refusal.queue,
+        "cluster": refusal.cluster,
+        "subject": refusal.subject,
+        "until": refusal.until,
+    }
+    return {name: value for name, value in facts.items() if value is not None}

@@ -1,0 +1,171 @@
+"""Writes the decision log in a thread, so that the event loop never waits for a disk.
+
+Items are immutable. After an error the writer drops items until a new file is requested.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from controller.engine.checkpoint import Checkpoint
+from controller.reporting.decision_log.codec import EntryEncoder
+from controller.reporting.decision_log.entries import (
+    CheckpointEntry,
+    DecisionEntry,
+    Entry,
+    Header,
+    PlanEntry,
+    QueueChanged,
+    StateChange,
+    WorkloadChanged,
+)
+from controller.reporting.decision_log.files import RotatedFiles
+from controller.reporting.decision_log.records import DecisionRecord, record_fields
+
+#: Entries written at once.
+_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """Request to start a file; *snapshot* is the content of its state."""
+
+    header: Header
+    snapshot: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A plan with its decisions."""
+
+    entry: PlanEntry
+    records: tuple[DecisionRecord, ...]
+
+
+Item = NewFile | PlanRecord | StateChange
+
+
+class DecisionLogWriter:
+    """Queues items and writes them in order; call ``start`` and ``stop`` once."""
+
+    def __init__(self, files: RotatedFiles, *, limit: int, on_file_change: Callable[[OSError | None], None]) -> None:
+        self._files = files
+        self._limit = limit
+        self._on_file_change = on_file_change
+        self._items: SimpleQueue[Item | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="decision-log", daemon=True)
+        self._encoder = EntryEncoder()
+        self._initial_size = 0
+        self._is_open = False
+        self._files_requested = self._files_started = 0
+        """How many beginnings were given, and taken up."""
+
+    @property
+    def backlog(self) -> int:
+        """Return the approximate number of items that are not written yet."""
+        return self._items.qsize()
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the file has reached its size limit and no new one was requested."""
+        return self._files_requested == self._files_started and self._files.size - self._initial_size > self._limit
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Queue *item*."""
+        self._files_requested += isinstance(item, NewFile)
+        self._items.put(item)
+
+    def stop(self, timeout: float) -> None:
+        """Write the remaining items for at most *timeout* seconds, and close the file."""
+        self._items.put(None)
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        is_going_on = True
+        while is_going_on:
+            batch = list(self._next_batch())
+            is_going_on = batch[-1] is not None
+            try:
+                self._write(item for item in batch if item is not None)
+            except Exception as error:  # noqa: BLE001 -- any error must be reported and must not end the thread
+                self._fail(error)
+        self._files.close()
+
+    def _next_batch(self) -> Iterator[Item | None]:
+        """Yield the queued items after waiting for the first one."""
+        item = self._items.get()
+        yield item
+        for _ in range(_BATCH):
+            if item is None:
+                return
+            try:
+                item = self._items.get_nowait()
+            except Empty:
+                return
+            yield item
+
+    def _write(self, items: Iterable[Item]) -> None:
+        lines: list[bytes] = []
+        for item in items:
+            if isinstance(item, NewFile):
+                self._flush(lines)
+                self._begin(item)
+            elif self._is_open:
+                for entry in item_entries(item):
+                    lines.extend(self._encoder.encode(entry))
+        self._flush(lines)
+
+    def _flush(self, lines: list[bytes]) -> None:
+        if lines and self._is_open:
+            self._files.write(b"".join(lines))
+        lines.clear()
+
+    def _begin(self, item: NewFile) -> None:
+        """Begin a new file, piece by piece where much is known."""
+        self._is_open = False
+        self._files.start_file()
+        self._is_open, self._encoder = True, EntryEncoder()
+        lines: list[bytes] = []
+        for number, entry in enumerate(header_entries(item)):
+            lines.extend(self._encoder.encode(entry))
+            if number % _BATCH == 0:
+                self._flush(lines)
+        self._flush(lines)
+        # The snapshot does not count, or a large state would leave no capacity after it.
+        self._initial_size, self._files_started = self._files.size, self._files_started + 1
+        self._on_file_change(None)
+
+    def _fail(self, error: Exception) -> None:
+        self._is_open, self._files_started = False, self._files_requested
+        self._files.close()
+        self._on_file_change(error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {error}"))
+
+
+def header_entries(item: NewFile) -> Iterator[Entry]:
+    """Yield the entries at the start of a file."""
+    yield item.header
+    if item.snapshot is None:
+        return
+    now = item.header.at
+    for queue in item.snapshot.queues:
+        yield QueueChanged(queue)
+    for workload in item.snapshot.workloads:
+        yield WorkloadChanged(workload, now)
+    yield CheckpointEntry(item.snapshot.history, now)
+
+
+def item_entries(item: Item) -> Iterator[Entry]:
+    """Yield the entries of *item*."""
+    if isinstance(item, NewFile):
+        yield from header_entries(item)
+    elif isinstance(item, PlanRecord):
+        yield item.entry
+        for verdict in item.records:
+            yield DecisionEntry(record_fields(verdict, item.entry.number, item.entry.revision))
+    else:
+        yield item

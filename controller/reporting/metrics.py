@@ -1,0 +1,181 @@
+"""Prometheus metrics of the controller; every label has a bounded set of values.
+
+Events are counted by their callers; ``state_collector`` reads the present state at each scrape.
+"""
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from controller.cache.store import Store
+from controller.engine.engine import Engine
+from controller.reporting.state_collector import MAX_QUEUES, InformerStats, StateCollector
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_LONG = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800)
+
+
+class Metrics:
+    """The metrics of the controller, in their own registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._queues: set[str] = set()
+        ProcessCollector(registry=self.registry)
+        self._admissions = Counter(
+            "volcano_global_admitted_workloads",
+            "Workloads admitted, as acknowledged by the API server, by queue.",
+            ("queue",),
+            registry=self.registry,
+        )
+        self._evictions = Counter(
+            "volcano_global_evicted_workloads",
+            "Workloads evicted, by queue and reason.",
+            ("queue", "reason"),
+            registry=self.registry,
+        )
+        self._wait_times = Histogram(
+            "volcano_global_admission_wait_time_seconds",
+            "Time from a template's creation to its admission, by queue.",
+            ("queue",),
+            buckets=_LONG,
+            registry=self.registry,
+        )
+        self._cycles = Histogram(
+            "volcano_global_cycle_duration_seconds",
+            "Time to apply changes and decide.",
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self._failed_cycles = Counter(
+            "volcano_global_failed_cycles", "Cycles that ended in an internal error.", registry=self.registry
+        )
+        self._internal_errors = Counter(
+            "volcano_global_internal_errors",
+            "Workloads that were set aside after an internal error, by step.",
+            ("step",),
+            registry=self.registry,
+        )
+        self._patches = Histogram(
+            "volcano_global_patch_duration_seconds",
+            "Duration of a patch, by effect and outcome.",
+            ("effect", "outcome"),
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self._conflicts = Counter(
+            "volcano_global_patch_conflicts",
+            "Patches rejected because the binding had changed since the decision.",
+            registry=self.registry,
+        )
+        self._events = Counter(
+            "volcano_global_events",
+            "Kubernetes events by outcome; `dropped`: the queue was full.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self._lag = Histogram(
+            "volcano_global_event_loop_lag_seconds",
+            "Delay of the event loop; a delay above one second is logged.",
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self._registered = Gauge(
+            "volcano_global_webhook_registered",
+            "1 while the webhook configuration of a kind is as desired, else 0.",
+            ("configuration",),
+            registry=self.registry,
+        )
+        self._turns = Counter(
+            "volcano_global_leadership_changes",
+            "Changes of leadership of this process.",
+            registry=self.registry,
+        )
+        self._leading = Gauge(
+            "volcano_global_leader", "1 while this process may write, else 0.", registry=self.registry
+        )
+
+        self._estimates = Histogram(
+            "volcano_global_estimator_query_duration_seconds",
+            "Duration of a query to a cluster's scheduler estimator, by outcome.",
+            ("outcome",),
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self._lost_decision_files = Counter(
+            "volcano_global_decision_log_losses",
+            "Interruptions of the decision log; a part of it is missing after each.",
+            registry=self.registry,
+        )
+
+    def register_state(self, state: Callable[[], Engine], store: Store, informers: Mapping[str, InformerStats]) -> None:
+        """Export the present state at each scrape; *state* returns the engine's state in use."""
+        self.registry.register(StateCollector(state, store, informers))
+
+    def count_admission(self, queue: str, *, wait_seconds: float) -> None:
+        """Count an acknowledged admission to *queue* after *wait_seconds*."""
+        label = self._queue_label(queue)
+        self._admissions.labels(label).inc()
+        self._wait_times.labels(label).observe(max(wait_seconds, 0))
+
+    def count_eviction(self, queue: str, reason: str) -> None:
+        """Count an acknowledged eviction from *queue*."""
+        self._evictions.labels(self._queue_label(queue), reason).inc()
+
+    def _queue_label(self, queue: str) -> str:
+        """Return *queue*, or an empty label once so many queues have one that more would need too much memory."""
+        if len(self._queues) < MAX_QUEUES:
+            self._queues.add(queue)
+        return queue if queue in self._queues else ""
+
+    def count_cycle(self, seconds: float) -> None:
+        """Count a cycle."""
+        self._cycles.observe(seconds)
+
+    def count_failed_cycle(self) -> None:
+        """Count a cycle that ended in an internal error."""
+        self._failed_cycles.inc()
+
+    def count_internal_error(self, step: str) -> None:
+        """Count a workload that was set aside after an internal error in *step*."""
+        self._internal_errors.labels(step).inc()
+
+    def count_patch(self, effect: str, outcome: str, *, seconds: float) -> None:
+        """Count a patch with its duration."""
+        self._patches.labels(effect, outcome).observe(seconds)
+
+    def count_conflict(self) -> None:
+        """Count a patch that was rejected because the binding had changed."""
+        self._conflicts.inc()
+
+    def count_event(self, outcome: str) -> None:
+        """Count a Kubernetes event as written, refused, failed or dropped."""
+        self._events.labels(outcome).inc()
+
+    def count_lag(self, seconds: float) -> None:
+        """Count a delay of the event loop."""
+        self._lag.observe(seconds)
+
+    def count_estimate(self, outcome: str, *, seconds: float) -> None:
+        """Count a query to a scheduler estimator by its outcome: counted, uncounted, late or failed."""
+        self._estimates.labels(outcome).observe(seconds)
+
+    def set_webhook_registered(self, kind: str, *, right: bool) -> None:
+        """Set whether a webhook configuration is as desired."""
+        self._registered.labels(kind).set(right)
+
+    def count_decision_log_loss(self) -> None:
+        """Count an interruption of the decision log, which lasts until the next file begins."""
+        self._lost_decision_files.inc()
+
+    def set_leading(self, *, leading: bool) -> None:
+        """Set whether this process leads, and count the change."""
+        self._leading.set(leading)
+        self._turns.inc()
+
+    def exposition(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)

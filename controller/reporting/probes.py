@@ -1,0 +1,102 @@
+"""Sets up logging to standard error, and serves probes and metrics."""
+
+import contextlib
+import io
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TextIO, cast
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from controller.reporting.metrics import CONTENT_TYPE, Metrics
+from controller.reporting.state_collector import InformerStats
+
+
+def _to_json(event: Any, **_: Any) -> str:
+    """Return *event* as JSON; objects of other types as their ``repr``."""
+    return msgspec.json.encode(event, enc_hook=repr).decode()
+
+
+class _SafeStderr(io.TextIOBase):
+    """Standard error that ignores write errors, so that the controller continues without it."""
+
+    def write(self, text: str) -> int:
+        """Write *text*, or discard it if standard error is closed or full."""
+        with contextlib.suppress(OSError, ValueError):
+            if sys.stderr is not None:
+                sys.stderr.write(text)
+                sys.stderr.flush()
+        return len(text)
+
+
+def configure_logging() -> None:
+    """Log for a person on a terminal, and one JSON object per line elsewhere."""
+    stderr = cast("TextIO", _SafeStderr())
+    common: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    tail: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if sys.stderr is not None and sys.stderr.isatty()
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(_to_json)]
+    )
+    structlog.configure(
+        processors=[*common, *tail],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(stderr),
+        cache_logger_on_first_use=True,
+    )
+    library_handler = logging.StreamHandler(stderr)
+    library_handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=tail, foreign_pre_chain=common))
+    logging.basicConfig(handlers=[library_handler], level=logging.WARNING)
+
+
+@dataclass(slots=True)
+class Readiness:
+    """Whether decisions are based on complete and fresh caches."""
+
+    informers: Mapping[str, InformerStats]
+    fresh_seconds: float
+    problem: Callable[[], str | None] = lambda: None
+    """Another reason against readiness, if any."""
+
+    def reason_not_ready(self) -> str | None:
+        """Return why the controller is not ready, or ``None`` if it is."""
+        for name, informer in self.informers.items():
+            if not informer.is_synced:
+                return f"{name} not listed yet"
+            if informer.seconds_since_response > self.fresh_seconds:
+                return f"no event for {name} since {informer.seconds_since_response:.0f} s"
+        return self.problem()
+
+
+@asynccontextmanager
+async def serve_probes(metrics: Metrics, readiness: Readiness, *, host: str, port: int) -> AsyncIterator[int]:
+    """Serve probes and metrics; yield the port, which differs from *port* if that is 0."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        reason = readiness.reason_not_ready()
+        return web.Response(text=reason or "ok", status=503 if reason else 200)
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", page)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,306 @@
+"""Sends decisions to the API server: one patch per decision, a bounded number at once, never two for one binding.
+
+A decision stays charged until its outcome is known. Requests about one binding are at least a second apart.
+"""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+import structlog
+
+from controller.api_client import (
+    Api,
+    ApiError,
+    Conflict,
+    Invalid,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unreachable,
+)
+from controller.api_errors import QuotaExceeded
+from controller.backoff import Backoff
+from controller.cache.objects import CachedBinding
+from controller.clock import Clock, wall_clock
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.workloads import WorkloadUid
+from controller.reporting.metrics import Metrics
+from controller.scheduling.rate_limiter import RateLimiter, RateLimits
+from controller.scheduling.write_queue import AssumedState, PendingWrite, RetryState
+from controller.scheduling.writes import Write
+
+#: A decision that the API server does not accept for so long is rolled back and decided again, in seconds.
+STALE_SECONDS = 30
+
+_MAX_RETRY_STATES = 10_000
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Actuator:
+    """Sends submitted writes and retries them until their outcome is known, while ``run`` is running."""
+
+    def __init__(
+        self,
+        api: Api,
+        assumed: AssumedState,
+        *,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        clock: Clock = wall_clock,
+    ) -> None:
+        self.retries: partial[Backoff] = partial(Backoff, initial=2, maximum=10)
+        """Creates the backoff between the requests of one write."""
+        self.on_write_confirmed: Callable[[Write, CachedBinding], None] = _ignore_settled
+        """Called with every write whose effect was observed; it must not block."""
+        self._api = api
+        self._assumed = assumed
+        self._metrics = metrics
+        self._may_write = may_write
+        self._clock = clock
+        self._unsent: deque[PendingWrite] = deque()
+        self._in_progress: dict[WorkloadUid, deque[Write]] = {}
+        """The writes in progress by binding, each with the later writes to the same binding."""
+        self._rate_limiter = RateLimiter(self._dispatch)
+        self._retry_states: dict[WorkloadUid, RetryState] = {}
+        """Bindings whose last write was rejected."""
+        self._in_flight = 0
+        self._unknown_until = float("-inf")
+        self._group: asyncio.TaskGroup | None = None
+        self._stopping = asyncio.Event()
+
+    def next_write_at(self, uid: WorkloadUid) -> int | None:
+        """Return the earliest time for a new write to *uid*, in milliseconds; ``None`` while a write is in progress."""
+        if uid in self._in_progress:
+            return None
+        return self._retry_states[uid].until if uid in self._retry_states else 0
+
+    @property
+    def pending(self) -> int:
+        """Return the number of bindings with a write in progress."""
+        return len(self._in_progress)
+
+    @property
+    def backlog(self) -> int:
+        """Return the number of writes that were not sent yet."""
+        return len(self._unsent)
+
+    @property
+    def drained_at(self) -> float:
+        """Return the monotonic time after which no request that was sent can still take effect."""
+        return math.inf if self._in_flight else self._unknown_until
+
+    @property
+    def is_drained(self) -> bool:
+        """Return whether no request that was sent can still take effect."""
+        return time.monotonic() >= self.drained_at
+
+    @property
+    def may_write(self) -> bool:
+        """Return whether this process is the leader and may write."""
+        return self._may_write()
+
+    def submit(self, write: Write) -> None:
+        """Queue *write*; it is sent after earlier writes to the same binding."""
+        if write.uid in self._in_progress:
+            self._in_progress[write.uid].append(write)
+            return
+        self._in_progress[write.uid] = deque()
+        self._start(write)
+
+    def limit(self, limits: RateLimits) -> None:
+        """Replace the rate limits."""
+        self._rate_limiter.limits = limits
+        self._dispatch()
+
+    async def run(self) -> None:
+        """Send submitted writes until ``stop`` is called, then wait for requests in flight."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            self._dispatch()
+            await self._stopping.wait()
+
+    def drop_unsent(self) -> None:
+        """Forget decisions that were not sent yet, after losing leadership."""
+        unsent = [pending for pending in self._unsent if pending.unknown_until is None]
+        self._unsent = deque(pending for pending in self._unsent if pending.unknown_until is not None)
+        for pending in unsent:
+            self._forget(pending)
+
+    def stop(self) -> None:
+        """Stop sending writes."""
+        self._stopping.set()
+
+    def _start(self, write: Write) -> None:
+        self._enqueue(PendingWrite(write, time.monotonic(), self.retries()))
+
+    def _enqueue(self, pending: PendingWrite) -> None:
+        self._unsent.append(pending)
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Start as many pending writes as the rate limits allow."""
+        if self._group is None or self._stopping.is_set():
+            return
+        while self._unsent and self._rate_limiter.try_acquire():
+            self._group.create_task(self._process(self._unsent.popleft()))
+
+    async def _process(self, pending: PendingWrite) -> None:
+        """Send the next request of *pending*, then schedule a retry or the next write to the binding."""
+        try:
+            delay = await (self._send(pending) if pending.unknown_until is None else self._resolve_unknown(pending))
+        finally:
+            self._rate_limiter.release()
+        if delay is not None:
+            asyncio.get_running_loop().call_later(delay, self._enqueue, pending)
+        elif later := self._in_progress.pop(pending.write.uid, None):
+            following = later.popleft()
+            self._in_progress[following.uid] = later
+            self._start(following)
+        self._dispatch()
+
+    def _forget(self, pending: PendingWrite) -> None:
+        """Forget a write that was not sent and all later writes to its binding."""
+        self._in_progress.pop(pending.write.uid)
+        self._assumed.roll_back(pending.write.uid, None)
+
+    # -- outcome of one write ----------------------------------------------
+
+    async def _send(self, pending: PendingWrite) -> float | None:
+        """Send the patch; return the seconds until a retry, or ``None`` if the write is finished."""
+        if not self.may_write:
+            self._forget(pending)
+            return None
+        began = time.monotonic()
+        self._in_flight += 1
+        try:
+            facts = await self._patch(pending.write)
+        except ApiError as error:
+            self._count(pending.write, error.metric_label, began)
+            return await self._on_error(pending, error)
+        except asyncio.CancelledError:
+            self._unknown_until = math.inf
+            raise
+        finally:
+            self._in_flight -= 1
+        self._count(pending.write, "done", began)
+        self._confirm(pending.write, facts)
+        return None
+
+    async def _patch(self, write: Write) -> CachedBinding:
+        """Patch the binding. This is the only place where decisions are written."""
+        if write.subresource:
+            raw = await self._api.patch(f"{write.path}/{write.subresource}", write.patch, kind="merge")
+            return self._decode(write, raw)
+        return self._decode(write, await self._api.patch(write.path, write.patch))
+
+    async def _on_error(self, pending: PendingWrite, error: ApiError) -> float | None:
+        match error:
+            case TooManyRequests() | Unreachable(sent=False):
+                return self._retry(pending, error)
+            case ServerError() | Unreachable():
+                pending.unknown_until = time.monotonic() + self._api.timeouts.write + self._api.timeouts.grace
+                self._unknown_until = pending.unknown_until
+                log.warning("patch outcome unknown", workload=pending.write.workload, error=str(error))
+                return pending.backoff.next_delay(at_least=error.retry_after)
+            case Invalid() | Conflict():
+                await self._resolve_conflict(pending.write, error)
+            case NotFound():
+                self._withdraw(pending.write, "it is gone")
+            case QuotaExceeded():
+                self._withdraw(pending.write, f"Karmada rejected it: {error.quota}")
+            case _:
+                self._report_rejected(pending.write, error)
+        return None
+
+    def _retry(self, pending: PendingWrite, error: ApiError) -> float | None:
+        """Return the delay before an unprocessed request is sent again; its decision stays charged meanwhile."""
+        if time.monotonic() - pending.submitted_at > STALE_SECONDS:
+            self._withdraw(pending.write, str(error))
+            return None
+        return pending.backoff.next_delay(at_least=error.retry_after)
+
+    async def _resolve_conflict(self, write: Write, error: ApiError) -> None:
+        """Read the binding after a conflict, to distinguish a changed binding from a rejected patch."""
+        try:
+            facts = await self._read(write)
+        except ApiError as unread:
+            self._withdraw(write, str(unread))
+            return
+        if write.is_done(facts):
+            self._confirm(write, facts)
+        elif facts.uid == write.uid and facts.resource_version == write.resource_version:
+            self._report_rejected(write, error)
+        else:
+            self._metrics.count_conflict()
+            self._withdraw(write, "it has changed")
+
+    async def _resolve_unknown(self, pending: PendingWrite) -> float | None:
+        """Read the binding after a request without an answer; until then the write counts as done."""
+        write = pending.write
+        try:
+            facts = await self._read(write)
+        except NotFound:
+            self._withdraw(write, "it is gone")
+            return None
+        except ApiError as error:
+            return pending.backoff.next_delay(at_least=error.retry_after)
+        if write.is_done(facts):
+            self._confirm(write, facts)
+        elif facts.uid == write.uid and time.monotonic() < (pending.unknown_until or 0):
+            return pending.backoff.next_delay()
+        else:
+            self._withdraw(write, "the patch was not carried out")
+        return None
+
+    async def _read(self, write: Write) -> CachedBinding:
+        facts = self._decode(write, await self._api.get(write.path))
+        self._update_cache(facts)
+        return facts
+
+    def _decode(self, write: Write, body: bytes) -> CachedBinding:
+        try:
+            return self._assumed.bindings.decode(body)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(write.path, f"the response is not a binding: {error}") from error
+
+    def _update_cache(self, facts: CachedBinding) -> None:
+        (self._assumed.bindings if facts.namespace else self._assumed.cluster_bindings).upsert(facts)
+
+    def _confirm(self, write: Write, facts: CachedBinding) -> None:
+        self._update_cache(facts)
+        self._assumed.confirm(write.uid, facts.resource_version)
+        self._retry_states.pop(write.uid, None)
+        self.on_write_confirmed(write, facts)
+        if write.effect == "admit":
+            self._metrics.count_admission(write.queue, wait_seconds=write.wait_seconds)
+            log.info("workload admitted", workload=write.workload, queue=write.queue, clusters=write.clusters)
+        elif write.effect == "evict":
+            self._metrics.count_eviction(write.queue, write.reason)
+            log.info("workload evicted", workload=write.workload, queue=write.queue, reason=write.reason)
+
+    def _report_rejected(self, write: Write, error: ApiError) -> None:
+        """Log a rejected write as an error: a permission or a policy must be changed before a retry can succeed."""
+        log.error("patch rejected", workload=write.workload, effect=write.effect, error=str(error))
+        self._withdraw(write, str(error))
+
+    def _withdraw(self, write: Write, why: str) -> None:
+        """Roll back the assumed decision; the workload is retried after a delay that grows with each rejection."""
+        retry_state = self._retry_states.setdefault(write.uid, RetryState(Backoff(initial=2, maximum=60)))
+        retry_state.until = self._clock() + round(retry_state.backoff.next_delay() * 1000)
+        while len(self._retry_states) > _MAX_RETRY_STATES:
+            del self._retry_states[next(iter(self._retry_states))]
+        log.warning("decision rolled back", workload=write.workload, effect=write.effect, reason=why)
+        self._assumed.roll_back(write.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=retry_state.until))
+
+    def _count(self, write: Write, outcome: str, began: float) -> None:
+        self._metrics.count_patch(write.effect, outcome, seconds=time.monotonic() - began)
+
+
+def _ignore_settled(_: Write, __: CachedBinding) -> None:
+    """Ignore a confirmed write."""

@@ -1,0 +1,436 @@
+"""Runs the admission loop: waits for changes, lets the engine decide, and submits the decisions.
+
+The wake event carries no data; the present state is read from the store.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from traceback import walk_tb
+from typing import Any, NoReturn, Protocol
+
+import structlog
+
+from controller.backoff import Backoff
+from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate, AssumedRepair
+from controller.cache.objects import CachedBinding
+from controller.cache.store import Store
+from controller.clock import Clock, wall_clock
+from controller.engine.engine import Engine
+from controller.engine.plan import Admit, Decision, Evict, Plan, RecordUpdate, Wait
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.estimates import Query
+from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.engine.steps import Steps, advance
+from controller.reporting.decision_log.recorder import CycleContext, DecisionRecorder
+from controller.reporting.metrics import Metrics
+from controller.scheduling.affinities import first_unobserved_term
+from controller.scheduling.writes import (
+    Write,
+    affinity_term_write,
+    confirmation_write,
+    decision_write,
+    nomination_write,
+    repair_write,
+    requeue_writes,
+)
+
+#: Maximum number of decisions that are not sent yet; it keeps decisions fresh and cycles short.
+_MAX_UNSENT_WRITES = 256
+#: Evaluations of a workload on a cluster in one slice; a slice takes some hundredths of a second.
+_STEPS_PER_SLICE = 2000
+#: After so many preparation slices a plan is made, even if some workloads were not evaluated.
+_MAX_PREPARATION_SLICES = 500
+#: Interval at which the set of caches to wait for is read again, in seconds.
+_SYNC_POLL_SECONDS = 1
+#: Longest wait for a time of day, because clocks may jump, in seconds.
+_MAX_WAIT_SECONDS = 60
+_MIN_WAIT_SECONDS = 0.02
+#: A workload that was set aside is tried again after this time, in milliseconds.
+_FAILED_WORKLOAD_RETRY_MS = 60_000
+#: Changes are batched for as long as the last slice took, within these bounds, in seconds.
+_MIN_BATCHING_SECONDS = 0.005
+_MAX_BATCHING_SECONDS = 0.05
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class SyncedCache(Protocol):
+    """A cache that may or may not be in sync with the API server."""
+
+    @property
+    def synced(self) -> asyncio.Event:
+        """Set while it is in sync."""
+
+
+class DecisionSink(Protocol):
+    """Carries decisions out; implemented by the actuator."""
+
+    @property
+    def may_write(self) -> bool:
+        """Return whether this process is the leader; a standby decides nothing."""
+
+    @property
+    def backlog(self) -> int:
+        """Return the number of writes that were not sent yet."""
+
+    def submit(self, write: Write, /) -> None:
+        """Queue *write*."""
+
+    def next_write_at(self, uid: WorkloadUid, /) -> int | None:
+        """Return the earliest time for a new write to *uid*, in milliseconds; ``None`` while a write is in progress."""
+
+
+class AdmissionLoop:
+    """Applies changes from the store to the engine's state and submits its decisions to the actuator."""
+
+    def __init__(
+        self,
+        store: Store,
+        actuator: DecisionSink,
+        caches: Mapping[str, SyncedCache],
+        *,
+        metrics: Metrics,
+        clock: Clock = wall_clock,
+    ) -> None:
+        self.state = Engine()
+        self.last_error: str | None = None
+        """Why the last cycle failed."""
+        self.on_waits: Callable[[tuple[Wait, ...]], None] = _ignore_waits
+        """Called with the workloads whose pending reason changed; it must not block."""
+        self.on_queries: Callable[[tuple[Query, ...]], None] = _ignore_queries
+        """Called with the queries for the clusters' scheduler estimators."""
+        self.decision_recorder = DecisionRecorder()
+        """Records every decision."""
+        self._store = store
+        self._actuator = actuator
+        self._caches = caches
+        self._metrics = metrics
+        self._clock = clock
+        self._backoff = Backoff(initial=0.5, maximum=30)
+        self._slice_seconds = 0.0
+        self._preparation_slices = 0
+        """Preparation slices since the last plan."""
+        self._plan_in_progress: tuple[Steps[Plan], CycleContext] | None = None
+        """The plan that is being made in several slices."""
+        self._plan_seconds = 0.0
+        """Duration of its slices so far, in seconds."""
+        self._plan_slices = 0
+        """Number of its slices so far."""
+        self._wake = asyncio.Event()
+        store.on_change = self._wake.set
+        store.on_error = partial(self._report, "assess")
+
+    def wake(self) -> None:
+        """Start a cycle after a change outside the store."""
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Run a cycle after every change, until cancelled."""
+        while True:
+            await self._until_synced()
+            self._wake.clear()
+            try:
+                wake_at = self._cycle()
+            except Exception as error:  # noqa: BLE001 -- the one outer guard: a failed cycle must not end admission
+                await self._recover(error)
+            else:
+                self.last_error = None
+                self._backoff.reset()
+                await self._wait(wake_at)
+
+    async def _until_synced(self) -> None:
+        """Wait until every cache is in sync."""
+        while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:
+            # A cache that was removed never gets in sync; the next iteration does not list it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SYNC_POLL_SECONDS):
+                    await missing[0].synced.wait()
+
+    def _cycle(self) -> int | None:
+        """Run one slice of a cycle; return when to run the next one without a change, in milliseconds."""
+        began, now = time.monotonic(), self._clock()
+        if self._plan_in_progress is not None:
+            return self._advance_plan(now, began)
+        self._store.sync_to(self.decision_recorder.recording_handler(self.state), now)
+        self.decision_recorder.rotate_if_due(self.state, now)
+        if not self._actuator.may_write:
+            return None
+        if not self._prepare():
+            self._slice_seconds = time.monotonic() - began
+            return now
+        batch_size = _MAX_UNSENT_WRITES - self._actuator.backlog
+        if batch_size < _MAX_UNSENT_WRITES // 2:
+            return self._next_wake(now, now)
+        self._plan_in_progress = (
+            self.state.plan_in_steps(now, most=batch_size),
+            CycleContext(now, batch_size, self._store.revision),
+        )
+        self._plan_seconds, self._plan_slices = 0.0, 0
+        return self._advance_plan(now, began)
+
+    def _prepare(self) -> bool:
+        """Evaluate pending workloads in a bounded slice; return whether the next plan can be made.
+
+        Other tasks run between slices. Changes that arrive meanwhile are evaluated too, but a plan is made eventually.
+        """
+        if self._preparation_slices < _MAX_PREPARATION_SLICES and not self.state.prepare(_STEPS_PER_SLICE):
+            self._preparation_slices += 1
+            return False
+        self._preparation_slices = 0
+        return True
+
+    def _advance_plan(self, now: int, began: float) -> int | None:
+        """Continue the plan for a bounded number of steps; return when to continue.
+
+        No changes are applied to the state before the plan is finished, so that its slices decide as one pass would.
+        """
+        if self._plan_in_progress is None:
+            raise AssertionError("no plan is in progress")
+        work, context = self._plan_in_progress
+        made = advance(work, _STEPS_PER_SLICE)
+        self._slice_seconds = time.monotonic() - began
+        self._plan_seconds += self._slice_seconds
+        self._plan_slices += 1
+        if made is None:
+            return now
+        self._plan_in_progress = None
+        self._metrics.count_cycle(self._plan_seconds)
+        planned_at = self._apply_plan(made[0], context, now)
+        # Changes since the first slice were not applied to the state yet.
+        return self._next_wake(planned_at if self._plan_slices == 1 else now, now)
+
+    def _next_wake(self, planned_at: int | None, now: int) -> int | None:
+        """Return the time of the next cycle: for the plan, for repairs, or for the store."""
+        wake_ats = (planned_at, self._repair(now), self._store.next_retry_at)
+        return min((at for at in wake_ats if at is not None), default=None)
+
+    def _apply_plan(self, plan: Plan, context: CycleContext, now: int) -> int | None:
+        """Submit the decisions of *plan*; return the time of the next plan."""
+        self.decision_recorder.record_plan(self.state, plan, context)
+        for error in self.state.take_failures():
+            self._report("decide", None, error)
+        stale = self._stale(plan)
+        self._store.mark_changed(stale)
+        self._write_reservations([note for note in plan.record_updates if note.workload.uid not in stale], now)
+        self._requeue([workload for workload in plan.reschedules if workload.uid not in stale], now)
+        self._submit_decisions([item for item in plan.decisions if item.workload.uid not in stale], now)
+        self.on_waits(plan.waits)
+        self.on_queries(plan.queries)
+        return now if plan.is_cut else plan.wake_at
+
+    def _stale(self, plan: Plan) -> set[WorkloadUid]:
+        """Return the workloads of *plan* that changed since its first slice, and the decisions that depend on them.
+
+        These are decided again: parts of a HyperJob together, and victims together with their preemptor.
+        """
+        if self._plan_slices == 1:
+            return set()
+        decided = (*plan.decisions, *plan.record_updates)
+        stale = {item.workload.uid for item in decided if self._store.has_changed(item.workload.uid)}
+        stale |= {workload.uid for workload in plan.reschedules if self._store.has_changed(workload.uid)}
+        if not stale:
+            return stale
+        admissions = [decision for decision in plan.decisions if isinstance(decision, Admit) and decision.plan_id]
+        plans = {admission.plan_id for admission in admissions if admission.workload.uid in stale}
+        stale |= {admission.workload.uid for admission in admissions if admission.plan_id in plans}
+        evictions = [decision for decision in plan.decisions if isinstance(decision, Evict)]
+        return stale | {eviction.workload.uid for eviction in evictions if eviction.preemptor in stale}
+
+    def _write_reservations(self, notes: Iterable[RecordUpdate], now: int) -> None:
+        """Record nominations and reservations before the evictions that they depend on."""
+        for note in notes:
+            facts = self._store.binding(note.workload.uid)
+            if facts is not None:
+                with self._setting_aside(facts.uid, now):
+                    self._submit_write(
+                        nomination_write(note, facts), AssumedRecordUpdate(note.nomination, note.reservation)
+                    )
+
+    def _submit_decisions(self, decisions: Iterable[Decision], now: int) -> None:
+        for decision in decisions:
+            facts = self._store.binding(decision.workload.uid)
+            if facts is not None:
+                with self._setting_aside(facts.uid, now):
+                    self._submit_decision(decision, facts, now)
+
+    def _submit_decision(self, decision: Decision, facts: CachedBinding, now: int) -> None:
+        if isinstance(decision, Admit) and (term := first_unobserved_term(decision, facts, self.state.cluster_usage)):
+            self._observe_affinity(decision, facts, term)
+            return
+        if isinstance(decision, Evict) and (next_write_at := self._actuator.next_write_at(facts.uid) or 0) > now:
+            why = "its eviction was refused"
+            self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=next_write_at))
+            return
+        excluded_clusters = self._excluded_clusters(decision)
+        step = decision_write(
+            decision,
+            facts,
+            template=self._store.template(facts),
+            preemptor=self._preemptor_of(decision),
+            excluded_clusters=excluded_clusters,
+        )
+        self._submit_write(
+            step, decision.admission if isinstance(decision, Admit) else _assumed_eviction(decision, excluded_clusters)
+        )
+
+    def _submit_write(self, step: Write, outcome: AssumedOutcome) -> None:
+        """Assume *outcome* and submit its write, in this order: a write that cannot be built is not assumed."""
+        self._store.assume(step.uid, outcome)
+        self._actuator.submit(step)
+
+    @contextmanager
+    def _setting_aside(self, uid: WorkloadUid, now: int) -> Iterator[None]:
+        """Set one workload aside if its write cannot be built, and continue with the others."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 -- writes contain input of tenants; one must not stop the others
+            self._report("write", uid, error)
+            self._set_aside(uid, error, now)
+
+    def _set_aside(self, uid: WorkloadUid, error: Exception, now: int) -> None:
+        """Exclude *uid* from admission for a while because of *error*."""
+        self._store.quarantine(uid, type(error).__name__, now + _FAILED_WORKLOAD_RETRY_MS)
+
+    def _report(self, step: str, uid: WorkloadUid | None, error: Exception) -> None:
+        """Count and log a workload that is set aside."""
+        self._metrics.count_internal_error(step)
+        facts = self._store.binding(uid) if uid else None
+        name = "/".join(part for part in facts.template[1:] if part) if facts else ""
+        log.error("workload set aside", workload=name, step=step, exc_info=error)
+
+    def _excluded_clusters(self, decision: Decision) -> Mapping[ClusterName, str]:
+        """Return the clusters to exclude for a workload, with fingerprints of their present state (R1)."""
+        workload, back_off = decision.workload, decision.back_off if isinstance(decision, Evict) else None
+        if back_off is not None:
+            return self._store.start_failures.fingerprints(back_off.excluded_clusters)
+        return (
+            {} if workload.has_run else self._store.start_failures.fingerprints(workload.requirements.excluded_clusters)
+        )
+
+    def _requeue(self, workloads: Iterable[Workload], now: int) -> None:
+        """Make Karmada's scheduler retry admitted workloads that do not run (R1)."""
+        for workload in workloads:
+            facts = self._store.binding(workload.uid)
+            if facts is None or facts.is_suspended or not facts.targets:
+                continue
+            with self._setting_aside(facts.uid, now):
+                for step in requeue_writes(facts):
+                    self._submit_write(step, AssumedRepair())
+
+    def _observe_affinity(self, decision: Admit, facts: CachedBinding, term: str) -> None:
+        """Set the affinity term for Karmada's scheduler first, and decide again when it is observed (C1)."""
+        why = f"waiting until Karmada observes affinity term '{term}'"
+        self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))
+        if self._actuator.next_write_at(facts.uid) is None:
+            # A write is in progress, perhaps this one; its outcome triggers the next decision.
+            return
+        self._submit_write(affinity_term_write(decision, facts, term), AssumedRepair())
+
+    def _preemptor_of(self, decision: Decision) -> str:
+        uid = decision.preemptor if isinstance(decision, Evict) else None
+        workload = self.state.workloads.get(uid) if uid else None
+        return workload.path if workload else ""
+
+    def _repair(self, now: int) -> int | None:
+        """Repair bindings that the plan does not cover; return when to retry rejected repairs."""
+        again_at = None
+        for uid in self._store.repairable:
+            facts = self._store.binding(uid)
+            repair = None
+            with self._setting_aside(uid, now):
+                repair = self._next_repair(uid, facts) if facts else None
+            next_write_at = self._actuator.next_write_at(uid)
+            if repair is None or next_write_at is None:
+                continue
+            if next_write_at <= now:
+                self._submit_write(repair, AssumedRepair())
+            else:
+                again_at = min(next_write_at, again_at or next_write_at)
+        return again_at
+
+    def _next_repair(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
+        conditions, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
+        repair = repair_write(conditions, facts, workload, repairs=self._store.repairs_ungated_bindings)
+        if repair is None and workload is not None and self.state.has_accepted(uid):
+            return confirmation_write(facts, workload)
+        return repair
+
+    async def _recover(self, error: Exception) -> None:
+        """Start with a new state after a failed cycle, because the old one may be inconsistent.
+
+        Workloads that caused the failure are set aside, and the next cycle starts soon. Assumed decisions that are not
+        being written are dropped.
+        """
+        self.last_error = f"the last cycle failed: {type(error).__name__}"
+        self._metrics.count_failed_cycle()
+        suspected = workloads_in_traceback(error)
+        for uid in suspected:
+            self._report("cycle", uid, error)
+            self._set_aside(uid, error, self._clock())
+        delay = self._backoff.initial if suspected else self._backoff.next_delay()
+        log.error("cycle failed", exc_info=error, again_in=round(delay, 2), quarantine=len(suspected))
+        await asyncio.sleep(delay)
+        self._plan_in_progress = None
+        self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)
+        self.state = Engine(self.state.policy)
+        self.decision_recorder.start_file(self.state, self._clock())
+        self._resync()
+
+    def _resync(self) -> None:
+        """Mark all cached objects as changed."""
+        known: tuple[Any, ...] = (
+            self._store.queues,
+            self._store.clusters,
+            self._store.bindings,
+            self._store.cluster_bindings,
+        )
+        for collection in known:
+            for facts in tuple(collection):
+                collection.upsert(facts)
+
+    async def _wait(self, wake_at: int | None) -> None:
+        """Wait for a change, at most until *wake_at*; then batch changes in proportion to the last slice."""
+        if self._plan_in_progress is not None:
+            await asyncio.sleep(_MIN_BATCHING_SECONDS)
+            return
+        rested_from = time.monotonic()
+        rest = (
+            None
+            if wake_at is None
+            else min(max((wake_at - self._clock()) / 1000, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
+        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(rest):
+                await self._wake.wait()
+        batching = min(max(self._slice_seconds, _MIN_BATCHING_SECONDS), _MAX_BATCHING_SECONDS)
+        await asyncio.sleep(max(rested_from + batching - time.monotonic(), 0))
+
+
+def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
+    """Return the workloads in the local variables of the innermost frame of *error* that has any."""
+    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+        for value in frame.f_locals.values():
+            if isinstance(value, Workload):
+                return [value.uid]
+            if isinstance(value, WorkloadClass) and value.workloads:
+                return [workload.uid for workload in value.workloads]
+    return []
+
+
+def _assumed_eviction(decision: Evict, excluded_clusters: Mapping[ClusterName, str]) -> AssumedEviction:
+    refusal = decision.back_off.refusal if decision.back_off is not None else None
+    return AssumedEviction(refusal, decision.workload.has_run, excluded_clusters)
+
+
+def _ignore_queries(_: tuple[Query, ...]) -> None:
+    """Ignore the queries; the sum over all nodes decides."""
+
+
+def _ignore_waits(_: tuple[Wait, ...]) -> None:
+    """Ignore the pending workloads."""
