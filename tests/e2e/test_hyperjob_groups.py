@@ -92,7 +92,7 @@ CASES = {
             minAvailable=2,
         ),
         ascends("910b", **{"910b_1": 63, "910b_2": 64}) | ascends("910c", **{"910c_1": 63}),
-        "ExceedsQueueLimit",
+        "ExceedsTotalCapacity",
         "llm-trainer-910c-0",
         ascends("910c", **{"910c_1": 64}),
         ["cluster-ascend-910b-2", "cluster-ascend-910c-1"],
