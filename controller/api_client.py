@@ -20,8 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from controller.api.lenient_decode import decode_deeply_nested
-from controller.api.lists import Page
+from controller.api.meta import Page, decode_deeply_nested
 from controller.api_errors import (
     ApiError,
     BodyTooLong,

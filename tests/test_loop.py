@@ -11,7 +11,7 @@ from controller.api.configuration import Tenant, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.assumed_writes import AssumedRecordUpdate
 from controller.cache.store import Store
-from controller.cache.translate.placements import MAX_TERMS
+from controller.cache.translate.bindings import MAX_TERMS
 from controller.cache.workload_builder import build_workload
 from controller.clock import wall_clock
 from controller.engine.engine import Engine

@@ -7,10 +7,10 @@ import pytest
 
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import read_record
-from controller.cache.binding_conditions import BindingCondition
 from controller.cache.objects import (
     VOLCANO_JOB,
     AdmissionRecord,
+    BindingCondition,
     CachedBinding,
     ClusterProgress,
     Suspension,

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from structlog.typing import FilteringBoundLogger
 
-from controller.api import review
+from webhook import review
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.request_validation import validate_value_count
 from webhook.response import AdmissionResponse, Outcome, allowed, review_response

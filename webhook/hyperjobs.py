@@ -10,11 +10,9 @@ from typing import Any
 
 import msgspec
 
-from controller.api.devices import default_device_limits
-from controller.api.hyperjob_validation import hyperjob_violations
+from controller.api.hyperjob_validation import default_device_limits, hyperjob_violations
 from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
-from controller.api.review import Operation, Request
 from webhook.dns_names import MAX_NAME_LENGTH
 from webhook.job_types import MAX_TASKS, read_job
 from webhook.job_validation import job_violations
@@ -22,6 +20,7 @@ from webhook.jobs import JobPolicy
 from webhook.queue_cache import QueueCache
 from webhook.request_validation import validate_target
 from webhook.response import AdmissionResponse, allowed, denied, exempt, patched
+from webhook.review import Operation, Request
 
 _RESOURCES = frozenset({HYPERJOBS.plural})
 _MAX_VIOLATIONS = 10

@@ -12,7 +12,6 @@ from itertools import islice
 
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
-from controller.api.review import Operation, Request
 from webhook.dns_names import MAX_NAME_LENGTH
 from webhook.job_types import MPI, NEED_SERVICE, Job, Spec, read_job
 from webhook.job_update_validation import changed_immutable_fields, resize_warning, update_violations
@@ -20,6 +19,7 @@ from webhook.job_validation import job_violations
 from webhook.queue_cache import QueueCache
 from webhook.request_validation import validate_target
 from webhook.response import AdmissionResponse, allowed, denied, exempt, patched
+from webhook.review import Operation, Request
 
 GROUP, RESOURCE = "batch.volcano.sh", "jobs"
 SCHEDULER = "volcano"

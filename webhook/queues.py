@@ -7,7 +7,6 @@ hierarchy regardless of what was stored.
 from collections.abc import Iterator
 from itertools import islice
 
-from controller.api.review import Operation, Request
 from webhook.queue_cache import QueueCache
 from webhook.queue_hierarchy import (
     UNDELETABLE,
@@ -31,6 +30,7 @@ from webhook.queue_types import (
 from webhook.queue_validation import queue_violations, state_violation
 from webhook.request_validation import validate_target
 from webhook.response import AdmissionResponse, Outcome, allowed, denied, patched
+from webhook.review import Operation, Request
 
 GROUP, RESOURCE = "scheduling.volcano.sh", "queues"
 _ANNOTATIONS = "/metadata/annotations"

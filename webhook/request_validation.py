@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from controller.api.review import MAX_VALUES, Request, count_values
 from webhook.response import AdmissionResponse, denied
+from webhook.review import MAX_VALUES, Request, count_values
 
 _REMEDY = "correct the rules of its configuration"
 

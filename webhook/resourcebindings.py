@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller.api.keys import POLICY_LABELS
-from controller.api.review import Members, Operation, Request, members
 from webhook.request_validation import validate_target
 from webhook.response import AdmissionResponse, allowed, denied, exempt, patched
+from webhook.review import Members, Operation, Request, members
 
 GROUP = "work.karmada.io"
 RESOURCES = frozenset({"resourcebindings", "clusterresourcebindings"})

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from controller.api.review import Operation, Response, Status
+from webhook.review import Operation, Response, Status
 
 #: Maximum length of a message in characters; longer messages are truncated.
 MAX_MESSAGE_LENGTH = 4096

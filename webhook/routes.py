@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from controller.api.review import Request
 from webhook.configuration import Configuration
 from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
 from webhook.jobs import mutate_job, validate_job
@@ -10,6 +9,7 @@ from webhook.queue_cache import QueueCache
 from webhook.queues import mutate_queue, validate_queue
 from webhook.resourcebindings import review_binding
 from webhook.response import AdmissionResponse
+from webhook.review import Request
 
 AdmissionHandler = Callable[[Request], AdmissionResponse]
 

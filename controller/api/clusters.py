@@ -2,8 +2,7 @@
 
 import msgspec
 
-from controller.api import lenient_decode
-from controller.api.meta import Quantities, WatchedObject
+from controller.api.meta import Quantities, WatchedObject, decode_watched
 
 
 class Taint(msgspec.Struct, rename="camel", frozen=True):
@@ -103,4 +102,4 @@ _CLUSTER = msgspec.json.Decoder(Cluster)
 
 def decode_cluster(raw: bytes | memoryview) -> Cluster:
     """Decode a Cluster."""
-    return lenient_decode.decode(_CLUSTER, raw)
+    return decode_watched(_CLUSTER, raw)

@@ -5,30 +5,58 @@ Both the controller and the webhook read it.
 
 import hashlib
 import json
+import re
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from controller.api.durations import Duration
 from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.quantity import QuantityError, parse_quantity
 
+_FORM = re.compile(r"([0-9]{1,9})([smh])")
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def parse_duration(value: object) -> timedelta:
+    """Return the duration *value*; raise `ValueError` with the expected format if it is invalid."""
+    match = _FORM.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not a duration; write a whole number and s, m or h, such as 90s, 10m or 2h")
+    return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+
 API_VERSION: Literal["config.volcano-global.io/v1alpha1"] = "config.volcano-global.io/v1alpha1"
+
 KIND: Literal["VolcanoGlobalConfiguration"] = "VolcanoGlobalConfiguration"
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+
 StatusPath = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*$", max_length=253)
 ]
-"""Path of a field of a status: ``state.phase``."""
-SpecPath = Annotated[str, StringConstraints(pattern=r"^spec(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=253)]
-"""Path of a field of an object: ``spec.template.spec.priorityClassName``."""
 
+"""Path of a field of a status: ``state.phase``."""
+
+SpecPath = Annotated[str, StringConstraints(pattern=r"^spec(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=253)]
+
+"""Path of a field of an object: ``spec.template.spec.priorityClassName``."""
 
 #: Number of hexadecimal digits of a revision.
 _REVISION_DIGITS = 12
@@ -292,4 +320,5 @@ def _suggest(key: str) -> str:
 
 
 _SECTIONS: list[type[_Section]] = [VolcanoGlobalConfiguration, *_Section.__subclasses__()]
+
 _KEYS = sorted({field.alias or name for section in _SECTIONS for name, field in section.model_fields.items()})

@@ -7,8 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from controller.api import lenient_decode
-from controller.api.meta import WatchedObject
+from controller.api.meta import WatchedObject, decode_watched
 
 
 class EventSeries(msgspec.Struct, rename="camel", frozen=True):
@@ -47,4 +46,4 @@ _EVENT = msgspec.json.Decoder(Event)
 
 def decode_event(raw: bytes | memoryview) -> Event:
     """Decode an Event."""
-    return lenient_decode.decode(_EVENT, raw)
+    return decode_watched(_EVENT, raw)

@@ -5,20 +5,160 @@ The webhook validates objects before they are stored, and the controller those t
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import compress
 
-from controller.api.accelerators import AcceleratorError, scale_to_accelerators
-from controller.api.devices import default_device_limits
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
-from controller.api.volcanojobs import JobSpec
+from controller.api.quantity import QuantityError, parse_quantity
+from controller.api.volcanojobs import Container, JobSpec, Task
+
+_MILLIS_PER_UNIT = 1000
+
+"""Accelerators are counted in thousandths, like everything except bytes."""
+
+
+class AcceleratorError(ValueError):
+    """A number of accelerators that is not a whole number of pods; the message says what to write."""
+
+
+def accelerators_per_pod(task: Task, resource: str) -> int:
+    """Return how many *resource* a pod of *task* requests, in thousandths; a missing request is the limit."""
+    return sum(
+        _parse(resource, container.resources.requests.get(resource, container.resources.limits.get(resource, 0)))
+        for container in task.template.spec.containers
+    )
+
+
+def _parse(resource: str, quantity: str | float) -> int:
+    try:
+        return parse_quantity(resource, quantity)
+    except QuantityError as error:
+        raise AcceleratorError(str(error)) from error
+
+
+def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
+    """Return *job* scaled so that its pods request *wanted* accelerators in total.
+
+    Tasks that must exist once keep their pods. All divisible tasks that request the accelerator are scaled by one
+    factor; minimums are scaled with them.
+    """
+    totals = tuple(accelerators_per_pod(task, resource) * max(task.replicas, 0) for task in job.tasks)
+    singles = sum(total for total, is_single in zip(totals, job.is_single_instance, strict=True) if is_single)
+    grows = tuple(total != 0 and not is_single for total, is_single in zip(totals, job.is_single_instance, strict=True))
+    had = sum(compress(totals, grows))
+    left = wanted * _MILLIS_PER_UNIT - singles
+    if not had:
+        raise AcceleratorError(_not_requested_message(job, resource))
+    if left <= 0 or any(task.replicas * left % had for task in compress(job.tasks, grows)):
+        raise AcceleratorError(
+            f"{wanted} {resource} are not a whole number of pods; "
+            f"the template requests {(had + singles) // _MILLIS_PER_UNIT}"
+        )
+    tasks = tuple(
+        _scale_task(task, task.replicas * left // had) if is_growing else task
+        for task, is_growing in zip(job.tasks, grows, strict=True)
+    )
+    grown = job.model_copy(update={"tasks": tasks})
+    if job.min_available:
+        minimum = job.min_available * grown.total_pods // job.total_pods
+        grown = grown.model_copy(update={"min_available": minimum})
+    return grown
+
+
+def _not_requested_message(job: JobSpec, resource: str) -> str:
+    """Return that no task requests *resource*, with the qualified names that its tasks use if *resource* has none.
+
+    Upstream's examples write ``ascend910c``, which no pod can request.
+    """
+    if "/" in resource:
+        return f"no task that could be divided asks for {resource}; name it in a task's resources"
+    asked = {
+        name
+        for task in job.tasks
+        for container in task.template.spec.containers
+        for name in (*container.resources.requests, *container.resources.limits)
+        if "/" in name
+    }
+    same = {name for name in asked if name.rpartition("/")[2].lower() == resource.lower()}
+    named = (
+        " or ".join(sorted(same or asked)) or f"{_guess_vendor(resource)}/{resource}, in acceleratorType and in a task"
+    )
+    return f"{resource!r} is not a qualified resource name; write {named}"
+
+
+def _guess_vendor(resource: str) -> str:
+    """Return the vendor domain of an accelerator, guessed from its name."""
+    return "huawei.com" if resource.lower().startswith("ascend") else "VENDOR"
+
+
+def _scale_task(task: Task, replicas: int) -> Task:
+    minimum = None if task.min_available is None else task.min_available * replicas // task.replicas
+    return task.resized(replicas, minimum)
+
+
+_KUBERNETES_DOMAIN = "kubernetes.io/"
+
+
+def is_device(resource: str) -> bool:
+    """Whether Kubernetes treats *resource* as an extended resource, such as nvidia.com/gpu."""
+    return "/" in resource and _KUBERNETES_DOMAIN not in resource
+
+
+def default_device_limits(job: JobSpec) -> JobSpec:
+    """Return *job* with a limit for each device that has only a request.
+
+    HyperJobs are often written like that, also in upstream's examples; the API server would reject the pods.
+    """
+    return (
+        job.model_copy(update={"tasks": tuple(_complete_task(task) for task in job.tasks)})
+        if _lacks_limits(job)
+        else job
+    )
+
+
+def _lacks_limits(job: JobSpec) -> bool:
+    return any(_missing_limits(container) for task in job.tasks for container in _containers(task))
+
+
+def _containers(task: Task) -> tuple[Container, ...]:
+    return (*task.template.spec.containers, *task.template.spec.init_containers)
+
+
+def _missing_limits(container: Container) -> dict[str, str | int | float]:
+    asked = container.resources
+    return {name: value for name, value in asked.requests.items() if is_device(name) and name not in asked.limits}
+
+
+def _complete_task(task: Task) -> Task:
+    spec = task.template.spec
+    changes = {"containers": tuple(_complete_container(container) for container in spec.containers)}
+    if spec.init_containers:
+        changes["init_containers"] = tuple(_complete_container(container) for container in spec.init_containers)
+    template = task.template.model_copy(update={"spec": spec.model_copy(update=changes)})
+    return task.model_copy(update={"template": template})
+
+
+def _complete_container(container: Container) -> Container:
+    missing = _missing_limits(container)
+    if not missing:
+        return container
+    resources = container.resources.model_copy(update={"limits": {**container.resources.limits, **missing}})
+    return container.model_copy(update={"resources": resources})
+
 
 MAX_NAME_LENGTH = 63
+
 """Of a label value and of a DNS label: a HyperJob's name is the former, a part's the latter."""
 
 MAX_PARTS = 1000
+
 """Of all replicated jobs of a HyperJob together; the configuration may allow fewer."""
+
 MAX_PODS = 100_000
+
 """Of a template that is divided: its pods are distributed one by one."""
+
 MAX_BYTES = 64 * 2**20
+
 """Of all Jobs of a HyperJob together, each of which contains its template."""
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")

@@ -1,9 +1,10 @@
-"""Wire types of the Volcano Job, with the fields that are counted."""
+"""Wire types of the Volcano Job, with the fields that are counted, and of templates of other kinds."""
+
+from typing import Any
 
 import msgspec
 
-from controller.api import lenient_decode
-from controller.api.meta import WatchedObject
+from controller.api.meta import WatchedObject, decode_watched
 from controller.api.pods import PodTemplate
 
 
@@ -44,4 +45,20 @@ _JOB = msgspec.json.Decoder(Job)
 
 def decode_job(raw: bytes | memoryview) -> Job:
     """Decode a Volcano Job."""
-    return lenient_decode.decode(_JOB, raw)
+    return decode_watched(_JOB, raw)
+
+
+class Template(WatchedObject, rename="camel", frozen=True):
+    """An object of any kind; only the paths of its kind's integration are read in *spec*."""
+
+    api_version: str = ""
+    kind: str = ""
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+_TEMPLATE = msgspec.json.Decoder(Template)
+
+
+def decode_template(raw: bytes | memoryview) -> Template:
+    """Decode an object of any kind."""
+    return decode_watched(_TEMPLATE, raw)

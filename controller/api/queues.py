@@ -1,9 +1,8 @@
-"""Wire types of the Volcano Queue."""
+"""Wire types of the Volcano Queue, of commands on queues and jobs, and of Kubernetes' PriorityClass."""
 
 import msgspec
 
-from controller.api import lenient_decode
-from controller.api.meta import Quantities, WatchedObject
+from controller.api.meta import Quantities, WatchedObject, decode_watched
 
 
 class Guarantee(msgspec.Struct, rename="camel", frozen=True):
@@ -43,4 +42,49 @@ _QUEUE = msgspec.json.Decoder(Queue)
 
 def decode_queue(raw: bytes | memoryview) -> Queue:
     """Decode a Queue."""
-    return lenient_decode.decode(_QUEUE, raw)
+    return decode_watched(_QUEUE, raw)
+
+
+class PriorityClass(WatchedObject, frozen=True):
+    """A PriorityClass."""
+
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
+
+
+_PRIORITY_CLASS = msgspec.json.Decoder(PriorityClass)
+
+
+def decode_priority_class(raw: bytes | memoryview) -> PriorityClass:
+    """Decode a PriorityClass."""
+    return decode_watched(_PRIORITY_CLASS, raw)
+
+
+class Target(msgspec.Struct, rename="camel", frozen=True):
+    """The object of the action."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+    @property
+    def group_kind(self) -> tuple[str, str]:
+        """Group and kind of the target, in any version."""
+        return self.api_version.partition("/")[0], self.kind
+
+
+class Command(WatchedObject, frozen=True):
+    """A command; unlike other objects it has no spec."""
+
+    action: str = ""
+    target: Target = msgspec.field(default_factory=Target)
+
+
+_COMMAND = msgspec.json.Decoder(Command)
+
+
+def decode_command(raw: bytes | memoryview) -> Command:
+    """Decode a Command."""
+    return decode_watched(_COMMAND, raw)

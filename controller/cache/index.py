@@ -1,9 +1,16 @@
-"""Index from keys to the members that refer to them, compact for keys with one member."""
+"""Compact containers of the cache: indexes from keys to members, and interned values."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from hashlib import blake2b
 from typing import Generic, TypeVar
 
+import msgspec
+
+from controller.api.keys import JOBS, binding_name
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, ObjectKey, TemplateKey
+
 K = TypeVar("K", bound=Hashable)
+
 M = TypeVar("M", bound=Hashable)
 
 
@@ -39,3 +46,69 @@ class Index(Generic[K, M]):
             self._several[key].pop(member, None)
             if not self._several[key]:
                 del self._several[key]
+
+
+_MAX_COLLISIONS = 10_000
+
+
+def colliding_job_key(binding: CachedBinding) -> TemplateKey:
+    """Return the key of the Volcano Job that might need the same binding name."""
+    return TemplateKey(VOLCANO_JOB, binding.template.namespace, binding.template.name)
+
+
+def binding_key(job: CachedTemplate) -> ObjectKey:
+    """Return the key of the binding of *job*."""
+    return ObjectKey(job.key.namespace, binding_name(job.key.name, JOBS.kind))
+
+
+class NameCollisions:
+    """Volcano Jobs that get no binding because Karmada gives it the name of another kind's binding.
+
+    Their number is limited; the oldest is dropped first.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[CachedTemplate, CachedBinding]] = {}
+
+    def __iter__(self) -> Iterator[tuple[CachedTemplate, CachedBinding]]:
+        return iter(tuple(self._found.values()))
+
+    def add(self, job: CachedTemplate, binding: CachedBinding) -> bool:
+        """Record that *binding* has the name that the binding of *job* needs; return whether that is new."""
+        if binding.key != binding_key(job) or binding.template == job.key:
+            return False
+        known = self._found.get(job.uid)
+        self._found[job.uid] = job, binding
+        while len(self._found) > _MAX_COLLISIONS:
+            del self._found[next(iter(self._found))]
+        return known is None or known[1].uid != binding.uid
+
+
+V = TypeVar("V")
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class InternPool(Generic[V]):
+    """Values by the key that they are computed from; a full pool is cleared, which costs memory, not correctness."""
+
+    def __init__(self, size: int = 8192) -> None:
+        self._size = size
+        self._values: dict[Hashable, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        """Return the value of *key*, computed by *make* on the first request."""
+        value = self._values.get(key)
+        if value is None:
+            if len(self._values) >= self._size:
+                self._values.clear()
+            value = self._values[key] = make()
+        return value
+
+
+def fingerprint(*parts: msgspec.Struct | object) -> bytes:
+    """Return a 16-byte hash of *parts*."""
+    return blake2b(_ENCODER.encode(parts), digest_size=16).digest()

@@ -1,19 +1,22 @@
-"""Resolves the requests of a workload from its template, from Karmada's interpreter, or from both.
+"""Resolves the requests and scheduling requirements of a workload from its template and Karmada's interpreter.
 
 Pure. Karmada counts requests only and no sidecars, so it may count too little per pod (D2); its number of replicas is
 authoritative. Devices that pods get through ResourceClaimTemplates count as the configuration maps them; without a
 mapping the requests are unknown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from controller.cache.interning import InternPool
-from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, WorkloadRequests
-from controller.engine.state.requests import JobTemplate, pod_requests, total_requests
+from controller.cache.index import InternPool
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedPriorityClass, CachedTemplate, WorkloadRequests
+from controller.engine.state.clusters import ClusterName, Placement
+from controller.engine.state.requests import JobTemplate, PodSet, gang_minimum, pod_requests, pod_sets, total_requests
 from controller.engine.state.resources import Resources, add, elementwise_max, positive, scale, total
+from controller.engine.state.workloads import SchedulingRequirements, WorkloadUid
 
 _MergedRequests = tuple[WorkloadRequests, WorkloadRequests, WorkloadRequests]
+
 _ClaimRequests = Mapping[str, Resources]
 
 
@@ -86,3 +89,157 @@ def _merge(karmada_requests: WorkloadRequests, template_requests: WorkloadReques
     return WorkloadRequests(
         whole, pods=(pod,), replicas=karmada_requests.replicas, node_claim=template_requests.node_claim
     )
+
+
+class DispatchedRequests:
+    """Stores the requests of each placed workload while it may be dispatched, and the largest since then."""
+
+    def __init__(self) -> None:
+        self._demands: dict[WorkloadUid, WorkloadRequests] = {}
+
+    def effective_requests(self, binding: CachedBinding, requests: WorkloadRequests | None) -> WorkloadRequests | None:
+        """Return the requests that *binding* may run: *demand*, or more where that is not dispatched."""
+        if not binding.targets or binding.is_suspended:
+            self._demands.pop(binding.uid, None)
+            return requests
+        known = self._demands.get(binding.uid)
+        if binding.suspension is not None and binding.suspension.dispatching and known is not None:
+            requests = known if requests is None else _merge_dispatched(known, requests)
+        if requests is not None:
+            self._demands[binding.uid] = requests
+        return requests
+
+    def forget(self, uid: WorkloadUid) -> None:
+        """Forget a deleted workload."""
+        self._demands.pop(uid, None)
+
+
+def _merge_dispatched(known: WorkloadRequests, requests: WorkloadRequests) -> WorkloadRequests:
+    """Return requests with the larger amounts of both, or one of the two where it is the larger.
+
+    A job's pods are counted by its dispatched tasks, a divisible kind's by its current replicas.
+    """
+    whole = elementwise_max(known.total, requests.total)
+    base = requests if known.job is None else known
+    alike = (
+        candidate
+        for candidate in (known, requests)
+        if candidate.job is base.job and candidate.replicas == base.replicas
+    )
+    return next((candidate for candidate in alike if candidate.total == whole), replace(base, total=whole))
+
+
+class Priorities:
+    """Value and preemption policy of every PriorityClass, and the defaults for workloads without one."""
+
+    def __init__(self, classes: Iterable[CachedPriorityClass] = ()) -> None:
+        known = sorted(classes, key=lambda priority_class: priority_class.key)
+        self._values = {priority_class.key: priority_class.value for priority_class in known}
+        self._never = {priority_class.key for priority_class in known if not priority_class.preempts}
+        # Kubernetes uses the smallest of several defaults.
+        default = min(
+            (priority_class for priority_class in known if priority_class.is_default),
+            key=lambda priority_class: priority_class.value,
+            default=None,
+        )
+        self.default = default.value if default else 0
+        self.otherwise = self.default, default.preempts if default else True, default.key if default else ""
+        """Value, preemption and name that count for a missing class or for none."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def effective(self, name: str) -> str:
+        """Return the class of a workload that names *name*: the default for none, empty where there is no default."""
+        return name or self.otherwise[2]
+
+    def value(self, name: str) -> int:
+        """Return the value of a class; a missing class, or none, counts as the default (O2)."""
+        return self._values.get(name, self.default)
+
+    def preempts(self, name: str) -> bool:
+        """Whether workloads of a class may preempt others (P2)."""
+        return name not in self._never if name in self._values else self.otherwise[1]
+
+    def task_value(self, name: str) -> int:
+        """Return the value that orders tasks of a job; Volcano applies no default there (D4)."""
+        return self._values.get(name, 0)
+
+
+_Interned = tuple[SchedulingRequirements, WorkloadRequests | None, Placement]
+
+
+class RequirementsBuilder:
+    """Builds scheduling requirements, and interns equal ones."""
+
+    def __init__(self, *, with_node_claims: bool = False) -> None:
+        self.with_node_claims = with_node_claims
+        """Whether node claims distinguish requirements: only where nodes are estimated."""
+        self._made: InternPool[_Interned] = InternPool()
+
+    def build(
+        self,
+        binding: CachedBinding,
+        requests: WorkloadRequests | None,
+        priorities: Priorities,
+        *,
+        preferred: tuple[ClusterName, ...] = (),
+        excluded_clusters: frozenset[ClusterName] = frozenset(),
+    ) -> SchedulingRequirements:
+        """Return the scheduling requirements of a workload; without known requests, empty ones."""
+        classes = requests.task_classes if requests else ()
+        order = tuple(priorities.task_value(name) for name in classes)
+        current = frozenset(target.name for target in binding.targets)
+        evicting = frozenset(binding.evicting_from)
+        # The ids stay valid while the value is cached, because it is cached together with their objects.
+        known = (id(requests), id(binding.placement), binding.api, order, binding.observed_term, self.with_node_claims)
+        return self._made.get(
+            (*known, evicting, current, preferred, excluded_clusters),
+            lambda: (
+                replace(
+                    _build(binding, requests, priorities, current=current),
+                    pod_sets=self._pod_sets(requests, priorities),
+                    preferred_clusters=preferred,
+                    excluded_clusters=excluded_clusters,
+                ),
+                requests,
+                binding.placement,
+            ),
+        )[0]
+
+    def _pod_sets(self, requests: WorkloadRequests | None, priorities: Priorities) -> tuple[PodSet, ...]:
+        """Return the pod sets of a workload, as far as its requests are known by pod."""
+        if requests is None:
+            return ()
+        if requests.job is not None:
+            return pod_sets(requests.job, priorities.task_value, with_node_claims=self.with_node_claims)
+        if not requests.replicas or not requests.pods:
+            return ()
+        request, count = tuple(sorted(requests.pods[0].items())), requests.replicas
+        return (PodSet(request, count, count, requests.node_claim if self.with_node_claims else ""),)
+
+
+def _build(
+    binding: CachedBinding,
+    requests: WorkloadRequests | None,
+    priorities: Priorities,
+    *,
+    current: frozenset[ClusterName],
+) -> SchedulingRequirements:
+    requests = requests or WorkloadRequests({})
+    return SchedulingRequirements(
+        requests=requests.total,
+        gang_requests=_gang_requests(requests, priorities),
+        placement=binding.placement,
+        api=binding.api,
+        pods=requests.pods,
+        replicas=requests.replicas,
+        observed_term=binding.observed_term,
+        evicting_from=frozenset(binding.evicting_from),
+        current_clusters=current,
+    )
+
+
+def _gang_requests(requests: WorkloadRequests, priorities: Priorities) -> Resources:
+    """Return the gang minimum of a Volcano Job (D4), or all requests of any other kind."""
+    return requests.total if requests.job is None else gang_minimum(requests.job, priorities.task_value)

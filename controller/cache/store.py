@@ -12,20 +12,17 @@ from types import MappingProxyType
 from controller.api.bindings import decode_binding
 from controller.api.clusters import decode_cluster
 from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
-from controller.api.jobs import decode_job
-from controller.api.priorityclasses import decode_priority_class
-from controller.api.queues import decode_queue
-from controller.api.templates import decode_template
+from controller.api.jobs import decode_job, decode_template
+from controller.api.queues import decode_priority_class, decode_queue
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
-from controller.cache.binding_conditions import REPAIRABLE, BindingCondition
 from controller.cache.collection import Collection
-from controller.cache.dispatched_requests import DispatchedRequests
 from controller.cache.event_handler import EventHandler
-from controller.cache.index import Index
+from controller.cache.index import Index, NameCollisions, binding_key, colliding_job_key
 from controller.cache.integrations import Integration, Integrations
-from controller.cache.name_collisions import NameCollisions, binding_key, colliding_job_key
 from controller.cache.objects import (
+    REPAIRABLE,
     VOLCANO_JOB,
+    BindingCondition,
     CachedBinding,
     CachedCluster,
     CachedHyperJob,
@@ -36,18 +33,18 @@ from controller.cache.objects import (
     TemplateKey,
     group_kind,
 )
-from controller.cache.priorities import Priorities
-from controller.cache.requests import RequestsResolver
-from controller.cache.scheduling_requirements import RequirementsBuilder
-from controller.cache.shared_start_failures import SharedStartFailures, stopped_clusters
-from controller.cache.start_failures import StartFailures, recorded_exclusions, startup_backoff
+from controller.cache.requests import DispatchedRequests, Priorities, RequestsResolver, RequirementsBuilder
+from controller.cache.start_failures import (
+    SharedStartFailures,
+    StartFailures,
+    recorded_exclusions,
+    startup_backoff,
+    stopped_clusters,
+)
 from controller.cache.translate.bindings import BindingTranslator
 from controller.cache.translate.clusters import translate_cluster
-from controller.cache.translate.jobs import JobTranslator
-from controller.cache.translate.policies import translate_policy
-from controller.cache.translate.priorityclasses import translate_priority_class
-from controller.cache.translate.queues import translate_queue
-from controller.cache.translate.templates import TemplateTranslator
+from controller.cache.translate.queues import translate_policy, translate_priority_class, translate_queue
+from controller.cache.translate.templates import JobTranslator, TemplateTranslator
 from controller.cache.translate.units import parse_resources
 from controller.cache.workload_builder import (
     BuildContext,

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from controller.api.lenient_decode import decode_deeply_nested
+from controller.api.meta import decode_deeply_nested
 from controller.api_client import Unreachable
 from controller.api_errors import error_for, read_status
 

@@ -9,23 +9,21 @@ from dataclasses import dataclass, replace
 
 from controller.cache import charges
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate
-from controller.cache.binding_conditions import BindingCondition, is_duplicated
-from controller.cache.dispatched_requests import DispatchedRequests
 from controller.cache.integrations import Integrations
 from controller.cache.objects import (
     BATCH_JOB,
     VOLCANO_JOB,
     AdmissionRecord,
+    BindingCondition,
     CachedBinding,
     CachedHyperJob,
     CachedTemplate,
     WorkloadPhase,
     WorkloadRequests,
+    is_duplicated,
 )
-from controller.cache.priorities import Priorities
-from controller.cache.requests import RequestsResolver
-from controller.cache.scheduling_requirements import RequirementsBuilder
-from controller.cache.translate.hyperjob_membership import Membership, resolve_membership
+from controller.cache.requests import DispatchedRequests, Priorities, RequestsResolver, RequirementsBuilder
+from controller.cache.translate.templates import Membership, resolve_membership
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName

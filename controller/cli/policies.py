@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 
-from controller.api import lenient_decode
+from controller.api.bindings import ClusterAffinity, LabelSelector, Placement
 from controller.api.keys import Resource
-from controller.api.meta import WatchedObject
-from controller.api.placements import ClusterAffinity, LabelSelector, Placement
-from controller.cache.translate.placements import translate_placement
+from controller.api.meta import WatchedObject, decode_watched
+from controller.cache.translate.bindings import translate_placement
 from controller.cli.input.manifests import Manifest
 from controller.engine.placement.filter import matches
 from controller.engine.state.clusters import Cluster, ClusterName
@@ -77,7 +76,7 @@ class Policy:
 
 def read_policy(manifest: Manifest) -> Policy:
     """Return the policy in *manifest*, which has been validated."""
-    wire = lenient_decode.decode(_POLICY, manifest.raw)
+    wire = decode_watched(_POLICY, manifest.raw)
     return Policy(wire, (manifest.body.get("spec") or {}).get("placement") or {})
 
 

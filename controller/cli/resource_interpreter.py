@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from controller.api.jobs import decode_job
+from controller.api.jobs import Template, decode_job
 from controller.api.meta import WatchedObject
 from controller.api.pods import PodSpec, PodTemplate
-from controller.api.templates import Template
 from controller.cache.objects import GroupKind, WorkloadRequests
-from controller.cache.translate.jobs import JobTranslator
+from controller.cache.translate.templates import JobTranslator
 from controller.cache.translate.units import format_resources
 from controller.engine.state.resources import PODS
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import structlog
 
 from controller.api.keys import JOBS
-from controller.cache.binding_conditions import BindingCondition
-from controller.cache.objects import CachedBinding, CachedTemplate
+from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
 from controller.cache.store import Store
 from controller.events.message import EventMessage, Reference
 from controller.events.recorder import EventRecorder

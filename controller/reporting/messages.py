@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from controller.api.quantity import format_quantity
-from controller.cache.binding_conditions import BindingCondition
+from controller.cache.objects import BindingCondition
 from controller.engine.placement.fit import NODES_FULL
 from controller.engine.reasons import CAPACITY, EvictionReason, Reason, Refusal
 from controller.engine.remedies import Change, Remedy

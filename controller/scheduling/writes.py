@@ -10,8 +10,7 @@ from typing import Literal
 
 from controller.api import record as wire
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
-from controller.cache.binding_conditions import BindingCondition
-from controller.cache.objects import AdmissionRecord, CachedBinding, CachedTemplate
+from controller.cache.objects import AdmissionRecord, BindingCondition, CachedBinding, CachedTemplate
 from controller.cache.translate.records import (
     admitted_record,
     confirmed_record,

@@ -11,7 +11,7 @@ from controller.api.configuration import (
     configuration_revision,
     load_configuration,
 )
-from controller.cache.translate.policies import translate_policy
+from controller.cache.translate.queues import translate_policy
 from controller.engine.state.clusters import Affinity, NodeShape, Requirement
 
 

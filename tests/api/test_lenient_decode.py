@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from controller.api.bindings import TargetCluster, decode_binding
-from controller.api.jobs import decode_job
-from controller.api.priorityclasses import decode_priority_class
-from controller.api.templates import decode_template
+from controller.api.jobs import decode_job, decode_template
+from controller.api.queues import decode_priority_class
 
 
 def test_valid_object_has_no_decode_errors():

@@ -9,7 +9,7 @@ from controller.api.configuration import (
     check_configuration,
 )
 from controller.api.record import Record
-from controller.cache.binding_conditions import BindingCondition
+from controller.cache.objects import BindingCondition
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ApiKind

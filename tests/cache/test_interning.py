@@ -1,6 +1,6 @@
 """Interning of equal values."""
 
-from controller.cache.interning import InternPool, fingerprint
+from controller.cache.index import InternPool, fingerprint
 
 
 def test_equal_keys_share_one_value():

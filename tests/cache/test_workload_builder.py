@@ -9,8 +9,7 @@ import pytest
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import Record, write_record
-from controller.cache.binding_conditions import BindingCondition
-from controller.cache.objects import CachedHyperJob
+from controller.cache.objects import BindingCondition, CachedHyperJob
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ApiKind

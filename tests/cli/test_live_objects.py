@@ -10,12 +10,10 @@ from controller.api import keys
 from controller.api.bindings import ResourceBinding
 from controller.api.clusters import Cluster
 from controller.api.events import Event
-from controller.api.hyperjobs import HYPERJOB_RESOURCES, BatchHyperJobSpec, HyperJobSpec
-from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.hyperjobs import HYPERJOB_RESOURCES, BatchHyperJobSpec, HyperJobSpec, HyperJobStatus
 from controller.api.jobs import Job
-from controller.api.lists import ListMeta, Page
-from controller.api.priorityclasses import PriorityClass
-from controller.api.queues import Queue
+from controller.api.meta import ListMeta, Page
+from controller.api.queues import PriorityClass, Queue
 from controller.api_client import Api, NotFound
 from controller.cli.input import live
 from controller.events.manifests import REPORTING_CONTROLLER

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
-from controller.api.lists import Page
+from controller.api.meta import Page
 from controller.api_client import Api
 from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.observed import (

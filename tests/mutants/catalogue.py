@@ -277,7 +277,7 @@ MUTANTS = (
     ),
     Mutant(
         "count-one-pod-per-task",
-        "controller.cache.translate.jobs",
+        "controller.cache.translate.templates",
         "_task",
         ReplaceArgument("Task", "task.replicas", by="min(task.replicas, 1)"),
         f"{_KILLS}[gangs]",

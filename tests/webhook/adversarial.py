@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from controller.api import quantity
-from controller.api import review as reviews
 from controller.api.configuration import Resize
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.reviews import container, job_binding, review, review_of, task, volcano_job, volcano_queue, wire
+from webhook import review as reviews
 from webhook.app import review_body
 from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
 from webhook.jobs import JobPolicy, mutate_job, validate_job

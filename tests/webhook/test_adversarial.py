@@ -7,16 +7,16 @@ import threading
 import pytest
 
 from controller.api import quantity
-from controller.api import review as reviews
-from controller.api.review import MAX_VALUES
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.adversarial import ATTACKS, MIB, cost, run_review
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
 from webhook import hyperjobs, job_types
+from webhook import review as reviews
 from webhook.app import review_body
 from webhook.job_types import MAX_TASKS
 from webhook.request_validation import validate_value_count
 from webhook.response import MAX_MESSAGE_LENGTH
+from webhook.review import MAX_VALUES
 from webhook.worker import BusyError, ReviewWorker
 
 #: Maximum cost ratio for four times the bytes: linear work, plus larger dictionaries and colder caches.
@@ -99,8 +99,8 @@ def test_body_of_too_many_values_is_not_decoded():
 
 def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
     monkeypatch.setattr("webhook.request_validation.MAX_VALUES", 100)
-    monkeypatch.setattr("controller.api.review.MAX_VALUES", 100)
-    monkeypatch.setattr("controller.api.review.count_values", lambda _: 0)
+    monkeypatch.setattr("webhook.review.MAX_VALUES", 100)
+    monkeypatch.setattr("webhook.review.count_values", lambda _: 0)
     new, old = volcano_job(*[task()] * 50), volcano_job(*[task()] * 50)
     assert validate_value_count(reviews.read(wire(review_of(new)))) is not None
     assert validate_value_count(reviews.read(wire(review_of(new, old=old, operation="UPDATE")))) is None

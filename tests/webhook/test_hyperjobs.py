@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from controller.api import review as wire_review
 from controller.api.configuration import Tenant
 from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
 from tests.webhook.reviews import apply, review_of, wire
+from webhook import review as wire_review
 from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
 from webhook.jobs import JobPolicy
 from webhook.queue_cache import QueueCache

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from controller.api import review as wire_review
 from controller.api.configuration import Resize, Tenant
 from tests.webhook.reviews import apply, container, review_of, task, volcano_job, wire
+from webhook import review as wire_review
 from webhook.jobs import JobPolicy, mutate_job, validate_job
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached

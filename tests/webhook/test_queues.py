@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from controller.api import review as wire_review
 from tests.webhook.reviews import apply, review_of, volcano_queue, wire
+from webhook import review as wire_review
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, decode_cached
 from webhook.queues import mutate_queue, validate_queue

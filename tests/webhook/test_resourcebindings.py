@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import review as wire_review
 from controller.api.keys import POLICY_LABELS
 from tests.webhook.reviews import UID, apply, binding, job_binding, review, wire
+from webhook import review as wire_review
 from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
 from webhook.response import AdmissionResponse, Outcome, review_response
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import review as wires
 from tests.webhook.reviews import UID, job_binding, review, wire
 from tests.webhook.test_resourcebindings import BAD_OBJECTS
+from webhook import review as wires
 from webhook.resourcebindings import GatedKinds, review_binding
 from webhook.response import Outcome, review_response
 

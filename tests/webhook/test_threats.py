@@ -11,7 +11,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from controller.api import review as wires
 from localup.api import ApiError
 from localup.apply import apply, wait_until
 from tests.webhook.conftest import ensure_certificates, trust_context
@@ -20,6 +19,7 @@ from tests.webhook.installation import BINDINGS, JOBS, QUEUES, ensure, fresh, is
 from tests.webhook.process import WebhookProcess
 from tests.webhook.registration import registration
 from tests.webhook.reviews import UID, binding, job_binding, review, volcano_job, volcano_queue, wire
+from webhook import review as wires
 
 CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

@@ -1,31 +1,278 @@
-"""Translates templates of configured kinds: queue, priority class and requests, at the paths of their integration."""
+"""Translates Volcano Jobs and templates of configured kinds: requests, queue, priority class and HyperJob.
+
+Only the HyperJob's list decides which Jobs are its parts; the annotation of a Job is untrusted.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from controller.api import jobs as wire
 from controller.api import pods
-from controller.api import templates as wire
-from controller.api.keys import QUEUE_NAME_KEYS
+from controller.api.keys import (
+    GROUP_ANNOTATION,
+    HYPERJOB_GROUPS,
+    HYPERJOB_KIND,
+    PREFERRED_CLUSTERS_ANNOTATION,
+    QUEUE_NAME_KEYS,
+)
+from controller.api.meta import ObjectMeta, Quantities
+from controller.api.pods import Affinity, NodeClaim, PodSpec, Toleration, encode_node_claim
+from controller.cache.index import InternPool, fingerprint
 from controller.cache.integrations import Integration
-from controller.cache.interning import InternPool, fingerprint
-from controller.cache.objects import CachedTemplate, GroupKind, TemplateKey, WorkloadRequests, group_kind
-from controller.cache.translate.pods import translate_pod_template
+from controller.cache.objects import (
+    VOLCANO_JOB,
+    CachedHyperJob,
+    CachedTemplate,
+    GroupKind,
+    HyperJobReference,
+    TemplateKey,
+    WorkloadRequests,
+    group_kind,
+)
 from controller.cache.translate.progress import value_at
-from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, to_milliseconds
-from controller.engine.state.requests import pod_request
-from controller.engine.state.resources import positive, scale
+from controller.cache.translate.units import (
+    AmountError,
+    join_errors,
+    parse_resource_version,
+    parse_resources,
+    to_milliseconds,
+)
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.requests import (
+    Container,
+    JobTemplate,
+    PodTemplate,
+    Task,
+    pod_request,
+    pod_requests,
+    total_requests,
+)
+from controller.engine.state.resources import EMPTY, Resources, positive, scale
+from controller.engine.state.workloads import HyperJobGang
 
 RequestsOrError = WorkloadRequests | AmountError
 
+
+class _GroupAnnotation(msgspec.Struct):
+    uid: str
+    split: str = ""
+
+
+class Membership(NamedTuple):
+    """Properties of a Job that follow from its HyperJob; *created_at* is ``None`` where the Job's own age counts."""
+
+    group: HyperJobGang | None = None
+    created_at: int | None = None
+    hold: Refusal | None = None
+    """Why the Job stays pending: its HyperJob does not list it."""
+
+
+NOT_A_PART = Membership()
+
+_NOT_LISTED = Membership(hold=Refusal(Reason.HYPERJOB_INCOMPLETE, subject="its HyperJob does not list it as a part"))
+
+_GROUP_ANNOTATIONS = msgspec.json.Decoder(_GroupAnnotation)
+
+
+def owner_uid(meta: ObjectMeta) -> str:
+    """Return the UID of the HyperJob that controls an object, empty if none does."""
+    for reference in meta.owner_references:
+        if (
+            reference.controller
+            and reference.kind == HYPERJOB_KIND
+            and reference.api_version.partition("/")[0] in HYPERJOB_GROUPS
+        ):
+            return reference.uid
+    return ""
+
+
+def hyperjob_reference(meta: ObjectMeta) -> HyperJobReference | None:
+    """Return the HyperJob and split that an object names, ``None`` unless that HyperJob controls it."""
+    text, uid = meta.annotations.get(GROUP_ANNOTATION), owner_uid(meta)
+    if not uid or text is None:
+        return None
+    try:
+        written = _GROUP_ANNOTATIONS.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return HyperJobReference(uid, written.split) if written.uid == uid else None
+
+
+def resolve_membership(template: CachedTemplate | None, known: Mapping[str, CachedHyperJob] | None) -> Membership:
+    """Return what the HyperJobs *known* say about *template*; *known* is ``None`` without a HyperJob controller.
+
+    A Job that its HyperJob does not list, or that refers to an unknown HyperJob, stays pending: it is about to be
+    deleted, or a user created it.
+    """
+    if template is None or template.hyperjob is None or known is None:
+        return NOT_A_PART
+    uid, split = template.hyperjob
+    hyperjob = known.get(uid)
+    if hyperjob is None or hyperjob.namespace != template.key.namespace:
+        return _NOT_LISTED
+    if hyperjob.split != split or template.key.name not in hyperjob.parts:
+        return _NOT_LISTED
+    parts = len(hyperjob.parts)
+    # Jobs may be recreated while the HyperJob is pending, so its age counts, but only for Jobs younger than it.
+    created_at = min(hyperjob.created_at, template.created_at)
+    return Membership(HyperJobGang(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), created_at)
+
+
+#: A longer claim counts as unreadable: claims are cached for every workload class and sent with every query.
+_MAX_CHARACTERS = 16_384
+
+
+def node_claim(pod: PodSpec) -> str | None:
+    """Return the node claim of *pod*, empty for none; ``None`` where it is unreadable or too long."""
+    if pod.node_selector is None and pod.affinity is None and pod.tolerations is None:
+        return ""
+    try:
+        affinity = msgspec.convert(pod.affinity or {}, Affinity).node_affinity
+        claim = NodeClaim(
+            node_selector=msgspec.convert(pod.node_selector or {}, dict[str, str]),
+            node_affinity=affinity.required if affinity is not None else None,
+            tolerations=msgspec.convert(pod.tolerations or [], list[Toleration]),
+        )
+        text = encode_node_claim(claim)
+    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError):
+        return None
+    return sys.intern(text) if len(text) <= _MAX_CHARACTERS else None
+
+
+def translate_pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
+    """Return the requests of *pod*; *where* is its field path in an `AmountError`."""
+    whole = pod.resources or pods.ResourceRequirements()
+    return PodTemplate(
+        containers=_containers(pod.containers, f"{where}.containers"),
+        init=_containers(pod.init_containers, f"{where}.initContainers"),
+        overhead=_parse_resources(pod.overhead, f"{where}.overhead"),
+        requests=_parse_resources(whole.requests, f"{where}.resources.requests"),
+        limits=_parse_resources(whole.limits, f"{where}.resources.limits"),
+        priority_class=pod.priority_class_name,
+        node_claim=node_claim(pod),
+        claims=tuple(_claim_template_name(claim) for claim in pod.resource_claims),
+    )
+
+
+def _claim_template_name(claim: pods.PodResourceClaim) -> str:
+    """Return the name of a ResourceClaimTemplate; a shared claim has none, and cannot be mapped."""
+    return claim.resource_claim_template_name or f"ResourceClaim {claim.resource_claim_name or ''}".strip()
+
+
+def _containers(containers: list[pods.Container], where: str) -> tuple[Container, ...]:
+    return tuple(_container(container, f"{where}[{index}]") for index, container in enumerate(containers))
+
+
+def _container(container: pods.Container, where: str) -> Container:
+    asked = container.resources or pods.ResourceRequirements()
+    return Container(
+        requests=_parse_resources(asked.requests, f"{where}.resources.requests"),
+        limits=_parse_resources(asked.limits, f"{where}.resources.limits"),
+        restarts=container.restart_policy == "Always",
+    )
+
+
+def _parse_resources(quantities: Quantities, where: str) -> Resources:
+    return parse_resources(quantities, where) if quantities else EMPTY
+
+
+_NAMES = msgspec.json.Decoder(list[str])
+
+
+class JobTranslator:
+    """Translates jobs; equal templates share one value of requests."""
+
+    def __init__(self) -> None:
+        self._demands: InternPool[RequestsOrError] = InternPool()
+
+    def translate(self, job: wire.Job) -> CachedTemplate:
+        """Return the cached form of *job*."""
+        counted = self._counted(job)
+        readable = isinstance(counted, WorkloadRequests) and not job.decode_errors
+        meta, spec = job.metadata, job.spec
+        return CachedTemplate(
+            uid=sys.intern(meta.uid),
+            resource_version=parse_resource_version(meta.resource_version),
+            key=TemplateKey(VOLCANO_JOB, sys.intern(meta.namespace), sys.intern(meta.name)),
+            generation=meta.generation,
+            created_at=to_milliseconds(meta.creation_timestamp) or 0,
+            queue=sys.intern(spec.queue),
+            priority_class=sys.intern(spec.priority_class_name),
+            hyperjob=hyperjob_reference(meta),
+            preferred=_preferred_clusters(meta),
+            deleting=meta.deletion_timestamp is not None,
+            requests=counted if isinstance(counted, WorkloadRequests) and readable else None,
+            decode_error=join_errors(job.decode_errors, str(counted) if isinstance(counted, AmountError) else ""),
+        )
+
+    def _counted(self, job: wire.Job) -> RequestsOrError:
+        spec = job.spec
+        return self._demands.get(fingerprint(spec.min_available, spec.tasks), lambda: _job_requests(spec))
+
+
+def _preferred_clusters(meta: ObjectMeta) -> tuple[ClusterName, ...]:
+    """Return the clusters that a HyperJob prefers for its part; empty if the annotation is invalid."""
+    text = meta.annotations.get(PREFERRED_CLUSTERS_ANNOTATION)
+    if text is None or not owner_uid(meta):
+        return ()
+    try:
+        return tuple(ClusterName(name) for name in _NAMES.decode(text))
+    except (msgspec.MsgspecError, RecursionError):
+        return ()
+
+
+def _job_requests(spec: wire.JobSpec) -> RequestsOrError:
+    try:
+        job = _job_template(spec)
+    except AmountError as error:
+        return error
+    classes = {task.pod.priority_class for task in job.tasks} - {""}
+    claims = {claim for task in job.tasks for claim in task.pod.claims}
+    return WorkloadRequests(
+        total_requests(job),
+        pods=pod_requests(job),
+        job=job,
+        task_classes=tuple(sorted(classes)),
+        claims=tuple(sorted(claims)),
+    )
+
+
+def _job_template(spec: wire.JobSpec) -> JobTemplate:
+    if not spec.tasks:
+        raise AmountError("spec.tasks is empty; give the job a task")
+    if spec.min_available < 0:
+        raise AmountError(f"spec.minAvailable is {spec.min_available}; write zero or more")
+    return JobTemplate(
+        tuple(_task(task, f"spec.tasks[{index}]") for index, task in enumerate(spec.tasks)),
+        min_available=spec.min_available,
+    )
+
+
+def _task(task: wire.TaskSpec, where: str) -> Task:
+    if task.replicas < 0:
+        raise AmountError(f"{where}.replicas is {task.replicas}; write zero or more")
+    policy = task.partition_policy
+    return Task(
+        task.name,
+        task.replicas,
+        translate_pod_template(task.template.spec, f"{where}.template.spec"),
+        minimum=task.min_available,
+        partition_minimum=policy.min_partitions * policy.partition_size if policy else 0,
+    )
+
+
 _POD = GroupKind("Pod.")
+
 #: Fields with the number of pods; the smallest counts, and 1 if none is set.
 _REPLICA_FIELDS: Mapping[GroupKind, tuple[str, ...]] = MappingProxyType(
     {GroupKind("Job.batch"): ("parallelism", "completions")}
 )
+
 _DEFAULT_REPLICA_FIELDS = ("replicas",)
 
 
@@ -66,10 +313,10 @@ class TemplateTranslator:
         ]
         replicas = min((count for count in counts if isinstance(count, int)), default=1)
         key = fingerprint(replicas, pod["spec"], path)
-        return self._demands.get(key, lambda: _count_requests(pod["spec"], replicas, ".".join((*path, "spec"))))
+        return self._demands.get(key, lambda: _integration_requests(pod["spec"], replicas, ".".join((*path, "spec"))))
 
 
-def _count_requests(spec: dict[str, Any], replicas: int, where: str) -> RequestsOrError:
+def _integration_requests(spec: dict[str, Any], replicas: int, where: str) -> RequestsOrError:
     try:
         template = translate_pod_template(msgspec.convert(spec, pods.PodSpec), where)
     except msgspec.ValidationError as error:

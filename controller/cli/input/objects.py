@@ -26,8 +26,7 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
     Resource,
 )
-from controller.api.priorityclasses import PriorityClass
-from controller.api.queues import Queue
+from controller.api.queues import PriorityClass, Queue
 from controller.cache.objects import GroupKind, group_kind
 from controller.cli.hyperjobs import is_hyperjob, read_manifest
 from controller.cli.input.manifests import InputError, Manifest

@@ -12,7 +12,8 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from controller.api import bindings, clusters, jobs, placements, queues
+from controller.api import bindings, clusters, jobs, queues
+from controller.api import bindings as placements
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.cli.input.manifests import abbreviate
 from controller.cli.policies import ResourceSelector

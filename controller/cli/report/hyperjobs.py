@@ -2,8 +2,7 @@
 
 import msgspec
 
-from controller.api.hyperjobs import HyperJob
-from controller.api.hyperjobstatus import PartStatus
+from controller.api.hyperjobs import HyperJob, PartStatus
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.report.amounts import Amounts, positive_quantities
 from controller.controllers.hyperjob.children import minimum_parts

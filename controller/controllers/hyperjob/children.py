@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.api.hyperjob_validation import resize_template
-from controller.api.hyperjobs import HyperJob, ReplicatedJob
-from controller.api.hyperjobstatus import PartStatus
+from controller.api.hyperjobs import HyperJob, PartStatus, ReplicatedJob
 from controller.api.keys import (
     GROUP_ANNOTATION,
     HYPERJOB_KIND,

@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
-from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec, HyperJobStatus
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, Resource
 
 Schema = dict[str, Any]

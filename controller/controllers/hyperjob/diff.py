@@ -7,8 +7,7 @@ match the Job. After a crash between two writes, the same comparison returns the
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from controller.api.hyperjobs import HyperJob
-from controller.api.hyperjobstatus import FINISHED, PartStatus
+from controller.api.hyperjobs import FINISHED, HyperJob, PartStatus
 from controller.controllers.hyperjob.children import Manifest, PartObjects, build_parts
 from controller.controllers.hyperjob.observed import ObservedChild, has_all_fields
 from controller.controllers.hyperjob.part import TERMINAL

@@ -8,7 +8,7 @@ that it implies, and the address of the leader in ``HYPERJOB_MASTER``.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.api.hyperjobstatus import PartStatus
+from controller.api.hyperjobs import PartStatus
 from controller.api.volcanojobs import LEADER_TASKS, Container, JobSpec, Task
 
 #: Plugins that every part needs: task indices in the environment, and host names of pods.

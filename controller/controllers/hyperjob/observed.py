@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.hyperjobs import HyperJob, HyperJobError, Metadata, read_hyperjob, read_status
-from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.hyperjobs import HyperJob, HyperJobError, HyperJobStatus, Metadata, read_hyperjob, read_status
 from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PART_ANNOTATION, PROPAGATION_POLICIES, Resource
 from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.pending_reason import PendingReason

@@ -6,7 +6,7 @@ Pure. A part in a terminal phase never leaves it, whatever is observed later.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller.api.hyperjobstatus import PartPhase, PartStatus
+from controller.api.hyperjobs import PartPhase, PartStatus
 from controller.controllers.hyperjob.observed import ObservedChild, PartPlacement
 
 TERMINAL: frozenset[PartPhase] = frozenset({"Completed", "Failed"})

@@ -6,8 +6,7 @@ Pure. Of the actual objects only the HyperJob's status is known.
 from dataclasses import dataclass
 
 from controller.api.hyperjob_validation import hyperjob_violations
-from controller.api.hyperjobs import HyperJob
-from controller.api.hyperjobstatus import PartStatus
+from controller.api.hyperjobs import HyperJob, PartStatus
 from controller.controllers.hyperjob.children import PartObjects, build_parts
 from controller.controllers.hyperjob.pending_reason import PendingReason
 from controller.controllers.hyperjob.split import CapacitySnapshot, requests_of_parts, split

@@ -12,8 +12,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from controller.api.hyperjobs import HyperJob, hyperjob_resource
-from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.hyperjobs import HyperJob, HyperJobStatus, hyperjob_resource
 from controller.api.keys import HYPERJOB_KIND, JOBS, PROPAGATION_POLICIES, Resource
 from controller.api_client import Api, NotFound
 from controller.cache.objects import ObjectKey

@@ -3,8 +3,7 @@
 Pure. The consequences of too many failures are in ``state``.
 """
 
-from controller.api.hyperjobs import HyperJob
-from controller.api.hyperjobstatus import PartStatus, SplitStatus
+from controller.api.hyperjobs import HyperJob, PartStatus, SplitStatus
 from controller.controllers.hyperjob.part import next_attempt
 from controller.controllers.hyperjob.split import CapacitySnapshot, requests_of_parts
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.api import placements as wire
+from controller.api import bindings as wire
 from controller.api.hyperjob_validation import MAX_PARTS, count_static_parts, resize_template
-from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
-from controller.api.hyperjobstatus import PartStatus
+from controller.api.hyperjobs import HyperJob, PartStatus, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.volcanojobs import JobSpec
-from controller.cache.translate.placements import PlacementError, translate_placement
+from controller.cache.translate.bindings import PlacementError, translate_placement
 from controller.controllers.hyperjob.capacity_split import UNLIMITED, CapacityTracker, cluster_subsets, place_parts
 from controller.controllers.hyperjob.pending_reason import PendingReason
 from controller.controllers.hyperjob.pod_distribution import PodCounts, distribute, divide_by_weight, divide_equally

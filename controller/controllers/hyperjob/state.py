@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from controller.api.hyperjob_validation import hyperjob_violations
-from controller.api.hyperjobs import HyperJob
-from controller.api.hyperjobstatus import PartStatus, Phase, SplitStatus
+from controller.api.hyperjobs import HyperJob, PartStatus, Phase, SplitStatus
 from controller.controllers.hyperjob.children import minimum_parts, spec_hash
 from controller.controllers.hyperjob.part import TERMINAL, ObservedParts, has_started, next_attempt, with_observation
 from controller.controllers.hyperjob.pending_reason import PendingReason

@@ -10,14 +10,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.api.hyperjobs import HyperJob, ReplicatedJob
-from controller.api.hyperjobstatus import (
+from controller.api.hyperjobs import (
     FINISHED,
     Condition,
+    HyperJob,
     HyperJobStatus,
     JobState,
     PartStatus,
     Phase,
+    ReplicatedJob,
     ReplicatedJobStatus,
 )
 from controller.controllers.hyperjob.observed import POD_STATES, ObservedChild

@@ -6,7 +6,7 @@ import msgspec
 
 from controller.api.jobs import decode_job
 from controller.api.volcanojobs import JobSpec
-from controller.cache.translate.jobs import JobTranslator
+from controller.cache.translate.templates import JobTranslator
 from controller.controllers.hyperjob.pod_distribution import PodCounts
 from controller.engine.state.requests import pod_request
 from controller.engine.state.resources import Resources, scale, total

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 import structlog
 
-from controller.api.commands import Command, decode_command
 from controller.api.keys import COMMANDS, JOBS, QUEUES
-from controller.api.queues import Queue, decode_queue
+from controller.api.queues import Command, Queue, decode_command, decode_queue
 from controller.api_client import Api, ApiError, NotFound
 from controller.backoff import Backoff
 from controller.cache.collection import Collection

@@ -2,10 +2,9 @@
 
 import pytest
 
-from controller.api.nodeclaims import NodeClaim, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration
-from controller.api.nodeclaims import decode_node_claim as decode
-from controller.api.pods import PodSpec
-from controller.cache.translate.nodeclaims import node_claim
+from controller.api.pods import NodeClaim, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
+from controller.api.pods import decode_node_claim as decode
+from controller.cache.translate.templates import node_claim
 
 AFFINITY = {
     "nodeAffinity": {

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from controller.api import placements as wire
-from controller.cache.translate.placements import MAX_CONDITIONS, MAX_TERMS, PlacementError, translate_placement
+from controller.api import bindings as wire
+from controller.cache.translate.bindings import MAX_CONDITIONS, MAX_TERMS, PlacementError, translate_placement
 from controller.engine.state.clusters import Affinity, Placement, Requirement, Spread, StaticWeight, Term, Toleration
 
 
