@@ -16,7 +16,8 @@ from certs.secret import SecretStore
 from certs.settings import Settings, parse_flags
 from certs.status import report
 from certs.store import ConflictError, Store
-from controller.api_client import ApiError, KubeconfigError
+from controller.kube.errors import ApiError
+from controller.kube.kubeconfig import KubeconfigError
 
 log = structlog.get_logger(__name__)
 

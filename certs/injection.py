@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from controller.api_client import Api, Invalid, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import Invalid, NotFound
 
 log = structlog.get_logger(__name__)
 

@@ -20,7 +20,7 @@ from certs.replicas import served_certificates
 from certs.rotation import BUNDLE, CERTIFICATE, SERVING, ensure_authority, ensure_leaf, prune_authorities
 from certs.settings import Settings
 from certs.store import Store
-from controller.api_client import Api
+from controller.kube.client import Api
 
 log = structlog.get_logger(__name__)
 

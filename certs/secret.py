@@ -13,7 +13,8 @@ import msgspec
 
 from certs.rotation import SERVING
 from certs.store import ConflictError, Stored
-from controller.api_client import Api, Conflict, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import Conflict, NotFound
 
 _AGENT = "volcano-global-certs"
 _PARAMETERS = {"fieldManager": _AGENT}

@@ -15,17 +15,12 @@ from typing import Any, Never
 import structlog
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
-from controller.api_client import Api, KubeconfigError, Timeouts
-from controller.backoff import Backoff
 from controller.cache.dynamic_informers import DynamicInformers
-from controller.cache.informer import WatchOptions
 from controller.cache.informer_factory import build_informers
 from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
-from controller.clock import SteadyClock
-from controller.configuration import ConfigurationFile
-from controller.controllers.hyperjob.setup import ControllerView, new_controller, resync_after_cycle
-from controller.controllers.queue_commands.setup import command_dependencies, create_controller
+from controller.controllers.hyperjob.controller import ControllerView, new_controller, resync_after_cycle
+from controller.controllers.queue_commands.controller import command_dependencies, create_controller
 from controller.controllers.status_cleanup.controller import StaleStatusReconciler
 from controller.controllers.webhook_config.controller import (
     DesiredConfigFile,
@@ -34,16 +29,18 @@ from controller.controllers.webhook_config.controller import (
 )
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.events.binding_warnings import BindingWarnings
-from controller.events.recorder import EventRecorder, RecorderOptions
-from controller.leader_election import LeaderElection
-from controller.lease import Candidate
+from controller.kube.client import Api, Timeouts
+from controller.kube.config_file import ConfigurationFile
+from controller.kube.event_recorder import EventRecorder, RecorderOptions
+from controller.kube.informer import WatchOptions
+from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.leader_election import Candidate, LeaderElection
+from controller.kube.timing import Backoff, SteadyClock
 from controller.reporting.decision_log.setup import decision_logging
 from controller.reporting.metrics import Metrics
-from controller.reporting.probes import Readiness, configure_logging, serve_probes
-from controller.reporting.watchdog import Watchdog
-from controller.scheduling.actuator import Actuator
+from controller.reporting.probes import Readiness, Watchdog, configure_logging, serve_probes
+from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
-from controller.scheduling.rate_limiter import RateLimits
 from controller.scheduling.writes import Write
 from controller.settings import Settings, SettingsError, parse_flags
 

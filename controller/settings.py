@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticUndefined
 
 from controller.estimator.options import EstimatorOptions
-from controller.lease import LeaseTimings
+from controller.kube.leader_election import LeaseTimings
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from controller.api_client import ApiError, KubeconfigError
+from controller.kube.errors import ApiError
+from controller.kube.kubeconfig import KubeconfigError
 from install.commands import COMMANDS
 from install.kubeconfigs import CredentialsError
 from install.manifests import ManifestError

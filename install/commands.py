@@ -9,7 +9,8 @@ import structlog
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
 from controller.api.keys import LEASES
-from controller.api_client import Api, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
 from install import suspended_bindings
 from install.credentials import issue
 from install.deployments import scale_to_zero

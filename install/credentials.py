@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from controller.api_client import Api, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
 from install.kubeconfigs import CredentialsError, expiry, is_due, server_of, with_token
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

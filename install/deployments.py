@@ -3,7 +3,8 @@
 import msgspec
 import structlog
 
-from controller.api_client import Api, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
 from install.objects import InstallError
 from install.polling import poll_until
 

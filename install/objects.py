@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from controller.api_client import Api, ApiError, Conflict, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, Conflict, NotFound
 from install.polling import poll_until
 from install.rest_mapping import MANAGED_BY, MAPPINGS, Manifest, is_managed, name_of, path_of
 

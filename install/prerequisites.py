@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.api.configuration import ConfigurationError, load_configuration
-from controller.api_client import Api, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
 
 #: Older API servers have no ValidatingAdmissionPolicy, without which tenants can admit their own jobs.
 MIN_VERSION = (1, 30)

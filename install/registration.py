@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from controller.api_client import Api, Conflict, Invalid, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import Conflict, Invalid, NotFound
 from install.objects import FIELD_MANAGER, InstallError
 from install.polling import poll_until
 from install.rest_mapping import Manifest, name_of, path_of

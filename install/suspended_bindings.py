@@ -14,7 +14,8 @@ import structlog
 
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS, Resource
-from controller.api_client import Api, Invalid, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import Invalid, NotFound
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

@@ -5,7 +5,8 @@ import socket
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 
-from controller.api_client import Api, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
 from install.registration import Address
 from install.rest_mapping import Manifest, name_of, path_of
 

@@ -11,15 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.api_client import Api, Timeouts
-from controller.backoff import Backoff
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, Suspension, TemplateKey
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.state.workloads import WorkloadUid
+from controller.kube.client import Api, Timeouts
+from controller.kube.timing import Backoff
 from controller.reporting.metrics import Metrics
-from controller.scheduling.actuator import Actuator
-from controller.scheduling.rate_limiter import RateLimits
+from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.writes import Write
 from tests.scripted_server import ScriptedServer, answering, refusing, scripted_server
 from tests.waiting import LIMIT_SECONDS

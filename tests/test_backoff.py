@@ -1,6 +1,6 @@
 import pytest
 
-from controller.backoff import Backoff
+from controller.kube.timing import Backoff
 
 
 @pytest.mark.parametrize(

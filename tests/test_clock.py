@@ -1,4 +1,4 @@
-from controller.clock import SteadyClock
+from controller.kube.timing import SteadyClock
 
 
 class Machine:

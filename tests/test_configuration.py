@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
-from controller.configuration import ConfigurationFile
+from controller.kube.config_file import ConfigurationFile
 from tests.waiting import LIMIT_SECONDS
 
 HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"

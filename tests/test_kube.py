@@ -10,22 +10,20 @@ import pytest
 import yaml
 from aiohttp import web
 
-from controller.api_client import (
-    MAX_PAGE,
-    Api,
+from controller.kube.client import MAX_PAGE, Api, Timeouts
+from controller.kube.errors import (
     ApiError,
     Conflict,
     Forbidden,
     Gone,
     Invalid,
-    KubeconfigError,
     NotFound,
     ServerError,
-    Timeouts,
     TooManyRequests,
     Unauthorized,
     Unreachable,
 )
+from controller.kube.kubeconfig import KubeconfigError
 from tests.scripted_server import ScriptedServer, answering, listing, paging, refusing, scripted_server, thing, watching
 
 THINGS = "/apis/example.io/v1/things"
@@ -144,7 +142,7 @@ def things(count, size):
 
 
 async def test_pages_are_halved_until_they_fit_and_remembered(server, api, monkeypatch):
-    monkeypatch.setattr("controller.api_client.MAX_PAGE", 64 << 10)
+    monkeypatch.setattr("controller.kube.client.MAX_PAGE", 64 << 10)
     large = things(100, 10_000)
     server.says("GET", THINGS, paging(*large, version=7))
     names, lengths = await names_of(api)
@@ -154,7 +152,7 @@ async def test_pages_are_halved_until_they_fit_and_remembered(server, api, monke
 
 
 async def test_pages_grow_again_after_large_objects(server, api, monkeypatch):
-    monkeypatch.setattr("controller.api_client.MAX_PAGE", 64 << 10)
+    monkeypatch.setattr("controller.kube.client.MAX_PAGE", 64 << 10)
     server.says("GET", THINGS, paging(*things(16, 30_000), *things(200, 10), version=7))
     _, lengths = await names_of(api)
     assert sum(lengths) == 216
@@ -163,21 +161,21 @@ async def test_pages_grow_again_after_large_objects(server, api, monkeypatch):
 
 
 async def test_object_larger_than_page_limit_is_read_alone(server, api, monkeypatch):
-    monkeypatch.setattr("controller.api_client.MAX_PAGE", 64 << 10)
+    monkeypatch.setattr("controller.kube.client.MAX_PAGE", 64 << 10)
     server.says("GET", THINGS, paging(*things(3, 100_000), version=7))
     assert (await names_of(api))[1] == [1, 1, 1]
 
 
 async def test_object_larger_than_body_limit_is_an_error(server, api, monkeypatch):
-    monkeypatch.setattr("controller.api_client.MAX_PAGE", 64 << 10)
-    monkeypatch.setattr("controller.api_client.MAX_BODY", 80 << 10)
+    monkeypatch.setattr("controller.kube.client.MAX_PAGE", 64 << 10)
+    monkeypatch.setattr("controller.kube.client.MAX_BODY", 80 << 10)
     server.says("GET", THINGS, paging(*things(3, 100_000), version=7))
     with pytest.raises(Unreachable, match="longer than 81920 bytes"):
         await names_of(api)
 
 
 async def test_metadata_pages_have_their_own_page_size(server, api, monkeypatch):
-    monkeypatch.setattr("controller.api_client.MAX_PAGE", 64 << 10)
+    monkeypatch.setattr("controller.kube.client.MAX_PAGE", 64 << 10)
     server.says("GET", THINGS, paging(*things(100, 10_000), version=7))
     await names_of(api)
     server.says("GET", THINGS, paging(*things(100, 10), version=7))

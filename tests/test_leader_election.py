@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from controller.api.keys import LEASES
-from controller.api_client import Api
-from controller.leader_election import LeaderElection
-from controller.lease import Candidate, LeaseTimings
+from controller.kube.client import Api
+from controller.kube.leader_election import Candidate, LeaderElection, LeaseTimings
 from tests.waiting import LIMIT_SECONDS
 
 FOLDER = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"

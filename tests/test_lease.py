@@ -1,6 +1,14 @@
 import pytest
 
-from controller.lease import Candidate, Lease, LeaseTimings, ObservedLease, can_acquire, observe_lease, write_delay
+from controller.kube.leader_election import (
+    Candidate,
+    Lease,
+    LeaseTimings,
+    ObservedLease,
+    can_acquire,
+    observe_lease,
+    write_delay,
+)
 
 TERMS = LeaseTimings(lease=30, renew=12, retry=2, connect=5, write=10)
 US = Candidate("pod-1", "run1")

@@ -13,13 +13,13 @@ from controller.cache.assumed_writes import AssumedRecordUpdate
 from controller.cache.store import Store
 from controller.cache.translate.bindings import MAX_TERMS
 from controller.cache.workload_builder import build_workload
-from controller.clock import wall_clock
 from controller.engine.engine import Engine
 from controller.engine.placement.feasibility_cache import feasibility
 from controller.engine.plan import Plan
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps
+from controller.kube.timing import wall_clock
 from controller.reporting.messages import pending_message
 from controller.reporting.metrics import Metrics
 from controller.scheduling.loop import AdmissionLoop

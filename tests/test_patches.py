@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.api_client import Api, Invalid
+from controller.kube.client import Api
+from controller.kube.errors import Invalid
 from controller.scheduling import patches
 
 BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/{}/resourcebindings"

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from controller.api.keys import JOBS, QUEUES, RESOURCE_BINDINGS
-from controller.api_client import Api
+from controller.kube.client import Api
 from tests.benchmarks.seed import CLUSTER, binding, job, offer_cluster
 from tests.waiting import LIMIT_SECONDS
 

@@ -2,7 +2,7 @@ import asyncio
 import time
 
 from controller.reporting.metrics import Metrics
-from controller.reporting.watchdog import Watchdog
+from controller.reporting.probes import Watchdog
 
 
 async def test_blocked_event_loop_is_counted_and_logged(capsys):

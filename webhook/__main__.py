@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from controller.api.configuration import ConfigurationError
-from controller.api_client import KubeconfigError
+from controller.kube.kubeconfig import KubeconfigError
 from webhook.app import App
 from webhook.ca_bundle import PublishedBundle
 from webhook.configuration import Configuration

@@ -9,7 +9,8 @@ import msgspec
 import structlog
 from cryptography import x509
 
-from controller.api_client import Api, ApiError, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, NotFound
 from webhook.certificate_chain import is_trusted
 
 log = structlog.get_logger(__name__)

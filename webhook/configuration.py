@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.configuration import ConfigurationFile
+from controller.kube.config_file import ConfigurationFile
 from webhook.jobs import JobPolicy
 from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind
 

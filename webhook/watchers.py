@@ -13,8 +13,9 @@ from typing import NoReturn, Self
 import structlog
 
 from controller.api.keys import QUEUES
-from controller.api_client import Api, ApiError
-from controller.cache.informer import DECODE_ERRORS, Informer, ObjectName, object_name
+from controller.kube.client import Api
+from controller.kube.errors import ApiError
+from controller.kube.informer import DECODE_ERRORS, Informer, ObjectName, object_name
 from webhook.ca_bundle import PublishedBundle
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import CachedQueue, decode_cached

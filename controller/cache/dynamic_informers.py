@@ -10,12 +10,13 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from controller.api_client import Api, ApiError, Forbidden, NotFound
-from controller.backoff import Backoff
-from controller.cache.informer import Informer, WatchOptions
 from controller.cache.objects import VOLCANO_JOB, group_kind
 from controller.cache.store import Store
 from controller.engine.state.clusters import ApiKind
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, Forbidden, NotFound
+from controller.kube.informer import Informer, WatchOptions
+from controller.kube.timing import Backoff
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

@@ -13,13 +13,13 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
     Resource,
 )
-from controller.api_client import Api
-from controller.cache.cache_audit import CacheAudit, CollectionView
-from controller.cache.collection import Collection
-from controller.cache.informer import Informer, WatchOptions, never_known
 from controller.cache.objects import CachedBinding, ObjectKey
 from controller.cache.store import Store
-from controller.cache.watch_events import WatchEvent
+from controller.kube.cache_audit import CacheAudit, CollectionView
+from controller.kube.client import Api
+from controller.kube.collection import Collection
+from controller.kube.informer import Informer, WatchOptions, never_known
+from controller.kube.watch_events import WatchEvent
 
 Informers = MutableMapping[str, Informer[Any]]
 """Informers by the plural of their resource, which metrics use as a label."""

@@ -15,7 +15,6 @@ from controller.api.configuration import VolcanoGlobalConfiguration, configurati
 from controller.api.jobs import decode_job, decode_template
 from controller.api.queues import decode_priority_class, decode_queue
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
-from controller.cache.collection import Collection
 from controller.cache.event_handler import EventHandler
 from controller.cache.index import Index, NameCollisions, binding_key, colliding_job_key
 from controller.cache.integrations import Integration, Integrations
@@ -62,6 +61,7 @@ from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import WorkloadUid
+from controller.kube.collection import Collection
 
 
 def _ignore_change() -> None:

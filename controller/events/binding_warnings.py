@@ -7,8 +7,8 @@ import structlog
 from controller.api.keys import JOBS
 from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
 from controller.cache.store import Store
-from controller.events.message import EventMessage, Reference
-from controller.events.recorder import EventRecorder
+from controller.kube.event_recorder import EventRecorder
+from controller.kube.events import EventMessage, Reference
 from controller.reporting.messages import BINDING_WARNINGS, NAME_COLLISION
 
 #: Conditions that do not occur by mistake or harm other tenants; they are logged too.

@@ -1,13 +1,15 @@
 """Sets up logging to standard error, and serves probes and metrics."""
 
+import asyncio
 import contextlib
 import io
 import logging
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
 import msgspec
 import structlog
@@ -100,3 +102,25 @@ async def serve_probes(metrics: Metrics, readiness: Readiness, *, host: str, por
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Watchdog:
+    """Measures every *period* seconds how late the event loop runs."""
+
+    def __init__(self, metrics: Metrics, *, period: float = 1, threshold: float = 1) -> None:
+        self._metrics = metrics
+        self._period = period
+        self._threshold = threshold
+
+    async def run(self) -> NoReturn:
+        """Measure until cancelled."""
+        while True:
+            due = time.monotonic() + self._period
+            await asyncio.sleep(self._period)
+            late = max(time.monotonic() - due, 0)
+            self._metrics.count_lag(late)
+            if late > self._threshold:
+                log.warning("event loop blocked", seconds=round(late, 2))

@@ -8,31 +8,129 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import msgspec
 import structlog
 
-from controller.api_client import (
-    Api,
+from controller.cache.objects import CachedBinding
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.workloads import WorkloadUid
+from controller.kube.client import Api
+from controller.kube.errors import (
     ApiError,
     Conflict,
     Invalid,
     NotFound,
+    QuotaExceeded,
     ServerError,
     TooManyRequests,
     Unreachable,
 )
-from controller.api_errors import QuotaExceeded
-from controller.backoff import Backoff
-from controller.cache.objects import CachedBinding
-from controller.clock import Clock, wall_clock
-from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.workloads import WorkloadUid
+from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.metrics import Metrics
-from controller.scheduling.rate_limiter import RateLimiter, RateLimits
-from controller.scheduling.write_queue import AssumedState, PendingWrite, RetryState
 from controller.scheduling.writes import Write
+
+#: Slots that were missed while the event loop was busy may be used for so long, in seconds.
+_BURST_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """The limits of writes; *per_second* 0 means no limit."""
+
+    in_flight: int = 32
+    per_second: int = 0
+
+
+class RateLimiter:
+    """Grants permission to send; calls *on_available* when the rate allows the next request."""
+
+    def __init__(self, on_available: Callable[[], None]) -> None:
+        self.limits = RateLimits()
+        self._on_available = on_available
+        self._in_flight = 0
+        self._slot_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def try_acquire(self) -> bool:
+        """Return whether a request may be sent now, and count it if so."""
+        if self._in_flight >= self.limits.in_flight or not self._acquire_slot():
+            return False
+        self._in_flight += 1
+        return True
+
+    def release(self) -> None:
+        """Note that a request has ended."""
+        self._in_flight -= 1
+
+    def _acquire_slot(self) -> bool:
+        if not self.limits.per_second:
+            return True
+        now = time.monotonic()
+        if now < self._slot_at:
+            self._start_timer(self._slot_at - now)
+            return False
+        self._slot_at = max(self._slot_at, now - _BURST_SECONDS) + 1 / self.limits.per_second
+        return True
+
+    def _start_timer(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._on_available()
+
+
+class BindingSink(Protocol):
+    """Receives observed bindings."""
+
+    def decode(self, raw: bytes, /) -> CachedBinding:
+        """Return the cached form of a binding."""
+
+    def upsert(self, facts: CachedBinding, /) -> None:
+        """Store *facts* unless a newer version is known."""
+
+
+class AssumedState(Protocol):
+    """Cached objects and the decisions that were assumed but not observed yet."""
+
+    @property
+    def bindings(self) -> BindingSink:
+        """The sink of ResourceBindings."""
+
+    @property
+    def cluster_bindings(self) -> BindingSink:
+        """The sink of ClusterResourceBindings."""
+
+    def confirm(self, uid: WorkloadUid, resource_version: int, /) -> None:
+        """Take the decision about *uid* as done, as of this version of the binding."""
+
+    def roll_back(self, uid: WorkloadUid, refusal: Refusal | None, /) -> None:
+        """Take the decision about *uid* back; it is not made again before the refusal ends, where there is one."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingWrite:
+    """A write whose outcome is not known yet."""
+
+    write: Write
+    submitted_at: float
+    backoff: Backoff
+    unknown_until: float | None = None
+    """Set while the outcome of the patch is unknown; after this time the server has given it up."""
+
+
+@dataclass(slots=True)
+class RetryState:
+    """Backoff of a binding after rejected writes; *until* is in milliseconds."""
+
+    backoff: Backoff
+    until: int = 0
+
 
 #: A decision that the API server does not accept for so long is rolled back and decided again, in seconds.
 STALE_SECONDS = 30

@@ -14,22 +14,22 @@ from typing import Any, NoReturn, Protocol
 
 import structlog
 
-from controller.backoff import Backoff
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate, AssumedRepair
 from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
-from controller.clock import Clock, wall_clock
 from controller.engine.engine import Engine
+from controller.engine.placement.filter import candidates
 from controller.engine.plan import Admit, Decision, Evict, Plan, RecordUpdate, Wait
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Query
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps, advance
-from controller.reporting.decision_log.recorder import CycleContext, DecisionRecorder
+from controller.kube.timing import Backoff, Clock, wall_clock
+from controller.reporting.decision_log.log import CycleContext, DecisionRecorder
 from controller.reporting.metrics import Metrics
-from controller.scheduling.affinities import first_unobserved_term
 from controller.scheduling.writes import (
     Write,
     affinity_term_write,
@@ -40,21 +40,40 @@ from controller.scheduling.writes import (
     requeue_writes,
 )
 
+
+def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: ClusterUsage) -> str:
+    """Return the affinity term to observe before *decision* is carried out, or an empty string if none is needed."""
+    shape = decision.workload.requirements
+    if shape.placement.affinity is not None or not shape.placement.terms:
+        return ""
+    term = candidates(shape, ledger.clusters).term
+    begins_with = facts.observed_term or shape.placement.terms[0].name
+    return term if term != begins_with else ""
+
+
 #: Maximum number of decisions that are not sent yet; it keeps decisions fresh and cycles short.
 _MAX_UNSENT_WRITES = 256
+
 #: Evaluations of a workload on a cluster in one slice; a slice takes some hundredths of a second.
 _STEPS_PER_SLICE = 2000
+
 #: After so many preparation slices a plan is made, even if some workloads were not evaluated.
 _MAX_PREPARATION_SLICES = 500
+
 #: Interval at which the set of caches to wait for is read again, in seconds.
 _SYNC_POLL_SECONDS = 1
+
 #: Longest wait for a time of day, because clocks may jump, in seconds.
 _MAX_WAIT_SECONDS = 60
+
 _MIN_WAIT_SECONDS = 0.02
+
 #: A workload that was set aside is tried again after this time, in milliseconds.
 _FAILED_WORKLOAD_RETRY_MS = 60_000
+
 #: Changes are batched for as long as the last slice took, within these bounds, in seconds.
 _MIN_BATCHING_SECONDS = 0.005
+
 _MAX_BATCHING_SECONDS = 0.05
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

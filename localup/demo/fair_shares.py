@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
-from controller.cache.collection import Collection
 from controller.cache.store import Store
 from controller.engine.engine import Engine
+from controller.kube.collection import Collection
 from localup.demo.usage import FairShares
 
 WATCHED: Final = tuple(kind.path for kind in (QUEUES, CLUSTERS, PRIORITY_CLASSES, JOBS, RESOURCE_BINDINGS))

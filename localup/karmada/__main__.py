@@ -12,7 +12,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from controller.api_client import KubeconfigError
+from controller.kube.kubeconfig import KubeconfigError
 from localup.karmada.durations import seconds_in
 from localup.karmada.kinds import TEMPLATES
 from localup.karmada.quirks import Quirks

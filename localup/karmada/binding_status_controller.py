@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from controller.api_client import Conflict
+from controller.kube.errors import Conflict
 from localup.karmada.aggregation import aggregate_status, template_status
 from localup.karmada.binding import owner_of
 from localup.karmada.client import STATUS, Client

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from controller.api_client import Api, ApiError, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, NotFound
 from localup.karmada.conditions import timestamp
 from localup.karmada.objects import Object, decode_object, key_of, merge_patch, uid_of
 from localup.karmada.store import Store

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import structlog
 
-from controller.api_client import Conflict
+from controller.kube.errors import Conflict
 from localup.karmada.client import STATUS, Client
 from localup.karmada.informers import Informers
 from localup.karmada.kinds import NAMESPACE

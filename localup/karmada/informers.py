@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from controller.api_client import Api
-from controller.cache.informer import Informer
+from controller.kube.client import Api
+from controller.kube.informer import Informer
 from localup.karmada.kinds import (
     BINDING,
     CLUSTER,

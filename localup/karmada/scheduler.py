@@ -8,7 +8,7 @@ import time
 
 import structlog
 
-from controller.backoff import Backoff
+from controller.kube.timing import Backoff
 from localup.karmada.client import STATUS, Client, EventMessage
 from localup.karmada.conditions import seconds_of, timestamp, with_condition
 from localup.karmada.feasibility import is_ready, target_names

@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from controller.api_client import Api
+from controller.kube.client import Api
 from localup.karmada.application_failover import ApplicationFailoverController
 from localup.karmada.binding_controller import BindingController
 from localup.karmada.binding_status_controller import BindingStatusController

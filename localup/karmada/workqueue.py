@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from controller.api_client import ApiError, Conflict, NotFound
-from controller.backoff import Backoff
+from controller.kube.errors import ApiError, Conflict, NotFound
+from controller.kube.timing import Backoff
 
 K = TypeVar("K", bound=Hashable)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from controller.api_client import KubeconfigError
+from controller.kube.kubeconfig import KubeconfigError
 from localup.binaries import Binaries
 from localup.karmada.__main__ import configure_logging
 from localup.karmada.durations import seconds_in

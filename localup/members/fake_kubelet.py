@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from controller.api_client import Api, Conflict, NotFound
-from controller.cache.informer import Informer
+from controller.kube.client import Api
+from controller.kube.errors import Conflict, NotFound
+from controller.kube.informer import Informer
 from localup.karmada.client import STATUS, Client
 from localup.karmada.informers import decoder
 from localup.karmada.kinds import TEMPLATES, Kind

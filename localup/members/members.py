@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from controller.api_client import Api, Conflict
-from controller.cache.informer import Informer
+from controller.kube.client import Api
+from controller.kube.errors import Conflict
+from controller.kube.informer import Informer
 from localup.karmada.informers import decoder
 from localup.karmada.kinds import CLUSTER
 from localup.karmada.member_registry import MemberRegistry

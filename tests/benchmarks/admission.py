@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from controller.api_client import Api
+from controller.kube.client import Api
 from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from controller.api.keys import RESOURCE_BINDINGS
-from controller.api_client import Api
-from controller.cache.informer import Informer
+from controller.kube.client import Api
+from controller.kube.informer import Informer
 from controller.scheduling.patches import admit
 from tests.benchmarks.seed import CLUSTER, Batch, binding_path, in_flight
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
-from controller.api_client import Api, ServerError
+from controller.kube.client import Api
+from controller.kube.errors import ServerError
 from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd

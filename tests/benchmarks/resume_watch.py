@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from controller.api.keys import RESOURCE_BINDINGS
-from controller.api_client import Api
-from controller.cache.informer import Informer
+from controller.kube.client import Api
+from controller.kube.informer import Informer
 
 
 class _Suspension(msgspec.Struct):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS
-from controller.api_client import Api
+from controller.kube.client import Api
 from tests.clusters import with_models
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ import aiohttp
 import msgspec
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
-from controller.api_client import Api, ServerError
+from controller.kube.client import Api
+from controller.kube.errors import ServerError
 from tests.benchmarks.seed import Batch, binding, in_flight, job
 
 _IN_ONE = 100

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.api_client import Api
 from controller.cache.dynamic_informers import DynamicInformers
-from controller.cache.informer import Informer, WatchOptions
 from controller.cache.store import Store
 from controller.engine.state.clusters import ApiKind
+from controller.kube.client import Api
+from controller.kube.informer import Informer, WatchOptions
 from tests.scripted_server import answering, listing, scripted_server
 from tests.waiting import LIMIT_SECONDS
 

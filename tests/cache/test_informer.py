@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from controller.api_client import Api
-from controller.backoff import Backoff
-from controller.cache.informer import Informer, WatchOptions
+from controller.kube.client import Api
+from controller.kube.informer import Informer, WatchOptions
+from controller.kube.timing import Backoff
 from tests.scripted_server import ScriptedServer, event, listing, paging, refusing, scripted_server, thing, watching
 from tests.waiting import LIMIT_SECONDS
 
@@ -158,7 +158,7 @@ async def test_expired_continue_token_restarts_the_list(server, tmp_path):
 
 @pytest.mark.parametrize("expires_at", [-1, 6])
 async def test_list_of_large_objects_is_complete(server, tmp_path, monkeypatch, expires_at):
-    monkeypatch.setattr("controller.api_client.MAX_PAGE", 64 << 10)
+    monkeypatch.setattr("controller.kube.client.MAX_PAGE", 64 << 10)
     small = [thing(f"a{n}", n) for n in range(6)]
     large = [thing(f"b{n}", n, data="x" * 40_000) for n in range(6)]
     server.says("GET", PATH, paging(*small, *large, version=9, expires_at=expires_at))

@@ -12,7 +12,7 @@ from certs.authority import load_bundle
 from certs.rotation import AUTHORITY, SERVING
 from certs.secret import SecretStore
 from certs.store import ConflictError
-from controller.api_client import Forbidden
+from controller.kube.errors import Forbidden
 from localup.apply import apply
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
 from tests.certs.test_reconciler import reconciler as directory_reconciler

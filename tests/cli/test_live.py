@@ -7,8 +7,8 @@ import pytest
 
 from controller.api import keys
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.api_client import Api
 from controller.cli.input.live import live_snapshot, read_store
+from controller.kube.client import Api
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, running, units, write
 
 KINDS = {

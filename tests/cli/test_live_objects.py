@@ -14,9 +14,10 @@ from controller.api.hyperjobs import HYPERJOB_RESOURCES, BatchHyperJobSpec, Hype
 from controller.api.jobs import Job
 from controller.api.meta import ListMeta, Page
 from controller.api.queues import PriorityClass, Queue
-from controller.api_client import Api, NotFound
 from controller.cli.input import live
-from controller.events.manifests import REPORTING_CONTROLLER
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
+from controller.kube.events import REPORTING_CONTROLLER
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units
 from tests.hyperjob.objects import document, replicated, task
 from tests.invalid_objects import FEW_VALUES, VALUES, field_paths, invalid_variants

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from controller.reporting.decision_log import log as log_module
-from controller.reporting.decision_log.files import RotatedFiles
-from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions
-from controller.reporting.decision_log.recorder import CycleContext, DecisionRecorder
+from controller.reporting.decision_log.log import CycleContext, DecisionLog, DecisionLogOptions, DecisionRecorder
 from controller.reporting.decision_log.replay import replay
+from controller.reporting.decision_log.writer import RotatedFiles
 from tests.engine.test_incremental import Life
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controller.cache.informer import Informer, WatchOptions
+from controller.kube.informer import Informer, WatchOptions
 from tests.deterministic.clock import simulate
 from tests.deterministic.transport import ServedApi, connected
 from tests.deterministic.worlds import ROOTS, THINGS, new_server, send, thing

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from controller.api_client import Api
-from controller.kubeconfig import ApiServerAccess
+from controller.kube.client import Api
+from controller.kube.kubeconfig import ApiServerAccess
 from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.parsing import Request
 from tests.deterministic.watches import Watch

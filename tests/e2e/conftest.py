@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from controller.api_client import Api
+from controller.kube.client import Api
 from localup.controlplane import ControlPlane
 from localup.managed_process import ProcessOptions
 from localup.namespaces import create_namespace

@@ -10,7 +10,8 @@ import msgspec
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.api.quantity import parse_quantity
-from controller.api_client import Api, Conflict, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import Conflict, NotFound
 from tests.e2e.observer import Observer
 from tests.waiting import LIMIT_SECONDS
 

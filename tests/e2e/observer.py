@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from controller.api.keys import ADMISSION_ANNOTATION, RESOURCE_BINDINGS
-from controller.api_client import Api
-from controller.cache.informer import Informer
+from controller.kube.client import Api
+from controller.kube.informer import Informer
 from tests.waiting import LIMIT_SECONDS
 
 FINISHED = frozenset({"Completed", "Failed", "Terminated"})

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.api_client import Api, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from localup.stack import Stack

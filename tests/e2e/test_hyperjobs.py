@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES
-from controller.api_client import NotFound
+from controller.kube.errors import NotFound
 from tests.e2e.environment import Environment
 from tests.e2e.hyperjobs import auto, gone, names, read, submit, until, works
 from tests.files import EXAMPLES, read_object

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controller.api.keys import EVENTS
-from controller.api_client import Api
+from controller.kube.client import Api
 from localup.controlplane import ControlPlane
 from localup.managed_process import ProcessOptions
 from localup.namespaces import create_namespace

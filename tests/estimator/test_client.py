@@ -17,7 +17,8 @@ from controller.api.pods import (
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate, Query
 from controller.engine.state.requests import PodSet
-from controller.estimator import connection, messages
+from controller.estimator import client as connection
+from controller.estimator import messages
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorOptions
 from tests.estimator.authority import Authority

@@ -1,7 +1,6 @@
 from typing import Any
 
-from controller.events.manifests import build_events, observed_count, series_patch
-from controller.events.message import EventMessage, Reference
+from controller.kube.events import EventMessage, Reference, build_events, observed_count, series_patch
 
 JOB = Reference("batch.volcano.sh/v1alpha1", "Job", "team-a", "train", "u1")
 BINDING = Reference("work.karmada.io/v1alpha2", "ResourceBinding", "team-a", "train-job", "u2")

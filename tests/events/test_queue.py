@@ -1,5 +1,5 @@
-from controller.events.message import EventMessage
-from controller.events.queue import EventQueue
+from controller.kube.event_recorder import EventQueue
+from controller.kube.events import EventMessage
 
 
 def news(uid: str, topic: str = "waits", reason: str = "InsufficientCapacity") -> EventMessage:

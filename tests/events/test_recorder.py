@@ -5,9 +5,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from controller.api_client import Api
-from controller.events.message import EventMessage, Reference
-from controller.events.recorder import EventRecorder, RecorderOptions
+from controller.kube.client import Api
+from controller.kube.event_recorder import EventRecorder, RecorderOptions
+from controller.kube.events import EventMessage, Reference
 from controller.reporting.metrics import Metrics
 from tests.scripted_server import ScriptedServer, answering, scripted_server
 from tests.waiting import LIMIT_SECONDS

@@ -12,8 +12,9 @@ import aiohttp
 import msgspec
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS
-from controller.api_client import Api, ApiError
-from controller.cache.informer import Informer
+from controller.kube.client import Api
+from controller.kube.errors import ApiError
+from controller.kube.informer import Informer
 from tests.e2e.environment import job
 from tests.e2e.observer import BindingSnapshot, read
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from controller.api_client import Api
+from controller.kube.client import Api
 from localup.controlplane import ControlPlane
 from localup.managed_process import ProcessOptions
 from localup.namespaces import create_namespace

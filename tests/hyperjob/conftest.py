@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller.api_client import Api
+from controller.kube.client import Api
 from localup.controlplane import ControlPlane
 from tests.hyperjob.harness import Harness
 

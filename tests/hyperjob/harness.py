@@ -11,7 +11,6 @@ import msgspec
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
 from controller.api.meta import Page
-from controller.api_client import Api
 from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.observed import (
     ObservedChild,
@@ -22,6 +21,7 @@ from controller.controllers.hyperjob.observed import (
 )
 from controller.controllers.hyperjob.reconciler import Reconciler
 from controller.controllers.hyperjob.split import CapacitySnapshot
+from controller.kube.client import Api
 
 NOW = 1_800_000_000_000
 

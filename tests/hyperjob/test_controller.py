@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS
-from controller.api_client import Api, NotFound
-from controller.cache.informer import WatchOptions
 from controller.controllers.hyperjob.controller import Dependencies, HyperJobController
 from controller.controllers.hyperjob.split import CapacitySnapshot
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
+from controller.kube.informer import WatchOptions
 from localup.apply import apply, apply_files
 from localup.controlplane import OUR_CRDS
 from tests.hyperjob.objects import document, gpus, replicated, task

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
-from controller.api_client import NotFound
+from controller.kube.errors import NotFound
 from localup.controlplane import ControlPlane
 from tests.hyperjob.harness import NOW, CrashError, Harness
 from tests.hyperjob.objects import document, gpus, replicated, task

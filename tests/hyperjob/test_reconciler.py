@@ -112,7 +112,7 @@ async def test_up_to_date_objects_are_not_built_again(harness, monkeypatch):
     await harness.reconcile_until_stable("llm")
     made = []
     monkeypatch.setattr(
-        "controller.controllers.hyperjob.diff.build_parts",
+        "controller.controllers.hyperjob.reconciler.build_parts",
         lambda hyperjob, parts, skipped=(): (
             made.append(len(parts) - len(skipped)) or build_parts(hyperjob, parts, skipped)
         ),

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from controller.controllers.hyperjob.setup import resync_after_cycle
+from controller.controllers.hyperjob.controller import resync_after_cycle
 
 
 def test_cycle_triggers_a_resync_after_its_reasons():

@@ -1,9 +1,9 @@
 import pytest
 
 from controller.api.hyperjobs import read_hyperjob
-from controller.controllers.hyperjob.pending_reason import PendingReason
+from controller.controllers.hyperjob.observed import PendingReason
+from controller.controllers.hyperjob.pod_distribution import SplitError
 from controller.controllers.hyperjob.split import split
-from controller.controllers.hyperjob.template_requests import SplitError
 from controller.engine.state.clusters import NodeShape
 from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import GPU, auto, capacity, cluster, gpus, hyperjob, replicated, task

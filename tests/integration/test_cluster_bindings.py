@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, POLICY_LABELS
-from controller.api_client import ApiError
+from controller.kube.errors import ApiError
 from tests.benchmarks import seed
 from tests.integration import gated_kinds
 from tests.integration.events import wait_for_event

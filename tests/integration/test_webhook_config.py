@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from controller.api_client import NotFound
+from controller.kube.errors import NotFound
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
 from tests.integration.events import wait_for_event

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
-from controller.api_client import Api, ApiError, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, NotFound
 from tests.benchmarks import seed
 from tests.clusters import with_models
 from tests.rig.binding_state import BindingState, parse_binding

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.api.keys import CLUSTERS, LEASES, PRIORITY_CLASSES, QUEUES
-from controller.api_client import Api, NotFound
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
 from controller.reporting.decision_log.replay import replay
 from localup import ports
 from localup.controlplane import ControlPlane

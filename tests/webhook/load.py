@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 
-from controller.api_client import Api, ApiError
+from controller.kube.client import Api
+from controller.kube.errors import ApiError
 from tests.webhook.installation import BINDINGS, fresh
 from tests.webhook.reviews import job_binding, review, wire
 

@@ -14,7 +14,7 @@ from certs.reconciler import CertificateReconciler
 from certs.replicas import served_certificates
 from certs.rotation import AUTHORITY, SERVING
 from certs.settings import Settings
-from controller.api_client import Api
+from controller.kube.client import Api
 from localup.apply import wait_until
 from tests.webhook.balancer import Balancer
 from tests.webhook.installation import BINDINGS, is_suspended, register

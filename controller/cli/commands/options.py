@@ -23,14 +23,14 @@ from controller.cli.input.offline import read_offline_state
 from controller.cli.input.snapshot import Snapshot, take_snapshot
 from controller.cli.render.output import Format, OutputStyle, escape, output_style, print_text, serialize
 from controller.cli.report.search import NotFoundError
-from controller.clock import wall_clock
 from controller.controllers.hyperjob.preview import Preview, preview
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.state.workloads import Workload
+from controller.kube.timing import wall_clock
 
 if TYPE_CHECKING:
-    from controller.api_client import Api
+    from controller.kube.client import Api
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -116,8 +116,10 @@ class CommonOptions:
     def _read_live(self, read: "Callable[[Api], Awaitable[A]]") -> A:
         """Return the result of *read*, called with a client of the live control plane."""
         # Imported here, because importing the Kubernetes client takes longer than planning from files.
-        from controller.api_client import Api, ApiError, KubeconfigError  # noqa: PLC0415
         from controller.cli.input.live import KindNotServedError  # noqa: PLC0415
+        from controller.kube.client import Api
+        from controller.kube.errors import ApiError
+        from controller.kube.kubeconfig import KubeconfigError
 
         async def read_and_close() -> A:
             async with Api.connect(self.kubeconfig, context=self.context, user_agent="volcano-global-cli") as api:

@@ -23,9 +23,6 @@ from controller.api.keys import (
     QUEUES,
     RESOURCE_BINDINGS,
 )
-from controller.api_client import NO_PARAMETERS, Api, Forbidden, Gone, NotFound, Parameters
-from controller.cache.collection import Collection, Observation
-from controller.cache.informer import DECODE_ERRORS
 from controller.cache.store import Store
 from controller.cli.commands.explain import PublishedEvent
 from controller.cli.input.snapshot import Snapshot, take_snapshot
@@ -34,7 +31,11 @@ from controller.controllers.hyperjob.children import cached_hyperjob_of
 from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import Workload
-from controller.events.manifests import REPORTING_CONTROLLER
+from controller.kube.client import NO_PARAMETERS, Api, Parameters
+from controller.kube.collection import Collection, Observation
+from controller.kube.errors import Forbidden, Gone, NotFound
+from controller.kube.events import REPORTING_CONTROLLER
+from controller.kube.informer import DECODE_ERRORS
 
 F = TypeVar("F", bound=Observation[Hashable])
 T = TypeVar("T")

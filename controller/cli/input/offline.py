@@ -12,7 +12,6 @@ from controller.api.keys import (
     QUEUES,
     RESOURCE_BINDINGS,
 )
-from controller.cache.collection import Collection
 from controller.cache.objects import VOLCANO_JOB, ClusterProgress, WorkloadPhase
 from controller.cache.store import Store
 from controller.cli.hyperjobs import HyperJobSplit, missing_objects, split_hyperjobs
@@ -25,6 +24,7 @@ from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.engine.engine import Engine
 from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.state.clusters import ApiKind, ClusterName
+from controller.kube.collection import Collection
 
 
 @dataclass(frozen=True, slots=True)

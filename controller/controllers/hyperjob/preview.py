@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJob, PartStatus
 from controller.controllers.hyperjob.children import PartObjects, build_parts
-from controller.controllers.hyperjob.pending_reason import PendingReason
+from controller.controllers.hyperjob.observed import PendingReason
+from controller.controllers.hyperjob.pod_distribution import SplitError
 from controller.controllers.hyperjob.split import CapacitySnapshot, requests_of_parts, split
 from controller.controllers.hyperjob.state import spec_fingerprint
-from controller.controllers.hyperjob.template_requests import SplitError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,16 @@ from controller.api.hyperjobs import HyperJob, PartStatus, ReplicatedJob, SplitP
 from controller.api.volcanojobs import JobSpec
 from controller.cache.translate.bindings import PlacementError, translate_placement
 from controller.controllers.hyperjob.capacity_split import UNLIMITED, CapacityTracker, cluster_subsets, place_parts
-from controller.controllers.hyperjob.pending_reason import PendingReason
-from controller.controllers.hyperjob.pod_distribution import PodCounts, distribute, divide_by_weight, divide_equally
-from controller.controllers.hyperjob.template_requests import SplitError, pod_requests, sum_requests
+from controller.controllers.hyperjob.observed import PendingReason
+from controller.controllers.hyperjob.pod_distribution import (
+    PodCounts,
+    SplitError,
+    distribute,
+    divide_by_weight,
+    divide_equally,
+    pod_requests,
+    sum_requests,
+)
 from controller.engine.placement.filter import candidates
 from controller.engine.placement.fit import FreeCapacity
 from controller.engine.reasons import Reason

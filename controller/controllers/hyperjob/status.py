@@ -21,8 +21,7 @@ from controller.api.hyperjobs import (
     ReplicatedJob,
     ReplicatedJobStatus,
 )
-from controller.controllers.hyperjob.observed import POD_STATES, ObservedChild
-from controller.controllers.hyperjob.part import TERMINAL
+from controller.controllers.hyperjob.observed import POD_STATES, TERMINAL, ObservedChild
 from controller.controllers.hyperjob.state import HyperJobState
 
 #: Phases in which each condition is true.

@@ -5,7 +5,7 @@ If the CRD is not installed, it is looked up periodically. Commands that Volcano
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -15,11 +15,8 @@ import structlog
 
 from controller.api.keys import COMMANDS, JOBS, QUEUES
 from controller.api.queues import Command, Queue, decode_command, decode_queue
-from controller.api_client import Api, ApiError, NotFound
-from controller.backoff import Backoff
-from controller.cache.collection import Collection
-from controller.cache.informer import Informer, WatchOptions
 from controller.cache.objects import VOLCANO_JOB, ObjectKey, TemplateKey
+from controller.cache.store import Store
 from controller.controllers.queue_commands.transitions import (
     CLOSED_BY_PARENT,
     CommandError,
@@ -29,15 +26,28 @@ from controller.controllers.queue_commands.transitions import (
     close_queue,
     open_queue,
 )
+from controller.engine.engine import Engine
+from controller.engine.reasons import Reason
 from controller.engine.state.hierarchy import QueueState
-from controller.events.message import EventMessage, Reference
+from controller.engine.state.workloads import Workload, WorkloadState
+from controller.kube.client import Api
+from controller.kube.collection import Collection
+from controller.kube.errors import ApiError, NotFound
+from controller.kube.events import EventMessage, Reference
+from controller.kube.informer import Informer, WatchOptions
+from controller.kube.timing import Backoff
 
 QUEUE_ACTIONS = {"OpenQueue", "CloseQueue"}
+
 JOB_ACTIONS = {"ResumeJob"}
+
 _QUEUE_KIND = (QUEUES.group, QUEUES.kind)
+
 _JOB_KIND = (JOBS.group, JOBS.kind)
+
 #: Interval at which closing queues are checked, in seconds.
 _CLOSING_POLL_SECONDS = 1.0
+
 #: Interval at which a Command is checked again while this process is not the leader, in seconds.
 _STANDBY_POLL_SECONDS = 0.5
 
@@ -255,3 +265,48 @@ def _is_supported(command: Command) -> bool:
     return (of == _QUEUE_KIND and command.action in QUEUE_ACTIONS) or (
         of == _JOB_KIND and command.action in JOB_ACTIONS
     )
+
+
+def command_dependencies(
+    store: Store,
+    state: Callable[[], Engine],
+    *,
+    may_write: Callable[[], bool],
+    record_event: Callable[[EventMessage], None],
+) -> CommandDependencies:
+    """Return the dependencies, from *store* and *state*; before the first plan the running workloads are not known."""
+    return CommandDependencies(
+        may_write=lambda: may_write() and state().queue_shares is not None,
+        has_workloads=lambda name: any(
+            workload.queue == name and _has_pod_group(workload) for workload in state().workloads.values()
+        ),
+        closing_queues=lambda: _closing_queues(store),
+        allows_namespace=store.allows_queue_commands,
+        resume_workload=store.resume,
+        record_event=record_event,
+    )
+
+
+def create_controller(
+    api: Api, dependencies: CommandDependencies, store: Store, watch_options: WatchOptions
+) -> CommandController:
+    """Return the command controller; it checks closing queues after every change of *store*."""
+    controller = CommandController(api, dependencies, watch_options=watch_options)
+    previous = store.on_change
+
+    def changed() -> None:
+        previous()
+        controller.wake()
+
+    store.on_change = changed
+    return controller
+
+
+def _closing_queues(store: Store) -> Iterator[str]:
+    return (facts.key for facts in store.queues if facts.queue.state is QueueState.CLOSING)
+
+
+def _has_pod_group(workload: Workload) -> bool:
+    """Return whether Volcano would have a PodGroup for it; finished and aborted workloads have none."""
+    is_aborted = workload.hold is not None and workload.hold.reason is Reason.ABORTED
+    return workload.state is WorkloadState.ADMITTED or (workload.state is WorkloadState.PENDING and not is_aborted)

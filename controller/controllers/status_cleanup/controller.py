@@ -11,13 +11,13 @@ import msgspec
 import structlog
 
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS
-from controller.api_client import Api, ApiError, Conflict, NotFound
-from controller.backoff import Backoff
 from controller.cache.objects import VOLCANO_JOB, CachedBinding
 from controller.cache.store import Store
-from controller.clock import Clock
 from controller.controllers.status_cleanup.stale_status import binding_status_patch, job_status_patch
 from controller.engine.state.workloads import WorkloadUid
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, Conflict, NotFound
+from controller.kube.timing import Backoff, Clock
 from controller.scheduling.writes import Write
 
 #: Interval at which workloads that have not left their clusters yet are checked, in seconds.

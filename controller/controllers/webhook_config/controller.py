@@ -15,14 +15,15 @@ import structlog
 import yaml
 
 from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
-from controller.api_client import Api, ApiError
-from controller.backoff import Backoff
-from controller.cache.collection import Collection
-from controller.cache.informer import Informer, WatchOptions
 from controller.controllers.webhook_config.comparison import diff, validate
-from controller.events.message import EventMessage, Reference
+from controller.kube.client import Api
+from controller.kube.collection import Collection
+from controller.kube.config_file import WatchedFile
+from controller.kube.errors import ApiError
+from controller.kube.events import EventMessage, Reference
+from controller.kube.informer import Informer, WatchOptions
+from controller.kube.timing import Backoff
 from controller.reporting.metrics import Metrics
-from controller.watched_file import WatchedFile
 
 NAME = "volcano-global"
 _KINDS = {each.kind: each for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}

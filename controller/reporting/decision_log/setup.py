@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from controller.clock import wall_clock
-from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions
-from controller.reporting.decision_log.recorder import DecisionRecorder
+from controller.kube.timing import wall_clock
+from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder
 from controller.reporting.metrics import Metrics
 from controller.scheduling.loop import AdmissionLoop
 from controller.settings import Settings

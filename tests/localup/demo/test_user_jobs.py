@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.keys import EVENTS, JOBS
-from controller.api_client import Api
+from controller.kube.client import Api
 from localup.apply import wait_until
 from localup.demo.scenario import volcano_job
 from tests.localup.demo.demo_process import ROOT, demo_starter, read_until

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from controller.api_client import Conflict
+from controller.kube.errors import Conflict
 from localup.karmada.kinds import BINDING
 from localup.karmada.objects import merge_patch, same_specification
 from localup.karmada.store import Store

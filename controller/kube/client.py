@@ -21,39 +21,14 @@ import msgspec
 from yarl import URL
 
 from controller.api.meta import Page, decode_deeply_nested
-from controller.api_errors import (
+from controller.kube.errors import (
     ApiError,
     BodyTooLong,
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    ServerError,
-    TooManyRequests,
-    Unauthorized,
     Unreachable,
     error_for,
     read_status,
 )
-from controller.kubeconfig import ApiServerAccess, KubeconfigError, load_access
-
-__all__ = [
-    "Api",
-    "ApiError",
-    "Conflict",
-    "Forbidden",
-    "Gone",
-    "Invalid",
-    "KubeconfigError",
-    "NotFound",
-    "Page",
-    "ServerError",
-    "Timeouts",
-    "TooManyRequests",
-    "Unauthorized",
-    "Unreachable",
-]
+from controller.kube.kubeconfig import ApiServerAccess, KubeconfigError, load_access
 
 Parameters = Mapping[str, str]
 

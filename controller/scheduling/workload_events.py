@@ -3,19 +3,13 @@
 Pure. The note is rendered when the event is written, because most pending workloads are admitted before that.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
-
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.objects import CachedBinding
 from controller.engine.plan import Wait
 from controller.engine.reasons import EvictionReason, Reason
+from controller.kube.events import EventMessage, Reference
 from controller.reporting.messages import EVICTION_MESSAGES, pending_message, remedy_message
 from controller.scheduling.writes import Write
-
-Topic = Literal["waits", "admitted", "evicted", "warned"]
-EventType = Literal["Normal", "Warning"]
 
 #: Reasons that end without an action of the user; events with other reasons are warnings.
 _TRANSIENT = frozenset(
@@ -33,36 +27,6 @@ _TRANSIENT = frozenset(
         Reason.SUSPENDED,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The object that an event regards."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class EventMessage:
-    """A change of one workload, or another condition to report."""
-
-    uid: str
-    """The subject; of one topic only the latest message is written."""
-    topic: Topic
-    action: str
-    reason: str
-    regarding: tuple[Reference, ...]
-    note: Callable[[], str]
-    kind: EventType = "Normal"
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the key under which a later message replaces this one."""
-        return self.uid, f"{self.topic}:{self.reason}" if self.topic == "warned" else self.topic
 
 
 def pending_event(wait: Wait, facts: CachedBinding) -> EventMessage:

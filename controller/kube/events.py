@@ -5,21 +5,58 @@ series of the existing event.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from controller.api.events import decode_event
 from controller.api.keys import EVENTS
-from controller.events.message import EventMessage, Reference
+
+EventType = Literal["Normal", "Warning"]
+
+Topic = Literal["waits", "admitted", "evicted", "warned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The object that an event regards."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventMessage:
+    """A change of one workload, or another condition to report."""
+
+    uid: str
+    """The subject; of one topic only the latest message is written."""
+    topic: Topic
+    action: str
+    reason: str
+    regarding: tuple[Reference, ...]
+    note: Callable[[], str]
+    kind: EventType = "Normal"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the key under which a later message replaces this one."""
+        return self.uid, f"{self.topic}:{self.reason}" if self.topic == "warned" else self.topic
+
 
 REPORTING_CONTROLLER = "volcano-global.io/controller"
 
 #: Limits of the API server, in bytes.
 _MAX_NOTE_BYTES = 1024
+
 _MAX_NAME_BYTES = 253
+
 _MAX_INSTANCE_BYTES = 128
+
 _HASH_DIGITS = 16
 
 

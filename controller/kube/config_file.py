@@ -8,6 +8,8 @@ from typing import ClassVar, Generic, NoReturn, TypeVar
 
 import structlog
 
+from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
+
 Content = TypeVar("Content")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -71,3 +73,20 @@ class WatchedFile(ABC, Generic[Content]):
             await asyncio.sleep(poll_seconds)
             if await asyncio.to_thread(self.refresh):
                 changed(self.current)
+
+
+class ConfigurationFile(WatchedFile[VolcanoGlobalConfiguration]):
+    """The configuration file; ``read`` raises `ConfigurationError`."""
+
+    NAME = "configuration"
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__(path, VolcanoGlobalConfiguration())
+
+    def parse(self, text: str) -> VolcanoGlobalConfiguration:
+        """Return the configuration in *text*. Raises `ConfigurationError`."""
+        return load_configuration(text)
+
+    def unreadable(self, error: Exception) -> ValueError:
+        """Return what is raised where there is no text at all."""
+        return ConfigurationError(f"the VolcanoGlobalConfiguration cannot be read: {error}")

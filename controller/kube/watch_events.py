@@ -6,8 +6,7 @@ from typing import Literal
 import msgspec
 
 from controller.api.meta import decode_deeply_nested
-from controller.api_client import Unreachable
-from controller.api_errors import error_for, read_status
+from controller.kube.errors import Unreachable, error_for, read_status
 
 Change = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 

@@ -10,9 +10,11 @@ from typing import Protocol
 
 import msgspec
 
-from controller.api_client import Api, ApiError, Page
-from controller.cache.collection import Collection, Observation
-from controller.cache.watch_events import read_meta
+from controller.api.meta import Page
+from controller.kube.client import Api
+from controller.kube.collection import Collection, Observation
+from controller.kube.errors import ApiError
+from controller.kube.watch_events import read_meta
 
 #: One of this many audits compares versions: about every ten minutes, with watches of 40 seconds.
 _VERSION_CHECK_INTERVAL = 15

@@ -15,20 +15,12 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import msgspec
 import structlog
 
-from controller.api_client import (
-    NO_PARAMETERS,
-    Api,
-    ApiError,
-    Gone,
-    Page,
-    Parameters,
-    ServerError,
-    TooManyRequests,
-    Unreachable,
-)
-from controller.backoff import Backoff
-from controller.cache.cache_audit import CacheAudit
-from controller.cache.watch_events import WatchEvent, is_older, read_event, read_meta
+from controller.api.meta import Page
+from controller.kube.cache_audit import CacheAudit
+from controller.kube.client import NO_PARAMETERS, Api, Parameters
+from controller.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unreachable
+from controller.kube.timing import Backoff
+from controller.kube.watch_events import WatchEvent, is_older, read_event, read_meta
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -13,22 +13,79 @@ from typing import NoReturn, TypeVar
 import msgspec
 import structlog
 
-from controller.api_client import Api, ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
-from controller.backoff import Backoff
 from controller.cache.objects import CachedBinding
-from controller.clock import Clock, wall_clock
 from controller.engine.plan import Wait
 from controller.engine.state.workloads import WorkloadUid
-from controller.events.manifests import Event, build_events, observed_count, series_patch
-from controller.events.message import EventMessage, pending_event, warning_event, write_event
-from controller.events.queue import EventQueue
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
+from controller.kube.events import Event, EventMessage, build_events, observed_count, series_patch
+from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.metrics import Metrics
+from controller.scheduling.workload_events import pending_event, warning_event, write_event
 from controller.scheduling.writes import Write
+
+
+class EventQueue:
+    """Holds at most *capacity* messages."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._urgent: OrderedDict[tuple[str, str], EventMessage] = OrderedDict()
+        self._normal: OrderedDict[tuple[str, str], EventMessage] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._urgent) + len(self._normal)
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether a message must be dropped before another can be added."""
+        return len(self) >= self.capacity
+
+    def put(self, message: EventMessage) -> EventMessage | None:
+        """Add *message*; return the message that was dropped for lack of capacity, if any.
+
+        An admission removes the pending message of its workload.
+        """
+        if message.topic == "admitted":
+            self._normal.pop((message.uid, "waits"), None)
+        box = self._urgent if message.topic in {"evicted", "warned"} else self._normal
+        dropped = None
+        if message.key not in box and self.is_full:
+            if message.topic == "waits":
+                return message
+            dropped = self._drop_oldest()
+            if dropped is None:
+                return message
+        box[message.key] = message
+        return dropped
+
+    def contains(self, message: EventMessage) -> bool:
+        """Return whether a message with the same key is queued."""
+        return message.key in self._urgent or message.key in self._normal
+
+    def pop(self) -> EventMessage | None:
+        """Remove and return the next message, ``None`` if the queue is empty."""
+        for box in (self._urgent, self._normal):
+            if box:
+                return box.popitem(last=False)[1]
+        return None
+
+    def clear(self) -> None:
+        """Drop all messages, after losing leadership."""
+        self._urgent.clear()
+        self._normal.clear()
+
+    def _drop_oldest(self) -> EventMessage | None:
+        """Drop and return the oldest message of normal priority."""
+        return self._normal.popitem(last=False)[1] if self._normal else None
+
 
 V = TypeVar("V")
 
 _MAX_REMEMBERED = 10_000
+
 _MAX_ATTEMPTS = 3
+
 _POLL_SECONDS = 0.1
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

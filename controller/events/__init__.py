@@ -1,1 +1,0 @@
-"""Kubernetes events about workloads, queues and webhook configurations, written with lower priority than decisions."""
