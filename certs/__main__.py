@@ -9,13 +9,11 @@ from collections.abc import Sequence
 import structlog
 
 from certs.authority import AuthorityError
-from certs.directory import DirectoryStore
 from certs.injection import ChangedError, InjectionError
 from certs.reconciler import CertificateReconciler
-from certs.secret import SecretStore
 from certs.settings import Settings, parse_flags
 from certs.status import report
-from certs.store import ConflictError, Store
+from certs.store import ConflictError, DirectoryStore, SecretStore, Store
 from controller.kube.errors import ApiError
 from controller.kube.kubeconfig import KubeconfigError
 

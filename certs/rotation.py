@@ -11,16 +11,25 @@ from datetime import datetime, timedelta
 import structlog
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.authority import AuthorityError, KeyPair, create_authority, issue, lifetime, load, load_bundle
-from certs.renewal import reason_to_reissue, reason_to_renew
-from certs.store import Store, Stored
+from certs.authority import (
+    AuthorityError,
+    KeyPair,
+    create_authority,
+    issue,
+    lifetime,
+    load,
+    load_bundle,
+    reason_to_reissue,
+    reason_to_renew,
+)
+from certs.store import AUTHORITY, SERVING, Store, Stored
 
 log = structlog.get_logger(__name__)
 
-AUTHORITY = "authority"
-SERVING = "serving"
 BUNDLE = "ca.crt"
+
 CERTIFICATE = "tls.crt"
+
 KEY = "tls.key"
 
 

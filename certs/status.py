@@ -7,11 +7,10 @@ from datetime import datetime
 from cryptography import x509
 
 from certs.authority import AuthorityError, is_issued_by, lifetime, load_bundle, names
-from certs.reconciler import read_published, utc_now
-from certs.replicas import served_certificates
-from certs.rotation import AUTHORITY, CERTIFICATE, SERVING, StoredCertificate, examine_authority, examine_leaf
+from certs.reconciler import read_published, served_certificates, utc_now
+from certs.rotation import CERTIFICATE, StoredCertificate, examine_authority, examine_leaf
 from certs.settings import Settings
-from certs.store import Store
+from certs.store import AUTHORITY, SERVING, Store
 
 
 def report(store: Store, settings: Settings) -> Iterator[str]:

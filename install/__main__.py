@@ -2,18 +2,203 @@
 
 import asyncio
 import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 
+import msgspec
 import structlog
 
-from controller.kube.errors import ApiError
+from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
+from controller.api.keys import LEASES
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, NotFound
 from controller.kube.kubeconfig import KubeconfigError
-from install.commands import COMMANDS
-from install.kubeconfigs import CredentialsError
-from install.manifests import ManifestError
-from install.objects import InstallError
-from install.settings import parse_flags
+from install import suspended_bindings
+from install.credentials import CredentialsError, issue
+from install.objects import (
+    MAPPINGS,
+    WEBHOOK_CONFIGURATIONS,
+    InstallError,
+    Manifest,
+    ManifestError,
+    apply_all,
+    delete,
+    delete_all,
+    non_webhook_objects,
+    prune,
+    read_folder,
+    webhook_configurations,
+)
+from install.prerequisites import missing, missing_prerequisites, unready
+from install.registration import register, wait_for_webhook
+from install.settings import Settings, parse_flags
+from install.suspended_bindings import scale_to_zero
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+CONFIGURATION = "ADMISSION_CONFIGURATION"
+
+BUNDLE = "ca.crt"
+
+#: Lease of the leader election, which the controller creates.
+CONTROLLER_LEASE = "volcano-global-controller"
+
+_AGENT = "volcano-global-install"
+
+_AUTHENTICATE = (
+    "set webhook.clientCa.secretName and configure a client certificate for webhooks in the Karmada API server"
+    " (docs/operations/security.md); until then allow only the API server with networkPolicy.karmadaApiserver"
+)
+
+#: Reverse order of installation: webhook configurations first.
+_REMOVAL_ORDER = tuple(reversed(tuple(MAPPINGS)))
+
+
+class _Secret(msgspec.Struct):
+    data: dict[str, bytes] | None = None
+
+
+async def check(settings: Settings) -> None:
+    """Raise `InstallError` with all missing prerequisites."""
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        violations = await missing_prerequisites(
+            karmada, interpreter=settings.interpreter, configuration=os.environ.get(CONFIGURATION)
+        )
+    if violations:
+        raise InstallError("cannot be installed:\n" + "\n".join(f"  - {violation}" for violation in violations))
+    if not settings.authenticated_callers:
+        log.warning(
+            "webhook callers not authenticated",
+            reason="every caller that reaches the webhook's port can exhaust its capacity for large reviews",
+            remedy=_AUTHENTICATE,
+        )
+    log.info("prerequisites satisfied")
+
+
+async def apply(settings: Settings) -> None:
+    """Apply all objects except the webhook configurations, and issue credentials."""
+    await check(settings)
+    manifests = _read_manifests(settings)
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        await apply_all(karmada, non_webhook_objects(manifests))
+        await prune(
+            karmada,
+            manifests,
+            namespace=settings.namespace,
+            kinds=[kind for kind in _REMOVAL_ORDER if kind not in WEBHOOK_CONFIGURATIONS],
+        )
+    # Always new tokens: a token of a service account that was recreated looks valid but is refused.
+    await _issue(settings, force=True)
+
+
+async def credentials(settings: Settings) -> None:
+    """Renew the credentials that are due, or all of them with `--renew`."""
+    await _issue(settings, force=settings.renew)
+
+
+async def _issue(settings: Settings, *, force: bool) -> None:
+    if not settings.account or settings.kubeconfig is None:
+        return
+    async with (
+        Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada,
+        Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host,
+    ):
+        await issue(karmada, host, settings.token_options, kubeconfig=settings.kubeconfig, force=force)
+
+
+async def register_webhooks(settings: Settings) -> None:
+    """Apply the webhook configurations once the webhook is reachable."""
+    bundle = await _bundle(settings)
+    if settings.address:
+        await wait_for_webhook(settings.address, bundle, seconds=settings.wait_seconds)
+    manifests = webhook_configurations(_read_manifests(settings))
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        await register(karmada, manifests, bundle)
+        await prune(karmada, manifests, namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
+
+
+async def verify(settings: Settings) -> None:
+    """Raise `InstallError` with missing objects and unready processes."""
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        problems = await missing(karmada, _read_manifests(settings))
+    for address in settings.probed:
+        problems += await asyncio.to_thread(list, unready(address))
+    if problems:
+        raise InstallError("the installation is incomplete:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    log.info("installation verified")
+
+
+async def remove(settings: Settings) -> None:
+    """Uninstall: stop the controller, remove the webhook configurations first, then all other objects."""
+    if settings.controller:
+        async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
+            await scale_to_zero(host, settings.host_namespace or "", settings.controller, seconds=settings.wait_seconds)
+    manifests = _read_manifests(settings)
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        await delete_all(karmada, webhook_configurations(manifests))
+        await prune(karmada, (), namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
+        await _resume_suspended(karmada, _configuration(), resume=settings.resume)
+        await delete_all(karmada, non_webhook_objects(manifests))
+        await prune(karmada, (), namespace=settings.namespace, kinds=_REMOVAL_ORDER)
+        await delete(karmada, LEASES.item_path(settings.namespace, CONTROLLER_LEASE), f"Lease {CONTROLLER_LEASE}")
+
+
+async def _resume_suspended(karmada: Api, configuration: VolcanoGlobalConfiguration, *, resume: bool) -> None:
+    """Log the bindings that volcano-global has suspended, and resume them with *resume*."""
+    suspended = await suspended_bindings.list_suspended(karmada, configuration)
+    managed = [binding for binding in suspended if binding.is_managed]
+    for binding in managed:
+        outcome = await suspended_bindings.resume(karmada, binding) if resume else "stays suspended"
+        log.info("suspended binding found", kind=binding.resource.kind, binding=binding.title, outcome=outcome)
+    if len(managed) < len(suspended):
+        log.info("ungated bindings are suspended by other controllers", count=len(suspended) - len(managed))
+    if managed and not resume:
+        log.warning(
+            "bindings stay suspended",
+            count=len(managed),
+            remedy="set spec.suspension.scheduling of each to false, or install again",
+        )
+
+
+def _configuration() -> VolcanoGlobalConfiguration:
+    """Return the configuration in force; an invalid one counts only Volcano Jobs as gated."""
+    text = os.environ.get(CONFIGURATION)
+    try:
+        return load_configuration(text) if text else VolcanoGlobalConfiguration()
+    except ConfigurationError as error:
+        log.warning("configuration invalid, only Volcano Jobs count as gated", error=str(error))
+        return VolcanoGlobalConfiguration()
+
+
+async def _bundle(settings: Settings) -> bytes:
+    path = f"/api/v1/namespaces/{settings.host_namespace}/secrets/{settings.certificate_secret}"
+    async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
+        try:
+            data = msgspec.json.decode(await host.get(path), type=_Secret).data or {}
+        except NotFound:
+            data = {}
+    if BUNDLE not in data:
+        raise InstallError(
+            f"Secret {settings.certificate_secret!r} has no {BUNDLE}: run `python -m certs ensure` first"
+        )
+    return data[BUNDLE]
+
+
+def _read_manifests(settings: Settings) -> list[Manifest]:
+    if settings.objects is None:
+        raise InstallError("set --objects to the folder with the objects")
+    return read_folder(settings.objects)
+
+
+COMMANDS: Mapping[str, Callable[[Settings], Coroutine[None, None, None]]] = {
+    "check": check,
+    "apply": apply,
+    "register": register_webhooks,
+    "credentials": credentials,
+    "verify": verify,
+    "remove": remove,
+}
 
 _ERRORS = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestError, OSError)
 

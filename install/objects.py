@@ -1,22 +1,113 @@
 """Applies and deletes objects of the control plane, and leaves objects of other owners unchanged."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import structlog
+import yaml
 
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
-from install.polling import poll_until
-from install.rest_mapping import MANAGED_BY, MAPPINGS, Manifest, is_managed, name_of, path_of
+
+Manifest = dict[str, Any]
+
+#: Label of all objects that the installer applies.
+MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "volcano-global")
+
+
+@dataclass(frozen=True, slots=True)
+class RestMapping:
+    """Path of the collection of a kind."""
+
+    api: str
+    plural: str
+    namespaced: bool = False
+    is_pruned: bool = True
+    """Whether obsolete objects of the kind are deleted."""
+
+    def collection(self, namespace: str) -> str:
+        """Return the path of the collection."""
+        return f"{self.api}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{self.api}/{self.plural}"
+
+
+_CORE = "/api/v1"
+
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+#: In the order of installation; removal is in reverse order. Webhook configurations come last, since they cause calls
+#: of the webhook.
+MAPPINGS: Final[Mapping[str, RestMapping]] = {
+    # Definitions are not pruned, since users' objects would be deleted with them.
+    "CustomResourceDefinition": RestMapping(
+        "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", is_pruned=False
+    ),
+    "ServiceAccount": RestMapping(_CORE, "serviceaccounts", namespaced=True),
+    "ClusterRole": RestMapping(_RBAC, "clusterroles"),
+    "ClusterRoleBinding": RestMapping(_RBAC, "clusterrolebindings"),
+    "Role": RestMapping(_RBAC, "roles", namespaced=True),
+    "RoleBinding": RestMapping(_RBAC, "rolebindings", namespaced=True),
+    # Queues are not pruned, since workloads may wait in them.
+    "Queue": RestMapping("/apis/scheduling.volcano.sh/v1beta1", "queues", is_pruned=False),
+    "ResourceInterpreterCustomization": RestMapping(
+        "/apis/config.karmada.io/v1alpha1", "resourceinterpretercustomizations"
+    ),
+    "ClusterOverridePolicy": RestMapping("/apis/policy.karmada.io/v1alpha1", "clusteroverridepolicies"),
+    "ClusterPropagationPolicy": RestMapping("/apis/policy.karmada.io/v1alpha1", "clusterpropagationpolicies"),
+    "ValidatingAdmissionPolicy": RestMapping(_ADMISSION, "validatingadmissionpolicies"),
+    "ValidatingAdmissionPolicyBinding": RestMapping(_ADMISSION, "validatingadmissionpolicybindings"),
+    "MutatingWebhookConfiguration": RestMapping(_ADMISSION, "mutatingwebhookconfigurations"),
+    "ValidatingWebhookConfiguration": RestMapping(_ADMISSION, "validatingwebhookconfigurations"),
+}
+
+WEBHOOK_CONFIGURATIONS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
+
+
+def path_of(manifest: Manifest) -> str:
+    """Return the path of an object."""
+    metadata = manifest["metadata"]
+    mapping = MAPPINGS[manifest["kind"]]
+    return f"{mapping.collection(metadata.get('namespace', 'default'))}/{metadata['name']}"
+
+
+def name_of(manifest: Manifest) -> str:
+    """Return kind and name of an object, for messages."""
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+def is_managed(manifest: Manifest) -> bool:
+    """Return whether the installer applied the object."""
+    key, value = MANAGED_BY
+    labels = manifest.get("metadata", {}).get("labels") or {}
+    return bool(labels.get(key) == value)
+
+
+async def poll_until(condition: Callable[[], Awaitable[bool]], *, seconds: float, every: float) -> bool:
+    """Poll until *condition* is true; return whether that happened within *seconds*."""
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                if await condition():
+                    return True
+                await asyncio.sleep(every)
+    except TimeoutError:
+        return False
+
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 FIELD_MANAGER = "volcano-global-install"
+
 #: Kinds of which existing objects are not overwritten: definitions of other projects, and queues edited by operators.
 _NEVER_OVERWRITTEN = frozenset({"CustomResourceDefinition", "Queue"})
+
 _SERVED_TIMEOUT_SECONDS = 60.0
+
 _POLL_SECONDS = 0.2
 
 
@@ -139,3 +230,46 @@ async def _is_served(api: Api, path: str) -> bool:
         log.info("definition not served yet", reason=str(error))
         return False
     return True
+
+
+# The C loader is faster, and definitions are long.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_ORDER = {kind: index for index, kind in enumerate(MAPPINGS)}
+
+
+class ManifestError(Exception):
+    """A file holds an object that cannot be installed; the message names it."""
+
+
+def read_folder(folder: Path) -> list[Manifest]:
+    """Return the labelled objects of all YAML files in *folder*, in the order in which they are applied."""
+    manifests = [_with_label(manifest, file) for file in sorted(folder.glob("*.yaml")) for manifest in _documents(file)]
+    if not manifests:
+        raise ManifestError(f"{folder} contains no manifests: mount the objects of the chart there")
+    return sorted(manifests, key=lambda manifest: _ORDER[manifest["kind"]])
+
+
+def webhook_configurations(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Return the webhook configurations among *manifests*."""
+    return [manifest for manifest in manifests if manifest["kind"] in WEBHOOK_CONFIGURATIONS]
+
+
+def non_webhook_objects(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Return all *manifests* except the webhook configurations."""
+    return [manifest for manifest in manifests if manifest["kind"] not in WEBHOOK_CONFIGURATIONS]
+
+
+def _documents(file: Path) -> Iterator[Manifest]:
+    with file.open() as text:
+        for document in yaml.load_all(text, Loader=_LOADER):
+            if document is not None:
+                yield document
+
+
+def _with_label(manifest: Manifest, file: Path) -> Manifest:
+    if manifest.get("kind") not in MAPPINGS:
+        raise ManifestError(f"{file.name}: {manifest.get('kind')!r} is not a kind that can be installed")
+    metadata = manifest["metadata"]
+    labels = {**(metadata.get("labels") or {}), MANAGED_BY[0]: MANAGED_BY[1]}
+    return {**manifest, "metadata": {**metadata, "labels": labels}}

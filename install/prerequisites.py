@@ -1,14 +1,19 @@
 """Checks by discovery whether a Karmada control plane has what volcano-global needs."""
 
+import http.client
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import msgspec
 
 from controller.api.configuration import ConfigurationError, load_configuration
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
+from install.objects import Manifest, name_of, path_of
+from install.registration import Address
 
 #: Older API servers have no ValidatingAdmissionPolicy, without which tenants can admit their own jobs.
 MIN_VERSION = (1, 30)
@@ -29,7 +34,9 @@ class Prerequisite:
 
 
 _VOLCANO = "apply Volcano's CustomResourceDefinitions to the Karmada API server (Volcano 1.10 or newer)"
+
 _KARMADA = "use the kubeconfig of a Karmada API server (1.14 or newer), not that of its host cluster"
+
 PREREQUISITES = (
     Prerequisite("batch.volcano.sh/v1alpha1", "jobs", _VOLCANO),
     Prerequisite("scheduling.volcano.sh/v1beta1", "queues", _VOLCANO),
@@ -37,6 +44,7 @@ PREREQUISITES = (
     Prerequisite("policy.karmada.io/v1alpha1", "propagationpolicies", _KARMADA),
     Prerequisite("cluster.karmada.io/v1alpha1", "clusters", _KARMADA),
 )
+
 INTERPRETER = Prerequisite(
     "config.karmada.io/v1alpha1",
     "resourceinterpretercustomizations",
@@ -96,3 +104,44 @@ async def _is_served(api: Api, prerequisite: Prerequisite) -> bool:
     except NotFound:
         return False
     return any(resource.name == prerequisite.plural for resource in served.resources)
+
+
+_TIMEOUT_SECONDS = 5.0
+
+
+async def missing(api: Api, manifests: Iterable[Manifest]) -> list[str]:
+    """Return which of *manifests* do not exist in the control plane."""
+    return [f"{name_of(item)} does not exist: run helm upgrade" for item in manifests if not await _exists(api, item)]
+
+
+def unready(address: Address) -> Iterator[str]:
+    """Yield which processes behind *address* are not ready, and why; a DNS name may stand for several."""
+    try:
+        infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        yield f"{address.host}: {error}: check that its pods exist"
+        return
+    for host in sorted({str(info[4][0]) for info in infos}):
+        if reason := _readiness_error(host, address.port):
+            yield f"{address.host} at {host}: {reason}"
+
+
+def _readiness_error(host: str, port: int) -> str | None:
+    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        return str(error) or type(error).__name__
+    finally:
+        connection.close()
+    return None if answer.status == HTTPStatus.OK else text
+
+
+async def _exists(api: Api, manifest: Manifest) -> bool:
+    try:
+        await api.get(path_of(manifest))
+    except NotFound:
+        return False
+    return True

@@ -17,9 +17,7 @@ import structlog
 
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, Invalid, NotFound
-from install.objects import FIELD_MANAGER, InstallError
-from install.polling import poll_until
-from install.rest_mapping import Manifest, name_of, path_of
+from install.objects import FIELD_MANAGER, InstallError, Manifest, name_of, path_of, poll_until
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

@@ -12,15 +12,12 @@ import structlog
 
 from controller.api.configuration import ConfigurationError
 from controller.kube.kubeconfig import KubeconfigError
-from webhook.app import App
-from webhook.ca_bundle import PublishedBundle
-from webhook.configuration import Configuration
+from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
-from webhook.routes import admission_handlers
 from webhook.server import Listener, listen, listen_tls
 from webhook.settings import Settings, SettingsError, parse_flags
 from webhook.tls import Certificate, utc_now
-from webhook.watchers import ControlPlaneWatcher
+from webhook.watchers import ControlPlaneWatcher, PublishedBundle
 
 log = structlog.get_logger(__name__)
 

@@ -7,10 +7,12 @@ A bad request is answered 4xx with a Status, which the API server shows; a bad o
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import TypeVar
+from pathlib import Path
+from typing import NoReturn, TypeVar
 
 import msgspec
 import structlog
@@ -18,23 +20,149 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from structlog.typing import FilteringBoundLogger
 
+from controller.api.configuration import VolcanoGlobalConfiguration
+from controller.kube.config_file import ConfigurationFile
 from webhook import review
+from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
+from webhook.jobs import JobPolicy, mutate_job, validate_job
 from webhook.metrics import CONTENT_TYPE, Metrics
-from webhook.request_validation import validate_value_count
-from webhook.response import AdmissionResponse, Outcome, allowed, review_response
-from webhook.routes import AdmissionHandler
+from webhook.queue_cache import QueueCache
+from webhook.queues import mutate_queue, validate_queue
+from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
+from webhook.response import AdmissionResponse, Outcome, allowed, review_response, validate_value_count
+from webhook.review import Request
 from webhook.settings import Settings
-from webhook.worker import BusyError, ReviewWorker
+
+
+class BusyError(Exception):
+    """Raised when a review was not answered because too many are waiting or it took too long."""
+
+
+class ReviewWorker:
+    """Thread that answers large reviews, with the reviews that wait for it."""
+
+    def __init__(self, *, max_waiting: int, seconds: float) -> None:
+        self._max_waiting = max_waiting
+        self._seconds = seconds
+        self.unfinished = 0
+        """Number of waiting and running reviews, including those past their deadline."""
+        # More threads would share one interpreter and slow down the event loop.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reviews")
+
+    async def run(self, task: Callable[[], T]) -> T:
+        """Run *task* in the thread and return its result, or raise `BusyError`."""
+        if self.unfinished >= self._max_waiting:
+            raise BusyError(f"{self.unfinished} large reviews are waiting: try again")
+        loop = asyncio.get_running_loop()
+        self.unfinished += 1
+        future = self._thread.submit(_capture, task)
+        future.add_done_callback(lambda done: self._on_done(loop, done))
+        try:
+            # A thread cannot be stopped: a late review continues, and counts until it ends.
+            outcome = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._seconds)
+        except TimeoutError as error:
+            message = f"the review took longer than {self._seconds:g} s: make the object smaller, or try again"
+            raise BusyError(message) from error
+        finally:
+            future.cancel()
+        try:
+            return outcome()
+        finally:
+            # The traceback of an error names this frame: a cycle would keep the review's body in memory.
+            del outcome, future
+
+    def close(self) -> None:
+        """Drop the waiting reviews."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _on_done(self, loop: asyncio.AbstractEventLoop, _: "Future[Callable[[], T]]") -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._decrement)
+
+    def _decrement(self) -> None:
+        self.unfinished -= 1
+
+
+def _capture(task: Callable[[], T]) -> Callable[[], T]:
+    """Run *task* and return a function that returns its result or raises its error; a future would retain the error."""
+    try:
+        result = task()
+    except Exception as error:  # noqa: BLE001 -- raised again in the event loop
+        return partial(_raise, [error])
+    return lambda: result
+
+
+def _raise(errors: list[Exception]) -> NoReturn:
+    raise errors.pop()
+
+
+def gated_kinds(configuration: VolcanoGlobalConfiguration) -> GatedKinds:
+    """Return the gated kinds of *configuration*; Volcano Jobs are always gated."""
+    integrations = (GroupKind(rule.group, rule.kind) for rule in configuration.integrations)
+    return GatedKinds(frozenset({VOLCANO_JOB, *integrations}), configuration.exempt_namespaces)
+
+
+def job_policy(configuration: VolcanoGlobalConfiguration) -> JobPolicy:
+    """Return the policy for jobs of *configuration*."""
+    return JobPolicy(
+        default_queue=configuration.default_queue,
+        denies_unusable_queues=configuration.queue_validation == "Deny",
+        resize=configuration.resize,
+        exempt_namespaces=configuration.exempt_namespaces,
+        tenants=configuration.tenants,
+        max_parts=configuration.max_hyper_job_parts,
+        denies_unmatched_tenants=configuration.unmatched_tenants == "Deny",
+    )
+
+
+class Configuration:
+    """Current configuration, reloaded when its file changes; an invalid file leaves the previous one in force."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = ConfigurationFile(path)
+        self._file.read()
+        self._apply()
+
+    def refresh(self) -> None:
+        """Reload the file if it has changed."""
+        if self._file.refresh():
+            self._apply()
+
+    def _apply(self) -> None:
+        self.admission = self._file.current
+        self.gated_kinds, self.jobs = gated_kinds(self.admission), job_policy(self.admission)
+
+
+AdmissionHandler = Callable[[Request], AdmissionResponse]
+
+
+def admission_handlers(configuration: Configuration, queues: QueueCache) -> Mapping[str, AdmissionHandler]:
+    """Return the admission handler of each path."""
+    return {
+        "/resourcebindings/mutate": lambda request: review_binding(request, configuration.gated_kinds),
+        "/jobs/mutate": lambda request: mutate_job(request, configuration.jobs),
+        "/jobs/validate": lambda request: validate_job(request, configuration.jobs, queues),
+        "/hyperjobs/mutate": lambda request: mutate_hyperjob(request, configuration.jobs),
+        "/hyperjobs/validate": lambda request: validate_hyperjob(request, configuration.jobs, queues),
+        "/queues/mutate": mutate_queue,
+        "/queues/validate": lambda request: validate_queue(request, queues),
+    }
+
 
 Probe = Callable[[], str | None]
+
 """Returns why the webhook is not ready, or will not be, or ``None``."""
+
 RefreshQueues = Callable[[], Awaitable[bool]]
+
 """Lists the queues again and returns whether that succeeded."""
 
 T = TypeVar("T")
 
 _JSON = "application/json"
+
 _MAX_LOGGED_LENGTH = 253
+
 # Objects that are allowed unchanged are not logged.
 _EVENTS = {
     Outcome.DENIED: "object denied",

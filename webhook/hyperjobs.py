@@ -13,13 +13,12 @@ import msgspec
 from controller.api.hyperjob_validation import default_device_limits, hyperjob_violations
 from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
-from webhook.dns_names import MAX_NAME_LENGTH
 from webhook.job_types import MAX_TASKS, read_job
 from webhook.job_validation import job_violations
 from webhook.jobs import JobPolicy
+from webhook.pod_validation import MAX_NAME_LENGTH
 from webhook.queue_cache import QueueCache
-from webhook.request_validation import validate_target
-from webhook.response import AdmissionResponse, allowed, denied, exempt, patched
+from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
 from webhook.review import Operation, Request
 
 _RESOURCES = frozenset({HYPERJOBS.plural})

@@ -12,13 +12,11 @@ from itertools import islice
 
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
-from webhook.dns_names import MAX_NAME_LENGTH
 from webhook.job_types import MPI, NEED_SERVICE, Job, Spec, read_job
-from webhook.job_update_validation import changed_immutable_fields, resize_warning, update_violations
-from webhook.job_validation import job_violations
+from webhook.job_validation import changed_immutable_fields, job_violations, resize_warning, update_violations
+from webhook.pod_validation import MAX_NAME_LENGTH
 from webhook.queue_cache import QueueCache
-from webhook.request_validation import validate_target
-from webhook.response import AdmissionResponse, allowed, denied, exempt, patched
+from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
 from webhook.review import Operation, Request
 
 GROUP, RESOURCE = "batch.volcano.sh", "jobs"

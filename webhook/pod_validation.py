@@ -5,15 +5,52 @@ appear in the status of the job.
 """
 
 from collections.abc import Iterator, Mapping
+from string import ascii_lowercase, ascii_uppercase, digits
 
 from controller.api.meta import Quantities
 from controller.api.quantity import QuantityError, parse_quantity
-from webhook.dns_names import is_label
 from webhook.job_types import Container, PodSpec, Resources
 
+_EDGE_CHARACTERS = frozenset(ascii_lowercase + digits)
+
+_INNER_CHARACTERS = _EDGE_CHARACTERS | {"-"}
+
+_QUALIFIED_EDGES = _EDGE_CHARACTERS | frozenset(ascii_uppercase)
+
+_QUALIFIED_INNER = _QUALIFIED_EDGES | frozenset("-_.")
+
+MAX_LABEL_LENGTH = 63
+
+MAX_NAME_LENGTH = 253
+
+
+def is_label(text: str) -> bool:
+    """Return whether *text* is a DNS label: lower-case letters, digits and inner dashes."""
+    return 0 < len(text) <= MAX_LABEL_LENGTH and _is_made_of(text, _EDGE_CHARACTERS, _INNER_CHARACTERS)
+
+
+def is_subdomain(text: str) -> bool:
+    """Return whether *text* is a DNS subdomain: labels joined by dots."""
+    return 0 < len(text) <= MAX_NAME_LENGTH and all(
+        _is_made_of(part, _EDGE_CHARACTERS, _INNER_CHARACTERS) for part in text.split(".")
+    )
+
+
+def is_label_value(text: str) -> bool:
+    """Return whether *text* is a valid label value; pods carry their name and their job's name as labels."""
+    return 0 < len(text) <= MAX_LABEL_LENGTH and _is_made_of(text, _QUALIFIED_EDGES, _QUALIFIED_INNER)
+
+
+def _is_made_of(text: str, edges: frozenset[str], inner: frozenset[str]) -> bool:
+    return bool(text) and text[0] in edges and text[-1] in edges and inner.issuperset(text)
+
+
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
+
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+
 _NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+
 _MILLI = 1000
 
 

@@ -14,7 +14,9 @@ from webhook.queue_hierarchy import (
     delete_violation,
     parent_violations,
     path_violations,
+    queue_violations,
     quota_violations,
+    state_violation,
 )
 from webhook.queue_types import (
     HIERARCHY,
@@ -27,9 +29,7 @@ from webhook.queue_types import (
     read_queue,
     to_cached,
 )
-from webhook.queue_validation import queue_violations, state_violation
-from webhook.request_validation import validate_target
-from webhook.response import AdmissionResponse, Outcome, allowed, denied, patched
+from webhook.response import AdmissionResponse, Outcome, allowed, denied, patched, validate_target
 from webhook.review import Operation, Request
 
 GROUP, RESOURCE = "scheduling.volcano.sh", "queues"

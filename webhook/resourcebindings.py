@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller.api.keys import POLICY_LABELS
-from webhook.request_validation import validate_target
-from webhook.response import AdmissionResponse, allowed, denied, exempt, patched
+from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
 from webhook.review import Members, Operation, Request, members
 
 GROUP = "work.karmada.io"

@@ -1,11 +1,12 @@
 """Defines the answer to an admission review: allowed, denied or patched."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
-from webhook.review import Operation, Response, Status
+from webhook.review import MAX_VALUES, Operation, Request, Response, Status, count_values
 
 #: Maximum length of a message in characters; longer messages are truncated.
 MAX_MESSAGE_LENGTH = 4096
@@ -39,6 +40,7 @@ class AdmissionResponse:
 
 
 _ALLOWED = AdmissionResponse(Outcome.ALLOWED)
+
 _EXEMPT = AdmissionResponse(Outcome.EXEMPT)
 
 
@@ -76,3 +78,37 @@ def review_response(answer: AdmissionResponse, uid: str) -> Response:
         return Response(uid, allowed=True, warnings=answer.warnings)
     # msgspec encodes bytes as base64, as the API server expects for a patch.
     return Response(uid, allowed=True, patch_type="JSONPatch", patch=_ENCODER.encode(answer.patch))
+
+
+_REMEDY = "correct the rules of its configuration"
+
+
+def validate_target(
+    request: Request, group: str, resources: Collection[str], *, operations: Collection[str]
+) -> AdmissionResponse | None:
+    """Return a denial of a *request* that is not about *operations* on *resources*, or ``None``."""
+    resource = request.resource
+    if resource.group != group or resource.resource not in resources or request.sub_resource:
+        path = "/".join(filter(None, (resource.group, resource.resource, request.sub_resource)))
+        return denied(
+            f"this webhook reviews {_format_resources(group, resources)}, not {path[:200]!r}: {_REMEDY}", code=400
+        )
+    if request.operation not in operations:
+        expected = f"{', '.join(operations)} of {_format_resources(group, resources)}"
+        return denied(f"this webhook reviews {expected}, not {request.operation[:60]!r}: {_REMEDY}", code=400)
+    return None
+
+
+def validate_value_count(request: Request) -> AdmissionResponse | None:
+    """Return a denial of an object with more JSON values than a new object may have, or ``None``.
+
+    A stored object may still be updated, so that its finalizers can be removed.
+    """
+    count = count_values(request.object)
+    if count <= MAX_VALUES or count <= count_values(request.old_object):
+        return None
+    return denied(f"the object has {count} JSON values: use at most {MAX_VALUES}", code=422)
+
+
+def _format_resources(group: str, resources: Collection[str]) -> str:
+    return f"{group} {'/'.join(sorted(resources))}"

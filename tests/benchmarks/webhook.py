@@ -18,9 +18,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from certs.directory import DirectoryStore
 from certs.reconciler import CertificateReconciler
 from certs.settings import Settings
+from certs.store import DirectoryStore
 from localup.cachefolder import cache_folder
 from localup.toolchain import find_go, go_environment
 from tests.benchmarks.closed_loop import call, post

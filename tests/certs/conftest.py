@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from certs.secret import SecretStore
+from certs.store import SecretStore
 from localup.apply import apply
 from localup.controlplane import ControlPlane
 from tests.certs.installed import NAMESPACE, RIGHTS, SECRETS

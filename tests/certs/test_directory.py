@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from certs.directory import DirectoryStore
-from certs.store import ConflictError
+from certs.store import ConflictError, DirectoryStore
 
 ONE = {"tls.crt": b"certificate 1", "tls.key": b"key 1"}
 TWO = {"tls.crt": b"certificate 2", "tls.key": b"key 2"}

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from certs.rotation import AUTHORITY, SERVING
+from certs.store import AUTHORITY, SERVING
 from localup.apply import apply
 from tests.certs.handshakes import handshake
 from tests.certs.installed import NAMESPACE, SECRETS, bundles, run

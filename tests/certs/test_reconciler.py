@@ -3,10 +3,9 @@
 import pytest
 
 from certs.authority import load_bundle
-from certs.directory import DirectoryStore
 from certs.reconciler import CertificateReconciler
-from certs.rotation import AUTHORITY, SERVING
 from certs.settings import Settings
+from certs.store import AUTHORITY, SERVING, DirectoryStore
 
 
 @pytest.fixture

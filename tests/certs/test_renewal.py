@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.renewal import Lifetime, reason_to_reissue, reason_to_renew
+from certs.authority import Lifetime, reason_to_reissue, reason_to_renew
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

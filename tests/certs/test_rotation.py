@@ -5,16 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.authority import AuthorityError, create_authority, load, load_bundle
-from certs.directory import DirectoryStore
-from certs.rotation import (
-    AUTHORITY,
-    SERVING,
-    Lifetimes,
-    ensure_authority,
-    ensure_leaf,
-    examine_authority,
-    examine_leaf,
-)
+from certs.rotation import Lifetimes, ensure_authority, ensure_leaf, examine_authority, examine_leaf
+from certs.store import AUTHORITY, SERVING, DirectoryStore
 from tests.certs.handshakes import handshake
 
 NOW = datetime.now(UTC)

@@ -9,9 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from certs.authority import load_bundle
-from certs.rotation import AUTHORITY, SERVING
-from certs.secret import SecretStore
-from certs.store import ConflictError
+from certs.store import AUTHORITY, SERVING, ConflictError, SecretStore
 from controller.kube.errors import Forbidden
 from localup.apply import apply
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run

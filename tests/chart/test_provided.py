@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from certs.directory import DirectoryStore
 from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
+from certs.store import DirectoryStore
 from localup.api import ApiError
 from tests.chart import sandbox
 from tests.chart.helm import NAMESPACE

@@ -8,7 +8,7 @@ from http import HTTPStatus
 import pytest
 import yaml
 
-from install.kubeconfigs import expiry, is_due, server_of
+from install.credentials import expiry, is_due, server_of
 from localup.api import Api, ApiError
 from tests.install.conftest import HOST
 

@@ -4,11 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from install.kubeconfigs import CredentialsError, is_due, with_token
-from install.manifests import ManifestError, read_folder
+from install.credentials import CredentialsError, is_due, with_token
+from install.objects import MAPPINGS, ManifestError, is_managed, path_of, read_folder
 from install.prerequisites import version_violations
 from install.registration import bundles, with_bundles
-from install.rest_mapping import MAPPINGS, is_managed, path_of
 from install.settings import parse_flags
 
 KUBECONFIG = """

@@ -12,15 +12,13 @@ import aiohttp
 import pytest
 import yaml
 
-from certs.directory import DirectoryStore
 from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
+from certs.store import DirectoryStore
 from localup.api import Api
 from localup.controlplane import ControlPlane
 from localup.namespaces import create_namespace
-from webhook.app import App
-from webhook.configuration import Configuration
+from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
-from webhook.routes import admission_handlers
 from webhook.server import listen, listen_tls
 from webhook.settings import Settings
 from webhook.tls import Certificate

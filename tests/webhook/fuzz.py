@@ -33,11 +33,9 @@ from tests.webhook.reviews import (
     volcano_queue,
     wire,
 )
-from webhook.app import App
-from webhook.configuration import Configuration
+from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import decode_cached
-from webhook.routes import admission_handlers
 from webhook.settings import Settings
 
 JOB = volcano_job(

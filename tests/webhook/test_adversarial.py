@@ -12,12 +12,10 @@ from tests.webhook.adversarial import ATTACKS, MIB, cost, run_review
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
 from webhook import hyperjobs, job_types
 from webhook import review as reviews
-from webhook.app import review_body
+from webhook.app import BusyError, ReviewWorker, review_body
 from webhook.job_types import MAX_TASKS
-from webhook.request_validation import validate_value_count
-from webhook.response import MAX_MESSAGE_LENGTH
+from webhook.response import MAX_MESSAGE_LENGTH, validate_value_count
 from webhook.review import MAX_VALUES
-from webhook.worker import BusyError, ReviewWorker
 
 #: Maximum cost ratio for four times the bytes: linear work, plus larger dictionaries and colder caches.
 MAX_RATIO = 8
@@ -98,7 +96,7 @@ def test_body_of_too_many_values_is_not_decoded():
 
 
 def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
-    monkeypatch.setattr("webhook.request_validation.MAX_VALUES", 100)
+    monkeypatch.setattr("webhook.response.MAX_VALUES", 100)
     monkeypatch.setattr("webhook.review.MAX_VALUES", 100)
     monkeypatch.setattr("webhook.review.count_values", lambda _: 0)
     new, old = volcano_job(*[task()] * 50), volcano_job(*[task()] * 50)

@@ -9,11 +9,9 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 import pytest
 
 from certs.authority import load_bundle
-from certs.directory import DirectoryStore
-from certs.reconciler import CertificateReconciler
-from certs.replicas import served_certificates
-from certs.rotation import AUTHORITY, SERVING
+from certs.reconciler import CertificateReconciler, served_certificates
 from certs.settings import Settings
+from certs.store import AUTHORITY, SERVING, DirectoryStore
 from controller.kube.client import Api
 from localup.apply import wait_until
 from tests.webhook.balancer import Balancer

@@ -12,9 +12,8 @@ from tests.webhook.installation import BINDINGS, ensure, fresh, is_suspended, re
 from tests.webhook.process import WebhookProcess
 from tests.webhook.registration import registration
 from tests.webhook.reviews import binding, job_binding
-from webhook.configuration import Configuration
+from webhook.app import Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
-from webhook.routes import admission_handlers
 
 CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 MEMBERS = [{"name": "member1"}]

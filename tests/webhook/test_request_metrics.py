@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from webhook.request_metrics import BUCKETS, RequestMetrics
+from webhook.metrics import BUCKETS, RequestMetrics
 from webhook.response import Outcome
 
 PATHS = st.sampled_from(["/jobs/mutate", "/queues/validate", "other"])
