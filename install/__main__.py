@@ -14,7 +14,8 @@ from controller.api.keys import LEASES
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.kubeconfig import KubeconfigError
-from install import suspended_bindings
+from install import removal
+from install.checks import missing, missing_prerequisites, unready
 from install.credentials import CredentialsError, issue
 from install.objects import (
     MAPPINGS,
@@ -30,10 +31,9 @@ from install.objects import (
     read_folder,
     webhook_configurations,
 )
-from install.prerequisites import missing, missing_prerequisites, unready
 from install.registration import register, wait_for_webhook
+from install.removal import scale_to_zero
 from install.settings import Settings, parse_flags
-from install.suspended_bindings import scale_to_zero
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -146,10 +146,10 @@ async def remove(settings: Settings) -> None:
 
 async def _resume_suspended(karmada: Api, configuration: VolcanoGlobalConfiguration, *, resume: bool) -> None:
     """Log the bindings that volcano-global has suspended, and resume them with *resume*."""
-    suspended = await suspended_bindings.list_suspended(karmada, configuration)
+    suspended = await removal.list_suspended(karmada, configuration)
     managed = [binding for binding in suspended if binding.is_managed]
     for binding in managed:
-        outcome = await suspended_bindings.resume(karmada, binding) if resume else "stays suspended"
+        outcome = await removal.resume(karmada, binding) if resume else "stays suspended"
         log.info("suspended binding found", kind=binding.resource.kind, binding=binding.title, outcome=outcome)
     if len(managed) < len(suspended):
         log.info("ungated bindings are suspended by other controllers", count=len(suspended) - len(managed))

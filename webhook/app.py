@@ -23,15 +23,15 @@ from structlog.typing import FilteringBoundLogger
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.kube.config_file import ConfigurationFile
 from webhook import review
-from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
-from webhook.jobs import JobPolicy, mutate_job, validate_job
+from webhook.bindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.queue_cache import QueueCache
-from webhook.queues import mutate_queue, validate_queue
-from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
 from webhook.response import AdmissionResponse, Outcome, allowed, review_response, validate_value_count
 from webhook.review import Request
 from webhook.settings import Settings
+from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
+from webhook.validation.job import JobPolicy, mutate_job, validate_job
+from webhook.validation.queue import mutate_queue, validate_queue
 
 
 class BusyError(Exception):

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from install.checks import version_violations
 from install.credentials import CredentialsError, is_due, with_token
 from install.objects import MAPPINGS, ManifestError, is_managed, path_of, read_folder
-from install.prerequisites import version_violations
 from install.registration import bundles, with_bundles
 from install.settings import parse_flags
 

@@ -15,13 +15,13 @@ from tests.hyperjob.objects import document, replicated
 from tests.webhook.reviews import container, job_binding, review, review_of, task, volcano_job, volcano_queue, wire
 from webhook import review as reviews
 from webhook.app import review_body
-from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
-from webhook.jobs import JobPolicy, mutate_job, validate_job
+from webhook.bindings import GatedKinds, review_binding
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
-from webhook.queues import mutate_queue, validate_queue
-from webhook.resourcebindings import GatedKinds, review_binding
 from webhook.response import AdmissionResponse, review_response
+from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
+from webhook.validation.job import JobPolicy, mutate_job, validate_job
+from webhook.validation.queue import mutate_queue, validate_queue
 
 MIB = 1 << 20
 ATTACKS: dict[str, tuple[str, Callable[[int], bytes]]] = {}

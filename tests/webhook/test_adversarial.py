@@ -10,7 +10,7 @@ from controller.api import quantity
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.adversarial import ATTACKS, MIB, cost, run_review
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
-from webhook import hyperjobs, job_types
+from webhook import hyperjob, job_types
 from webhook import review as reviews
 from webhook.app import BusyError, ReviewWorker, review_body
 from webhook.job_types import MAX_TASKS
@@ -34,7 +34,7 @@ def has_linear_cost(path, make, size):
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_cost_of_a_review_is_linear(name, monkeypatch):
-    for module in (job_types, hyperjobs):
+    for module in (job_types, hyperjob):
         monkeypatch.setattr(module, "MAX_TASKS", 10**9)
     path, make = ATTACKS[name]
     assert has_linear_cost(path, make, 12 * KIB)

@@ -4,7 +4,7 @@ import pytest
 
 from controller.api.configuration import ConfigurationError, load_configuration
 from webhook.app import Configuration, gated_kinds
-from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind
+from webhook.bindings import VOLCANO_JOB, GatedKinds, GroupKind
 
 HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 

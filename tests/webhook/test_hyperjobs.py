@@ -7,11 +7,11 @@ from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
 from tests.webhook.reviews import apply, review_of, wire
 from webhook import review as wire_review
-from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
-from webhook.jobs import JobPolicy
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
 from webhook.response import Outcome, review_response
+from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
+from webhook.validation.job import JobPolicy
 
 POLICY = JobPolicy(default_queue="common")
 

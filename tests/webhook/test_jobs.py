@@ -8,10 +8,10 @@ import pytest
 from controller.api.configuration import Resize, Tenant
 from tests.webhook.reviews import apply, container, review_of, task, volcano_job, wire
 from webhook import review as wire_review
-from webhook.jobs import JobPolicy, mutate_job, validate_job
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
 from webhook.response import Outcome, review_response
+from webhook.validation.job import JobPolicy, mutate_job, validate_job
 
 POLICY = JobPolicy()
 

@@ -8,8 +8,8 @@ from tests.webhook.reviews import apply, review_of, volcano_queue, wire
 from webhook import review as wire_review
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, decode_cached
-from webhook.queues import mutate_queue, validate_queue
 from webhook.response import Outcome, review_response
+from webhook.validation.queue import mutate_queue, validate_queue
 
 
 def make_request(new, *, old=None, operation="", **request):

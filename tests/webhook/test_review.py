@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.webhook.reviews import UID, job_binding, review, wire
 from tests.webhook.test_resourcebindings import BAD_OBJECTS
 from webhook import review as wires
-from webhook.resourcebindings import GatedKinds, review_binding
+from webhook.bindings import GatedKinds, review_binding
 from webhook.response import Outcome, review_response
 
 GOOD = wire(review(job_binding()))

@@ -8,16 +8,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 from webhook.queue_cache import QueueCache
-from webhook.queue_hierarchy import (
-    UNDELETABLE,
-    Tree,
-    delete_violation,
-    parent_violations,
-    path_violations,
-    queue_violations,
-    quota_violations,
-    state_violation,
-)
 from webhook.queue_types import (
     HIERARCHY,
     HIERARCHY_WEIGHTS,
@@ -31,6 +21,16 @@ from webhook.queue_types import (
 )
 from webhook.response import AdmissionResponse, Outcome, allowed, denied, patched, validate_target
 from webhook.review import Operation, Request
+from webhook.validation.queue_rules import (
+    UNDELETABLE,
+    Tree,
+    delete_violation,
+    parent_violations,
+    path_violations,
+    queue_violations,
+    quota_violations,
+    state_violation,
+)
 
 GROUP, RESOURCE = "scheduling.volcano.sh", "queues"
 _ANNOTATIONS = "/metadata/annotations"

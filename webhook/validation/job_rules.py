@@ -14,7 +14,7 @@ import msgspec
 from controller.api.configuration import Resize
 from controller.api.quantity import QuantityError, parse_quantity
 from webhook.job_types import MAX_TASKS, MPI, Job, PartitionPolicy, Policy, Spec, Task, Volume
-from webhook.pod_validation import is_label, is_label_value, is_subdomain, pod_violations, requests_whole_cpus
+from webhook.validation.pod import is_label, is_label_value, is_subdomain, pod_violations, requests_whole_cpus
 
 ANY_EVENT = "*"
 

@@ -13,11 +13,11 @@ from itertools import islice
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
 from webhook.job_types import MPI, NEED_SERVICE, Job, Spec, read_job
-from webhook.job_validation import changed_immutable_fields, job_violations, resize_warning, update_violations
-from webhook.pod_validation import MAX_NAME_LENGTH
 from webhook.queue_cache import QueueCache
 from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
 from webhook.review import Operation, Request
+from webhook.validation.job_rules import changed_immutable_fields, job_violations, resize_warning, update_violations
+from webhook.validation.pod import MAX_NAME_LENGTH
 
 GROUP, RESOURCE = "batch.volcano.sh", "jobs"
 SCHEDULER = "volcano"

@@ -14,12 +14,12 @@ from controller.api.hyperjob_validation import default_device_limits, hyperjob_v
 from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
 from webhook.job_types import MAX_TASKS, read_job
-from webhook.job_validation import job_violations
-from webhook.jobs import JobPolicy
-from webhook.pod_validation import MAX_NAME_LENGTH
 from webhook.queue_cache import QueueCache
 from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
 from webhook.review import Operation, Request
+from webhook.validation.job import JobPolicy
+from webhook.validation.job_rules import job_violations
+from webhook.validation.pod import MAX_NAME_LENGTH
 
 _RESOURCES = frozenset({HYPERJOBS.plural})
 _MAX_VIOLATIONS = 10

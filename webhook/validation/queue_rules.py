@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.api.quantity import format_quantity
-from webhook.pod_validation import amount_violation
 from webhook.queue_cache import MAX_DEPTH, ancestors
 from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, ROOT, Amounts, CachedQueue, Queue, QueueName
+from webhook.validation.pod import amount_violation
 
 #: States that users may write; only Volcano sets Closing and Unknown.
 STATES = ("Open", "Closed")
