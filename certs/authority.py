@@ -1,4 +1,4 @@
-"""Creates CAs and issues serving certificates; stores nothing and reads no clock.
+"""Creates CAs, issues serving certificates, and decides when to renew them; stores nothing and reads no clock.
 
 Keys are ECDSA P-256: small, fast in a handshake, and accepted by every API server.
 """
@@ -61,9 +61,7 @@ BACKDATED = timedelta(minutes=5)
 
 # Minimal key usages: P-256 keys only sign, and a CA signs only certificates.
 _CA_USAGE = {"key_cert_sign", "crl_sign"}
-
 _LEAF_USAGE = {"digital_signature"}
-
 _USAGES = (
     "digital_signature",
     "content_commitment",

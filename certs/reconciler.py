@@ -61,7 +61,6 @@ def _leaf(address: str) -> x509.Certificate | None:
 log = structlog.get_logger(__name__)
 
 _AGENT = "volcano-global-certs"
-
 ROTATION_REQUESTED = "a rotation was requested"
 
 

@@ -27,9 +27,7 @@ from certs.store import AUTHORITY, SERVING, Store, Stored
 log = structlog.get_logger(__name__)
 
 BUNDLE = "ca.crt"
-
 CERTIFICATE = "tls.crt"
-
 KEY = "tls.key"
 
 

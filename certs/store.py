@@ -1,4 +1,12 @@
-"""Defines the store of keys and certificates: named sets of files, written as a whole with optimistic concurrency."""
+"""Stores keys and certificates as named sets of files in Secrets or folders, written as a whole if unchanged since read.
+
+In Secrets, the serving set has the Secret's own name, which the webhook mounts. Every other set, such as the CA with its
+key, is a Secret with the name of the set as suffix, which no pod mounts.
+
+Folders are for control planes without Secrets, in the layout of a mounted Secret: `NAME/tls.crt` points to
+`NAME/..data/tls.crt`, and `NAME/..data` to the newest version. A reader that resolves one of the files finds the others
+of the same version next to it.
+"""
 
 import asyncio
 import fcntl
@@ -40,11 +48,8 @@ class Store(Protocol):
 
 
 SERVING = "serving"
-
 AUTHORITY = "authority"
-
 _AGENT = "volcano-global-certs"
-
 _PARAMETERS = {"fieldManager": _AGENT}
 
 

@@ -38,14 +38,11 @@ from install.settings import Settings, parse_flags
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 CONFIGURATION = "ADMISSION_CONFIGURATION"
-
 BUNDLE = "ca.crt"
 
 #: Lease of the leader election, which the controller creates.
 CONTROLLER_LEASE = "volcano-global-controller"
-
 _AGENT = "volcano-global-install"
-
 _AUTHENTICATE = (
     "set webhook.clientCa.secretName and configure a client certificate for webhooks in the Karmada API server"
     " (docs/operations/security.md); until then allow only the API server with networkPolicy.karmadaApiserver"

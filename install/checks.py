@@ -1,4 +1,4 @@
-"""Checks by discovery whether a Karmada control plane has what volcano-global needs."""
+"""Checks whether a control plane has what volcano-global needs, and whether an installation is complete and ready."""
 
 import http.client
 import re
@@ -34,9 +34,7 @@ class Prerequisite:
 
 
 _VOLCANO = "apply Volcano's CustomResourceDefinitions to the Karmada API server (Volcano 1.10 or newer)"
-
 _KARMADA = "use the kubeconfig of a Karmada API server (1.14 or newer), not that of its host cluster"
-
 PREREQUISITES = (
     Prerequisite("batch.volcano.sh/v1alpha1", "jobs", _VOLCANO),
     Prerequisite("scheduling.volcano.sh/v1beta1", "queues", _VOLCANO),

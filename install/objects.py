@@ -1,4 +1,4 @@
-"""Applies and deletes objects of the control plane, and leaves objects of other owners unchanged."""
+"""Reads the rendered objects of the chart, applies and deletes them, and leaves objects of other owners unchanged."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,9 +35,7 @@ class RestMapping:
 
 
 _CORE = "/api/v1"
-
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 #: In the order of installation; removal is in reverse order. Webhook configurations come last, since they cause calls
@@ -105,9 +103,7 @@ FIELD_MANAGER = "volcano-global-install"
 
 #: Kinds of which existing objects are not overwritten: definitions of other projects, and queues edited by operators.
 _NEVER_OVERWRITTEN = frozenset({"CustomResourceDefinition", "Queue"})
-
 _SERVED_TIMEOUT_SECONDS = 60.0
-
 _POLL_SECONDS = 0.2
 
 
@@ -234,7 +230,6 @@ async def _is_served(api: Api, path: str) -> bool:
 
 # The C loader is faster, and definitions are long.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 _ORDER = {kind: index for index, kind in enumerate(MAPPINGS)}
 
 

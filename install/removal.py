@@ -1,4 +1,4 @@
-"""Lists the bindings that volcano-global suspended and did not admit, and resumes them on request.
+"""Stops the controller, and resumes the bindings that volcano-global suspended, before its objects are removed.
 
 A binding is managed if its kind is gated in its namespace or it carries an admission record. Other controllers may
 suspend bindings of other kinds by the same field; those are not changed. For gated kinds only volcano-global sets the

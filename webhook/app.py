@@ -1,4 +1,7 @@
-"""Serves admission reviews and probes over HTTP, with limits on requests.
+"""Serves admission reviews and probes over HTTP by path, with limits on requests, and reloads the configuration.
+
+The event loop answers small reviews itself, which is cheaper. A thread answers large ones: each may take a large part of
+a second, during which the interpreter switches between the thread and the event loop.
 
 A bad request is answered 4xx with a Status, which the API server shows; a bad object is answered with
 `allowed: false`. No input of a caller raises an exception here.
@@ -33,13 +36,31 @@ from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy, mutate_job, validate_job
 from webhook.validation.queue import mutate_queue, validate_queue
 
+AdmissionHandler = Callable[[Request], AdmissionResponse]
+Probe = Callable[[], str | None]
+"""Returns why the webhook is not ready, or will not be, or ``None``."""
+RefreshQueues = Callable[[], Awaitable[bool]]
+"""Lists the queues again and returns whether that succeeded."""
+
+T = TypeVar("T")
+_JSON = "application/json"
+_MAX_LOGGED_LENGTH = 253
+
+# Objects that are allowed unchanged are not logged.
+_EVENTS = {
+    Outcome.DENIED: "object denied",
+    Outcome.EXEMPT: "object exempted",
+    Outcome.PATCHED: "object patched",
+    Outcome.WARNED: "object allowed with warnings",
+}
+
 
 class BusyError(Exception):
     """Raised when a review was not answered because too many are waiting or it took too long."""
 
 
 class ReviewWorker:
-    """Thread that answers large reviews, with the reviews that wait for it."""
+    """Thread that answers large reviews, with a bounded number of waiting reviews and a deadline for each."""
 
     def __init__(self, *, max_waiting: int, seconds: float) -> None:
         self._max_waiting = max_waiting
@@ -133,9 +154,6 @@ class Configuration:
         self.gated_kinds, self.jobs = gated_kinds(self.admission), job_policy(self.admission)
 
 
-AdmissionHandler = Callable[[Request], AdmissionResponse]
-
-
 def admission_handlers(configuration: Configuration, queues: QueueCache) -> Mapping[str, AdmissionHandler]:
     """Return the admission handler of each path."""
     return {
@@ -147,29 +165,6 @@ def admission_handlers(configuration: Configuration, queues: QueueCache) -> Mapp
         "/queues/mutate": mutate_queue,
         "/queues/validate": lambda request: validate_queue(request, queues),
     }
-
-
-Probe = Callable[[], str | None]
-
-"""Returns why the webhook is not ready, or will not be, or ``None``."""
-
-RefreshQueues = Callable[[], Awaitable[bool]]
-
-"""Lists the queues again and returns whether that succeeded."""
-
-T = TypeVar("T")
-
-_JSON = "application/json"
-
-_MAX_LOGGED_LENGTH = 253
-
-# Objects that are allowed unchanged are not logged.
-_EVENTS = {
-    Outcome.DENIED: "object denied",
-    Outcome.EXEMPT: "object exempted",
-    Outcome.PATCHED: "object patched",
-    Outcome.WARNED: "object allowed with warnings",
-}
 
 
 class BadRequestError(Exception):

@@ -1,4 +1,7 @@
-"""Defines the metrics of the webhook; every label has a small closed set of values."""
+"""Defines the metrics of the webhook; every label has a small closed set of values.
+
+Requests are counted in one thread without the locks of the Prometheus client, which would cost a twentieth of a review.
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -13,7 +16,6 @@ from prometheus_client.registry import Collector
 from webhook.response import Outcome
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
-
 _LABELS = (*map(str, BUCKETS), "+Inf")
 
 

@@ -1,4 +1,4 @@
-"""Defines the answer to an admission review: allowed, denied or patched."""
+"""Defines the answer to an admission review, and denies reviews of the wrong path and of objects that are too large."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from webhook.review import MAX_VALUES, Operation, Request, Response, Status, cou
 
 #: Maximum length of a message in characters; longer messages are truncated.
 MAX_MESSAGE_LENGTH = 4096
-
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -40,7 +39,6 @@ class AdmissionResponse:
 
 
 _ALLOWED = AdmissionResponse(Outcome.ALLOWED)
-
 _EXEMPT = AdmissionResponse(Outcome.EXEMPT)
 
 

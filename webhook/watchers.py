@@ -1,4 +1,4 @@
-"""Watches what the webhook reads from the Karmada API server: queues and its own webhook configurations.
+"""Watches what the webhook reads from the Karmada API server: queues, and the CA bundle that the API server trusts.
 
 Suspending a binding needs neither. Without a kubeconfig nothing is read: jobs are validated without their queues,
 and readiness depends on the certificate alone.
@@ -50,9 +50,7 @@ def _is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
 
 
 _API = "/apis/admissionregistration.k8s.io/v1"
-
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-
 _REMEDY = "run `python -m certs ensure` for this webhook configuration"
 
 

@@ -23,7 +23,6 @@ from webhook.validation.pod import MAX_NAME_LENGTH
 
 _RESOURCES = frozenset({HYPERJOBS.plural})
 _MAX_VIOLATIONS = 10
-
 _DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 
 

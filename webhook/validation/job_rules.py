@@ -1,4 +1,4 @@
-"""Validates new jobs by Volcano's rules.
+"""Validates new and updated jobs by Volcano's rules, and warns about resizes of running jobs (D7).
 
 The rules are those of Volcano's own `/jobs/validate`, which runs in the members only: a job that violates them would be
 admitted here and then refused there.
@@ -86,9 +86,7 @@ def _event_violation(policy: Policy, event: str, seen: set[str | int]) -> str | 
 
 #: Plugins of Volcano's job controller.
 PLUGINS = ("env", "hcclrank", MPI, "pytorch", "ray", "ssh", "svc", "tensorflow")
-
 TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-
 _AMBIGUOUS_TIER = "must not specify highestTierAllowed and highestTierName simultaneously: remove one"
 
 
@@ -255,13 +253,9 @@ def _is_acyclic(tasks: Sequence[Task]) -> bool:
 
 #: Phases in which no cluster runs the job; its requests are charged again if it is admitted later.
 INACTIVE_PHASES = frozenset({"", "Aborting", "Aborted", "Completed", "Failed", "Terminating", "Terminated"})
-
 _MUTABLE_FIELDS = ("minAvailable", "priorityClassName")
-
 _MUTABLE_TASK_FIELDS = ("replicas", "minAvailable")
-
 _QUANTITY_FIELDS = frozenset({"requests", "limits", "overhead"})
-
 _SPEC = msgspec.json.Decoder(dict[str, Any])
 
 

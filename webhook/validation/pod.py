@@ -12,15 +12,10 @@ from controller.api.quantity import QuantityError, parse_quantity
 from webhook.job_types import Container, PodSpec, Resources
 
 _EDGE_CHARACTERS = frozenset(ascii_lowercase + digits)
-
 _INNER_CHARACTERS = _EDGE_CHARACTERS | {"-"}
-
 _QUALIFIED_EDGES = _EDGE_CHARACTERS | frozenset(ascii_uppercase)
-
 _QUALIFIED_INNER = _QUALIFIED_EDGES | frozenset("-_.")
-
 MAX_LABEL_LENGTH = 63
-
 MAX_NAME_LENGTH = 253
 
 
@@ -46,11 +41,8 @@ def _is_made_of(text: str, edges: frozenset[str], inner: frozenset[str]) -> bool
 
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
-
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-
 _NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-
 _MILLI = 1000
 
 

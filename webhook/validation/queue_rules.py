@@ -1,4 +1,4 @@
-"""Validates a queue within the queue hierarchy by Volcano's rules: parent, depth and sums of amounts.
+"""Validates a queue by Volcano's rules, alone and within the hierarchy: parent, depth and sums of amounts.
 
 The given tree contains the validated queue as it would be stored.
 """
@@ -13,7 +13,6 @@ from webhook.validation.pod import amount_violation
 
 #: States that users may write; only Volcano sets Closing and Unknown.
 STATES = ("Open", "Closed")
-
 _MAX_WEIGHT = 65535
 
 
@@ -85,7 +84,6 @@ def _is_positive(text: str) -> bool:
 
 
 Tree = Mapping[QueueName, CachedQueue]
-
 _ALWAYS_LISTED = ("cpu", "memory")
 
 #: Queues that cannot be deleted: the default queue of jobs, and the root of the hierarchy.
