@@ -37,14 +37,10 @@ from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
 from controller.api.record import Record
 from controller.cache.store import Store
-from controller.cli.app import app
-from controller.cli.commands.explain import Explanation
-from controller.cli.commands.plan import PlanReport
-from controller.cli.report.clusters import Clusters
-from controller.cli.report.hyperjobs import HyperJobReport
-from controller.cli.report.pending import Pending
-from controller.cli.report.queues import Queues
-from controller.cli.report.replay import ReplayReport
+from controller.cli.__main__ import app
+from controller.cli.render.explain import Explanation, HyperJobReport
+from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues
+from controller.cli.render.replay import ReplayReport
 from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.reporting.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES

@@ -8,9 +8,8 @@ import pytest
 from controller.cli.commands.plan import plan_report
 from controller.cli.input.offline import read_offline_state
 from controller.cli.input.snapshot import take_snapshot
-from controller.cli.render.output import PLAIN, as_json
+from controller.cli.render.output import PLAIN, as_json, describe_requests, format_short
 from controller.cli.render.plan import plan_table
-from controller.cli.report.amounts import describe_requests, format_short
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason
 from tests.cli.manifests import binding, cluster, job, queue, running, write

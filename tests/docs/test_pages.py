@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from controller.api.configuration import check_configuration, load_configuration
-from controller.cli.app import app
+from controller.cli.__main__ import app
 from docs import generate
 from tests.chart.schema import values
 

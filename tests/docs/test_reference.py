@@ -9,7 +9,7 @@ import yaml
 
 from certs.settings import Settings as CertsSettings
 from controller.cache.store import Store
-from controller.cli.app import app
+from controller.cli.__main__ import app
 from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.hierarchy import Queue, QueueName

@@ -1,148 +1,183 @@
-"""Explains one workload: its state, its queue, its clusters and what would admit it."""
+"""The `explain` commands: why a job or the parts of a HyperJob are pending, where they run, what would admit them."""
 
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Annotated
 
 import msgspec
+import typer
 
+from controller.api.events import Event
+from controller.api.hyperjobs import HyperJob, PartStatus
 from controller.api.quantity import format_quantity
-from controller.cli.input.snapshot import Snapshot
-from controller.cli.report.amounts import Amounts, format_time, positive_quantities
-from controller.cli.report.candidates import CandidateReport, candidate_reports
-from controller.cli.report.queues import QueueShareReport, queue_path, queue_share_report
+from controller.cache.translate.units import to_milliseconds
+from controller.cli.commands.options import CommonOptions, with_common_options
+from controller.cli.commands.plan import queue_path, queue_share_report, unusable_reason
+from controller.cli.input.snapshot import Snapshot, find_job
+from controller.cli.render.explain import (
+    AdmittedState,
+    CandidateReport,
+    ClusterCharge,
+    Explanation,
+    Guarantee,
+    HyperJobPart,
+    HyperJobReport,
+    PendingState,
+    PublishedEvent,
+    RemedyStep,
+    UnmetRequirement,
+    WorkloadAhead,
+    WorkloadQueue,
+    explanation_text,
+    hyperjob_text,
+)
+from controller.cli.render.output import Amounts, format_time, positive_quantities, quantities
+from controller.controllers.hyperjob.children import minimum_parts
+from controller.controllers.hyperjob.preview import Preview
+from controller.controllers.hyperjob.split import requests_of_parts
 from controller.engine import remedies
 from controller.engine.placement.feasibility_cache import feasibility
+from controller.engine.placement.filter import Candidates, Exclusion, candidates
+from controller.engine.placement.fit import FreeCapacity
 from controller.engine.remedies import Change
 from controller.engine.shortfalls import Shortfall, shortfalls
+from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.workloads import Workload, WorkloadState
+from controller.engine.state.resources import positive, subtract
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState
 from controller.reporting.messages import pending_message, shortfall_message, verified_remedy
 
+#: Maximum number of events shown for one workload.
+_MAX_EVENTS = 5
 
-class WorkloadAhead(msgspec.Struct, rename="camel", frozen=True):
-    """A workload ahead of the explained one in its queue."""
+# A line with only a backspace prevents the lines after it from being rewrapped.
+EXPLAIN_HELP = """
+Explain the state of a workload, and what would change it.
+"""
 
-    kind: str
-    namespace: str
-    name: str
-    priority: int
-    since: str | None
-    reason: str
+JOB_HELP = """
+Explain why a job is pending, which workloads are ahead of it, which clusters it could use and what would admit it; or
+where it runs.
 
+\b
+Examples:
+  volcano-global explain job train -n ml
+  volcano-global explain job train -n ml -f objects.yaml -o json
+"""
 
-class Guarantee(msgspec.Struct, frozen=True):
-    """Guarantee of another queue for an insufficient resource."""
+HYPERJOB_HELP = """
+Explain how a HyperJob is split, or would be split now: each part, its size, its cluster and why, and why it is pending.
 
-    queue: str
-    amount: str
-
-
-class UnmetRequirement(msgspec.Struct, rename="camel", frozen=True):
-    """One requirement that is not met; amounts are null where the reason has none, *free* may be negative."""
-
-    reason: str
-    queue: str | None
-    cluster: str | None
-    resource: str | None
-    requests: str | None
-    free: str | None
-    lacks: str | None
-    guaranteed_to_others: tuple[Guarantee, ...]
-    message: str
+\b
+Examples:
+  volcano-global explain hyperjob llm-training -n ml
+  volcano-global explain hyperjob llm-training -n ml -f objects.yaml -o json
+"""
 
 
-class RemedyStep(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
-    """One change of a remedy: the field of a queue or cluster, with the amounts before and after."""
-
-    change: str
-    before: str
-    after: str
+app = typer.Typer(
+    help=EXPLAIN_HELP, short_help="Explain the state of a workload.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
-class PendingState(msgspec.Struct, rename="camel", frozen=True):
-    """State of a pending workload; *position* counts from 1, *of* is the number of pending workloads in its queue.
-
-    *missing* lists the unmet requirements in the order in which they are checked, the
-    reason first. *changes* are verified by a simulation: exactly these changes admit it,
-    with all workloads ahead of it if *complete*; null if none were found.
-    """
-
-    reason: str
-    message: str
-    remedy: str
-    missing: tuple[UnmetRequirement, ...]
-    changes: tuple[RemedyStep, ...] | None
-    complete: bool
-    position: int
-    of: int
-    before: tuple[WorkloadAhead, ...]
-    clusters: tuple[CandidateReport, ...]
+@app.command("job", help=JOB_HELP, short_help="Explain why a job is pending, or where it runs.")
+@with_common_options
+def explain_job(
+    options: CommonOptions,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the job.", show_default=False)],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the job.")] = "default",
+) -> None:
+    """Explain one job."""
+    snapshot = options.snapshot()
+    workload = find_job(snapshot, namespace, name)
+    events = options.recorded_events(workload)
+    published = msgspec.UNSET if events is None else _published_events(events)
+    options.print_report(msgspec.structs.replace(explain(snapshot, workload), events=published), explanation_text)
 
 
-class ClusterCharge(msgspec.Struct, frozen=True):
-    """Charge of the workload on one cluster."""
-
-    name: str
-    charge: Amounts
-
-
-class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
-    """Clusters and charge of an admitted workload; *now* is true if this plan admits it.
-
-    *outgrown* is its charge at admission, if it was resized since (D7).
-    """
-
-    clusters: tuple[ClusterCharge, ...]
-    charge: Amounts
-    pending_resize: Amounts | None
-    since: str | None
-    adopted: bool
-    now: bool
+@app.command("hyperjob", help=HYPERJOB_HELP, short_help="Explain the parts of a HyperJob.")
+@with_common_options
+def explain_hyperjob(
+    options: CommonOptions,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the HyperJob.", show_default=False)],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the HyperJob.")] = "default",
+) -> None:
+    """Explain one HyperJob."""
+    options.print_report(hyperjob_report(*options.hyperjob_snapshot(namespace, name)), hyperjob_text)
 
 
-class WorkloadQueue(msgspec.Struct, rename="camel", frozen=True):
-    """The queue of a workload; *path* is empty if the queue is not connected to the root."""
-
-    name: str
-    path: tuple[str, ...]
-    exists: bool
-    state: str
-    weight: int
-    priority: int
-    shares: tuple[QueueShareReport, ...]
-    """The shares of the queue, then those of its ancestors, the root last."""
-    similar_names: tuple[str, ...]
-    """Similar names of existing queues, if the queue does not exist."""
+def _published_events(events: Iterable[Event]) -> tuple[PublishedEvent, ...]:
+    """Return the latest *events*, the latest last."""
+    published = [
+        PublishedEvent(format_time(to_milliseconds(event.last_seen)) or "", event.reason, event.note, event.count)
+        for event in events
+    ]
+    return tuple(sorted(published, key=lambda event: (event.last, event.reason)))[-_MAX_EVENTS:]
 
 
-class PublishedEvent(msgspec.Struct, rename="camel", frozen=True):
-    """One event that the controller recorded for a workload."""
+_EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
+    {
+        Exclusion.DELETING: "it is being deleted",
+        Exclusion.AFFINITY_MISMATCH: "the placement requires other names, labels or regions",
+        Exclusion.API_NOT_ENABLED: "it does not serve {api}",
+        Exclusion.UNTOLERATED_TAINT: "the placement does not tolerate its taint {taints}",
+        Exclusion.SPREAD_PROPERTY_MISSING: "it lacks a property that the placement spreads by",
+        Exclusion.EVICTION_TASK: "the workload is being evicted from it",
+        Exclusion.TOO_FEW_GROUPS: "the placement spreads over more clusters than there are",
+        Exclusion.STARTUP_FAILED: "the workload or an equal one did not start on it, and it has not changed since",
+    }
+)
 
-    last: str
-    reason: str
-    note: str
-    count: int
+
+def candidate_reports(snapshot: Snapshot, requirements: SchedulingRequirements) -> tuple[CandidateReport, ...]:
+    """Return all clusters, candidates first, sorted by name."""
+    cluster_usage = snapshot.state.cluster_usage
+    candidate_set = candidates(requirements, cluster_usage.clusters)
+    reports = [_candidate_report(cluster, requirements, candidate_set) for cluster in cluster_usage]
+    return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
 
 
-class Explanation(msgspec.Struct, rename="camel", frozen=True):
-    """One workload; *waiting* is set for a pending one, *running* for an admitted one, neither for a finished one."""
+def _candidate_report(
+    cluster: ClusterState, requirements: SchedulingRequirements, candidate_set: Candidates
+) -> CandidateReport:
+    requested = positive(requirements.gang_requests)
+    exclusion = candidate_set.excluded.get(cluster.name)
+    capacity = FreeCapacity(cluster, cluster.headroom, cluster.allocatable, freed=cluster.recently_freed_total)
+    return CandidateReport(
+        name=cluster.name,
+        candidate=cluster.name in candidate_set.names,
+        exclusion=exclusion,
+        problem=_exclusion_text(cluster, requirements, exclusion)
+        if exclusion
+        else unusable_reason(cluster) or _node_shortage(capacity, requirements),
+        free=quantities(cluster.headroom, requested),
+        lacks=positive_quantities(
+            subtract(requested, {name: max(cluster.headroom.get(name, 0), 0) for name in requested})
+        ),
+        replicas=_fitting_replicas(capacity, requirements) if requirements.replicas else None,
+    )
 
-    kind: str
-    namespace: str
-    name: str
-    state: str
-    priority: int
-    priority_class: str
-    unknown_class: bool
-    since: str | None
-    requests: Amounts
-    gang: Amounts
-    copies: int
-    queue: WorkloadQueue
-    waiting: PendingState | None
-    running: AdmittedState | None
-    finished_on: tuple[str, ...]
-    events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Its recorded events, the latest last; from the live control plane only."""
+
+def _exclusion_text(cluster: ClusterState, requirements: SchedulingRequirements, exclusion: Exclusion) -> str:
+    taints = cluster.cluster.taints if cluster.cluster else ()
+    written = ", ".join(f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in taints)
+    return _EXCLUSIONS[exclusion].format(
+        api=f"{requirements.api.group_version} {requirements.api.kind}", taints=written
+    )
+
+
+def _node_shortage(capacity: FreeCapacity, requirements: SchedulingRequirements) -> str:
+    return (
+        "" if capacity.has_nodes_for(requirements.pods) else "has no node with enough free capacity for one of its pods"
+    )
+
+
+def _fitting_replicas(capacity: FreeCapacity, requirements: SchedulingRequirements) -> int:
+    """Return how many of the workload's replicas fit in the cluster's headroom."""
+    one = positive(requirements.replica_requests)
+    fitting = [max(capacity.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
+    return min([*fitting, requirements.replicas])
 
 
 def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
@@ -280,3 +315,55 @@ def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
         shares=tuple(queue_share_report(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
         similar_names=() if queue else tuple(get_close_matches(name, sorted(state.queues), n=3)),
     )
+
+
+def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, split: Preview) -> HyperJobReport:
+    """Return the state of *hyperjob* and its parts in *snapshot*."""
+    reason = split.pending_reason
+    demands = requests_of_parts(hyperjob, split.parts) if split.parts else []
+    uid = hyperjob.metadata.uid
+    workloads = {
+        workload.name: workload
+        for workload in snapshot.state.workloads.values()
+        if workload.gang is not None and workload.gang.hyperjob == uid
+    }
+    return HyperJobReport(
+        namespace=hyperjob.metadata.namespace,
+        name=hyperjob.metadata.name,
+        phase=hyperjob.status.phase or "Pending",
+        reason=reason.reason if reason else "",
+        message=reason.message if reason else hyperjob.status.message,
+        decided=split.is_decided,
+        min_available=minimum_parts(hyperjob, len(split.parts)),
+        parts=tuple(
+            _part(snapshot, part, positive_quantities(amounts), workloads.get(part.name))
+            for part, amounts in zip(split.parts, demands, strict=True)
+        ),
+    )
+
+
+def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Workload | None) -> HyperJobPart:
+    refusal = snapshot.state.refusal(workload.uid) if workload else None
+    return HyperJobPart(
+        name=part.name,
+        replicated_job=part.replicated_job,
+        cluster=part.cluster,
+        pods=sum(part.pods),
+        requests=amounts,
+        why=part.reason,
+        state=_part_state(part, workload),
+        clusters=_part_clusters(workload),
+        reason=refusal.reason if refusal else "",
+        message=pending_message(refusal) if refusal else "",
+        retries=part.retries,
+    )
+
+
+def _part_state(part: PartStatus, workload: Workload | None) -> str:
+    """Return the engine's state of a part, or its recorded phase if the engine no longer has it."""
+    return str(workload.state) if workload is not None and workload.state is not WorkloadState.FINISHED else part.phase
+
+
+def _part_clusters(workload: Workload | None) -> tuple[str, ...]:
+    admission = workload.admission if workload else None
+    return tuple(booking.cluster for booking in admission.cluster_charges) if admission else ()

@@ -14,15 +14,14 @@ import msgspec
 import typer
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
+from controller.api.events import Event
 from controller.api.hyperjobs import HyperJob
 from controller.cache.translate.units import to_milliseconds
-from controller.cli.commands.explain import PublishedEvent
 from controller.cli.input.manifests import InputError
 from controller.cli.input.objects import InputNote
 from controller.cli.input.offline import read_offline_state
-from controller.cli.input.snapshot import Snapshot, take_snapshot
+from controller.cli.input.snapshot import NotFoundError, Snapshot, take_snapshot
 from controller.cli.render.output import Format, OutputStyle, escape, output_style, print_text, serialize
-from controller.cli.report.search import NotFoundError
 from controller.controllers.hyperjob.preview import Preview, preview
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.engine.placement.fit import capacities_when_empty, free_capacities
@@ -78,11 +77,11 @@ class CommonOptions:
             preview(hyperjob, CapacitySnapshot(free_capacities(ledger), capacities_when_empty(ledger))),
         )
 
-    def published_events(self, workload: Workload) -> tuple[PublishedEvent, ...] | msgspec.UnsetType:
-        """Return the events of *workload* that the live control plane still stores; unset for files."""
+    def recorded_events(self, workload: Workload) -> tuple[Event, ...] | None:
+        """Return the events of *workload* that the live control plane still stores; ``None`` for files."""
         if self.files:
-            return msgspec.UNSET
-        from controller.cli.input.live import events_of  # noqa: PLC0415 -- as in _ask
+            return None
+        from controller.cli.input.live import events_of  # noqa: PLC0415 -- as in _read_live
 
         return self._read_live(lambda api: events_of(api, workload))
 
@@ -97,13 +96,13 @@ class CommonOptions:
         print_text(serialize(report, self.output) or to_text(report, output_style(sys.stdout)))
 
     def _live_snapshot(self) -> Snapshot:
-        from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- as in _ask
+        from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- as in _read_live
 
         configuration = _read_configuration(self.configuration)
         return self._read_live(lambda api: live_snapshot(api, configuration=configuration, now=self.now))
 
     def _live_hyperjob(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob]:
-        from controller.cli.input.live import find_hyperjob, live_snapshot  # noqa: PLC0415 -- as in _ask
+        from controller.cli.input.live import find_hyperjob, live_snapshot  # noqa: PLC0415 -- as in _read_live
 
         configuration = _read_configuration(self.configuration)
 
@@ -117,9 +116,9 @@ class CommonOptions:
         """Return the result of *read*, called with a client of the live control plane."""
         # Imported here, because importing the Kubernetes client takes longer than planning from files.
         from controller.cli.input.live import KindNotServedError  # noqa: PLC0415
-        from controller.kube.client import Api
-        from controller.kube.errors import ApiError
-        from controller.kube.kubeconfig import KubeconfigError
+        from controller.kube.client import Api  # noqa: PLC0415
+        from controller.kube.errors import ApiError  # noqa: PLC0415
+        from controller.kube.kubeconfig import KubeconfigError  # noqa: PLC0415
 
         async def read_and_close() -> A:
             async with Api.connect(self.kubeconfig, context=self.context, user_agent="volcano-global-cli") as api:

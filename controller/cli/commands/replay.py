@@ -1,7 +1,7 @@
 """The `replay` command: replays decision logs and compares the decisions."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -9,10 +9,84 @@ from typing import Annotated, BinaryIO
 import typer
 
 from controller.cli.input.manifests import STDIN, InputError
-from controller.cli.render.output import Format, output_style, print_text, serialize
-from controller.cli.render.replay import replay_table
-from controller.cli.report.replay import FileReport, RecordedDecisionReport, ReplayReport, file_report
-from controller.reporting.decision_log.replay import DecisionLogError
+from controller.cli.render.output import Format, format_time, output_style, print_text, serialize
+from controller.cli.render.replay import (
+    DifferenceReport,
+    FileReport,
+    RecordedDecisionReport,
+    ReplayReport,
+    replay_table,
+)
+from controller.reporting.decision_log.records import Fields
+from controller.reporting.decision_log.replay import DecisionLogError, Difference, RecordedDecision, replay
+
+# A line with only a backspace prevents the lines after it from being rewrapped.
+HELP = """
+Replay a decision log: pass its inputs to a new engine, and compare each decision with the recorded one.
+
+The controller writes the decision log to the file of its flag --decision-log; rotated files are FILE.1, FILE.2 and
+so on. Each file begins with a checkpoint, so each is replayed separately. An incomplete last line, for example after a
+crash, is ignored and reported.
+
+\b
+Examples:
+  volcano-global replay decisions.jsonl
+  volcano-global replay decisions.jsonl.* decisions.jsonl -o json
+  volcano-global replay decisions.jsonl --workload ml/train   also print the decisions about a workload
+  kubectl -n karmada-system exec deployment/volcano-global-controller -- cat /var/lib/volcano-global/decisions.jsonl \\
+    | volcano-global replay -
+
+\b
+Exit codes:
+  0  all decisions are the same
+  1  some decisions differ, or the file was altered; both decisions are printed
+  2  bad input: the file is missing or a line is invalid; the message names the line
+"""
+
+
+def file_report(
+    file: str, lines: Iterable[bytes], wanted: str | None
+) -> tuple[FileReport, list[RecordedDecisionReport]]:
+    """Replay one file; return its report and the decisions about the workload *wanted* (``namespace/name``)."""
+    result, decisions = replay(lines, _is_workload(wanted))
+    begun = result.begun
+    report = FileReport(
+        file=file,
+        same=result.is_identical,
+        version=begun.version if begun else "",
+        identity=begun.identity if begun else "",
+        since=format_time(begun.at) if begun else None,
+        until=format_time(result.until),
+        plans=result.plans,
+        decisions=result.decisions,
+        different=result.different,
+        altered_before=result.first_tampered_line,
+        warnings=tuple(result.notes),
+        differences=tuple(map(_difference, result.differences)),
+    )
+    return report, [_recorded_decision_report(file, decision) for decision in decisions]
+
+
+def _is_workload(wanted: str | None) -> Callable[[Fields], bool]:
+    return lambda fields: wanted is not None and workload_path(fields) == wanted
+
+
+def workload_path(fields: Fields) -> str:
+    """Return ``namespace/name`` of the workload of a decision; the name alone if it is cluster-scoped."""
+    namespace, name = fields.get("namespace"), fields.get("name")
+    return f"{namespace}/{name}" if namespace else str(name)
+
+
+def _difference(difference: Difference) -> DifferenceReport:
+    fields = difference.recorded or difference.replayed or {}
+    workload = f"{fields.get('kind')} {workload_path(fields)}"
+    return DifferenceReport(
+        difference.line, difference.plan, format_time(difference.at), workload, difference.recorded, difference.replayed
+    )
+
+
+def _recorded_decision_report(file: str, decision: RecordedDecision) -> RecordedDecisionReport:
+    return RecordedDecisionReport(format_time(decision.at), file, decision.line, decision.plan, decision.fields)
 
 
 def replay_command(

@@ -11,24 +11,95 @@ from typing import Annotated
 import typer
 import yaml
 
-from controller.cli.commands.options import CommonOptions
+from controller.cli.commands.options import CommonOptions, with_common_options
 from controller.cli.input.traces import read_trace
-from controller.cli.progress_bar import progress_bar
-from controller.cli.render.output import Format, print_text
-from controller.cli.render.simulate import simulation_table
-from controller.cli.report.simulation import PerPodReport, per_pod_report, simulation_report
+from controller.cli.render.output import Format, print_text, progress_bar
+from controller.cli.render.plan import ClusterTarget
+from controller.cli.render.simulate import PerPodReport, SimulationEvent, SimulationReport, simulation_table
+from controller.engine.reasons import EvictionReason, Refusal
+from controller.reporting.messages import EVICTION_MESSAGES, pending_message
 from controller.simulator.durations import DurationError, parse_duration, seconds
+from controller.simulator.event_log import LogEntry
 from controller.simulator.generators.load import Load, to_trace
 from controller.simulator.generators.load_shapes import LoadShape, SizeError, generate_load
 from controller.simulator.generators.manifests import manifests
-from controller.simulator.per_pod import admit_per_pod
+from controller.simulator.per_pod import PerPodResult, admit_per_pod
 from controller.simulator.plot import check_plot, write_plot
 from controller.simulator.simulation import Simulation, SimulationResult
+from controller.simulator.summary import summarise
 from controller.simulator.time_series import TimeSeries
 from controller.simulator.trace import SimulationSettings, Trace
 
+# A line with only a backspace prevents the lines after it from being rewrapped.
+HELP = """
+Simulate jobs on virtual time and print statistics: waiting times, utilisation and fairness.
+
+Files are those of plan. The annotation volcano-global.io/submit is the time at which a job is submitted (90s after the
+start; at the start if missing), volcano-global.io/runtime is its run time. Clusters, queues and the
+VolcanoGlobalConfiguration do not change. Times are whole numbers with h, m, s or ms: 1h30m, 90s, 200ms.
+
+Loads that can be generated: gang (5 jobs of 6 pods, capacity for 9 pods), cohorts-30 and cohorts-1000 (queues that
+borrow, jobs at fixed intervals), philly, helios and alibaba (measured on real clusters). --dump prints the generated
+load as manifests.
+
+\b
+Examples:
+  volcano-global simulate -f objects.yaml --until 8h
+  volcano-global simulate -f objects.yaml -o json | jq .summary
+  volcano-global simulate --generate gang --compare per-pod
+  volcano-global simulate --generate philly --jobs 500 --plot shares.png
+  volcano-global simulate --generate cohorts-30 --writes 50
+  volcano-global simulate --generate helios --dump > helios.yaml
+"""
+
+
+def simulation_report(result: SimulationResult, per_pod: PerPodReport | None = None) -> SimulationReport:
+    """Return the report of a simulation."""
+    return SimulationReport(tuple(map(_event, result.log)), summarise(result), per_pod)
+
+
+def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
+    """Return the report of the pod-by-pod comparison."""
+    return PerPodReport(
+        seed=seed,
+        jobs=result.jobs,
+        finished=result.finished,
+        finished_at=None if result.finished_at is None else seconds(result.finished_at),
+        deadlocked=result.is_deadlocked,
+        deadlocked_jobs=result.stuck_jobs,
+        wasted_pods=result.wasted_pods,
+    )
+
+
+def _event(entry: LogEntry) -> SimulationEvent:
+    workload = entry.workload
+    return SimulationEvent(
+        time=seconds(entry.at),
+        action=entry.action,
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        queue=workload.queue,
+        clusters=tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in entry.clusters),
+        reason=_reason(entry),
+        message=_message(entry),
+    )
+
+
+def _reason(entry: LogEntry) -> str | None:
+    return entry.cause.reason if isinstance(entry.cause, Refusal) else entry.cause
+
+
+def _message(entry: LogEntry) -> str:
+    if entry.cause is None:
+        return ""
+    return EVICTION_MESSAGES[entry.cause] if isinstance(entry.cause, EvictionReason) else pending_message(entry.cause)
+
+
 _RUNTIME = 600_000
+
 _STATUS_PERIOD = 10_000
+
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -56,7 +127,8 @@ def _parse_duration(text: str) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
-def simulate_command(  # noqa: PLR0913 - the options are declared here only
+@with_common_options
+def simulate(  # noqa: PLR0913 - the options are declared here only
     options: CommonOptions,
     *,
     until: Annotated[

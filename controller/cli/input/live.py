@@ -24,9 +24,7 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
 )
 from controller.cache.store import Store
-from controller.cli.commands.explain import PublishedEvent
-from controller.cli.input.snapshot import Snapshot, take_snapshot
-from controller.cli.report.search import NotFoundError
+from controller.cli.input.snapshot import NotFoundError, Snapshot, take_snapshot
 from controller.controllers.hyperjob.children import cached_hyperjob_of
 from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.engine.state.clusters import ApiKind
@@ -41,8 +39,6 @@ F = TypeVar("F", bound=Observation[Hashable])
 T = TypeVar("T")
 
 _ATTEMPTS = 3
-#: Maximum number of events shown for one workload.
-_MAX_EVENTS = 5
 _PAGE_SIZE = 500
 
 
@@ -86,8 +82,8 @@ async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
     raise NotFoundError(f"HyperJob {namespace}/{name} does not exist")
 
 
-async def events_of(api: Api, workload: Workload) -> tuple[PublishedEvent, ...]:
-    """Return the latest events that the controller recorded for *workload*; none if events may not be listed."""
+async def events_of(api: Api, workload: Workload) -> tuple[Event, ...]:
+    """Return the events that the controller recorded for *workload*; none if events may not be listed."""
     folder = EVENTS.item_path(workload.namespace or "default", "").rstrip("/")
     selector = f"regarding.kind={workload.kind},regarding.name={workload.name}"
     parameters = {"fieldSelector": selector}
@@ -95,13 +91,7 @@ async def events_of(api: Api, workload: Workload) -> tuple[PublishedEvent, ...]:
         events = [event async for event in _pages(api, folder, decode_event, page=_PAGE_SIZE, parameters=parameters)]
     except (Forbidden, NotFound, Gone):
         return ()
-    ours = [_published_event(event) for event in events if event.reporting_controller == REPORTING_CONTROLLER]
-    return tuple(sorted(ours, key=lambda event: (event.last, event.reason)))[-_MAX_EVENTS:]
-
-
-def _published_event(event: Event) -> PublishedEvent:
-    last = event.last_seen.strftime("%Y-%m-%dT%H:%M:%SZ") if event.last_seen else ""
-    return PublishedEvent(last, event.reason, event.note, event.count)
+    return tuple(event for event in events if event.reporting_controller == REPORTING_CONTROLLER)
 
 
 async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, page: int = _PAGE_SIZE) -> Store:

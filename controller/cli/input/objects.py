@@ -15,10 +15,13 @@ from controller.api.configuration import (
     VolcanoGlobalConfiguration,
     check_configuration,
 )
+from controller.api.hyperjobs import HyperJob, HyperJobError, read_hyperjob
 from controller.api.jobs import Job
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
+    HYPERJOB_GROUPS,
+    HYPERJOB_KIND,
     HYPERJOBS,
     JOBS,
     PRIORITY_CLASSES,
@@ -28,12 +31,31 @@ from controller.api.keys import (
 )
 from controller.api.queues import PriorityClass, Queue
 from controller.cache.objects import GroupKind, group_kind
-from controller.cli.hyperjobs import is_hyperjob, read_manifest
+from controller.cli.input.default_bindings import (
+    CLUSTER_POLICIES,
+    POLICIES,
+    PropagationPolicy,
+    wire_type,
+)
 from controller.cli.input.manifests import InputError, Manifest
 from controller.cli.input.validation import validate
-from controller.cli.policies import CLUSTER_POLICIES, POLICIES, PropagationPolicy
-from controller.cli.resource_interpreter import wire_type
 from controller.engine.state.clusters import ApiKind
+
+
+def read_manifest(manifest: Manifest) -> HyperJob | str:
+    """Return the HyperJob, or why it is invalid."""
+    metadata = manifest.body["metadata"]
+    uid = metadata.get("uid") or f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
+    try:
+        return read_hyperjob({**manifest.body, "metadata": {**metadata, "uid": uid}})
+    except HyperJobError as error:
+        return str(error)
+
+
+def is_hyperjob(manifest: Manifest) -> bool:
+    """Return whether *manifest* is a HyperJob of either API group."""
+    return manifest.kind == HYPERJOB_KIND and manifest.group in HYPERJOB_GROUPS
+
 
 WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     QUEUES: Queue,
@@ -45,6 +67,7 @@ WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     RESOURCE_BINDINGS: ResourceBinding,
     CLUSTER_RESOURCE_BINDINGS: ResourceBinding,
 }
+
 _DEFAULT_NAMESPACE = "default"
 
 

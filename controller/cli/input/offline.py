@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controller.api.hyperjobs import HyperJob
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
@@ -14,17 +15,67 @@ from controller.api.keys import (
 )
 from controller.cache.objects import VOLCANO_JOB, ClusterProgress, WorkloadPhase
 from controller.cache.store import Store
-from controller.cli.hyperjobs import HyperJobSplit, missing_objects, split_hyperjobs
-from controller.cli.input.default_bindings import recorded_uid, with_default_bindings
+from controller.cli.input.default_bindings import (
+    CLUSTER_POLICIES,
+    POLICIES,
+    read_policy,
+    recorded_uid,
+    with_default_bindings,
+)
 from controller.cli.input.manifests import InputError, Manifest, read
-from controller.cli.input.objects import InputNote, InputObjects, validate_objects
-from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
+from controller.cli.input.objects import InputNote, InputObjects, read_manifest, validate_objects
 from controller.controllers.hyperjob.children import cached_hyperjob
+from controller.controllers.hyperjob.preview import Preview, preview, preview_objects
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.engine.engine import Engine
 from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.state.clusters import ApiKind, ClusterName
 from controller.kube.collection import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class HyperJobSplit:
+    """A HyperJob of the files and its parts."""
+
+    manifest: Manifest
+    hyperjob: HyperJob
+    preview: Preview
+
+    @property
+    def objects(self) -> list[Manifest]:
+        """Return the objects of its parts with its location; none if it is finished or suspended."""
+        parts = preview_objects(self.hyperjob, self.preview)
+        return [self._manifest(body) for child in parts for body in (child.policy, child.job)]
+
+    def _manifest(self, body: dict[str, object]) -> Manifest:
+        """Return *body* with the creation time of the HyperJob, so that its age in the queue is the same."""
+        own = self.manifest.body["metadata"]
+        metadata = {**body["metadata"]}  # type: ignore[dict-item] # every created manifest has metadata
+        if "creationTimestamp" in own:
+            metadata["creationTimestamp"] = own["creationTimestamp"]
+        identity = (str(body["apiVersion"]), str(body["kind"]), self.hyperjob.metadata.namespace, metadata["name"])
+        return Manifest(self.manifest.location, *identity, {**body, "metadata": metadata})
+
+
+def split_hyperjobs(manifests: Iterable[Manifest], capacity: CapacitySnapshot) -> list[HyperJobSplit]:
+    """Return the split of each HyperJob, all with the same free capacity; unreadable ones are skipped."""
+    splits = []
+    for manifest in manifests:
+        hyperjob = read_manifest(manifest)
+        if isinstance(hyperjob, HyperJob):
+            splits.append(HyperJobSplit(manifest, hyperjob, preview(hyperjob, capacity)))
+    return splits
+
+
+def missing_objects(splits: Sequence[HyperJobSplit], present: Iterable[Manifest]) -> list[Manifest]:
+    """Return the objects of *splits* that are not in *present*."""
+    known = {(manifest.api_version, manifest.kind, manifest.namespace, manifest.name) for manifest in present}
+    return [
+        manifest
+        for split in splits
+        for manifest in split.objects
+        if (manifest.api_version, manifest.kind, manifest.namespace, manifest.name) not in known
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ import msgspec
 from controller.api import bindings, clusters, jobs, queues
 from controller.api import bindings as placements
 from controller.api.quantity import QuantityError, parse_quantity
+from controller.cli.input.default_bindings import ReplicatedSpec, ResourceSelector
 from controller.cli.input.manifests import abbreviate
-from controller.cli.policies import ResourceSelector
-from controller.cli.resource_interpreter import ReplicatedSpec
 from controller.engine.state.clusters import Operator
 
 _QUANTITY = frozenset({str, int, float})

@@ -1,24 +1,28 @@
-"""Formats the explanation of a workload as text."""
+"""The explanations of a workload and of a HyperJob, and their texts."""
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from controller.api.quantity import parse_quantity
-from controller.cli.commands.explain import (
-    AdmittedState,
-    Explanation,
-    PendingState,
-    PublishedEvent,
-    WorkloadAhead,
-    WorkloadQueue,
+from controller.cli.render.output import (
+    Amounts,
+    Cell,
+    Column,
+    OutputStyle,
+    describe_requests,
+    format_minute,
+    paragraph,
+    table,
 )
-from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.render.plan import format_amount
-from controller.cli.report.amounts import Amounts, describe_requests, format_minute
-from controller.cli.report.candidates import CandidateReport
-from controller.cli.report.queues import QueueShareReport
+from controller.cli.render.plan import QueueShareReport, format_amount
 
 _INDENT = 2
+
+
 _MAX_SHOWN = 5
+
+
 _SHARE_COLUMNS = (
     Column("QUEUE"),
     Column("RESOURCE"),
@@ -26,6 +30,188 @@ _SHARE_COLUMNS = (
     Column("FAIR SHARE", right=True),
     Column("LIMIT", right=True),
 )
+
+
+_PART_COLUMNS = (
+    Column("PART"),
+    Column("CLUSTER"),
+    Column("PODS", right=True),
+    Column("STATE"),
+    Column("PLACEMENT"),
+    Column("PENDING REASON"),
+)
+
+
+class WorkloadAhead(msgspec.Struct, rename="camel", frozen=True):
+    """A workload ahead of the explained one in its queue."""
+
+    kind: str
+    namespace: str
+    name: str
+    priority: int
+    since: str | None
+    reason: str
+
+
+class Guarantee(msgspec.Struct, frozen=True):
+    """Guarantee of another queue for an insufficient resource."""
+
+    queue: str
+    amount: str
+
+
+class UnmetRequirement(msgspec.Struct, rename="camel", frozen=True):
+    """One requirement that is not met; amounts are null where the reason has none, *free* may be negative."""
+
+    reason: str
+    queue: str | None
+    cluster: str | None
+    resource: str | None
+    requests: str | None
+    free: str | None
+    lacks: str | None
+    guaranteed_to_others: tuple[Guarantee, ...]
+    message: str
+
+
+class RemedyStep(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
+    """One change of a remedy: the field of a queue or cluster, with the amounts before and after."""
+
+    change: str
+    before: str
+    after: str
+
+
+class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
+    """One cluster, evaluated for one workload.
+
+    *exclusion* is the code of why it is not a candidate; *problem* is why a candidate
+    admits nothing now. *replicas* is the number of replicas that fit.
+    """
+
+    name: str
+    candidate: bool
+    exclusion: str | None
+    problem: str
+    free: Amounts
+    lacks: Amounts
+    replicas: int | None = None
+
+
+class PendingState(msgspec.Struct, rename="camel", frozen=True):
+    """State of a pending workload; *position* counts from 1, *of* is the number of pending workloads in its queue.
+
+    *missing* lists the unmet requirements in the order in which they are checked, the
+    reason first. *changes* are verified by a simulation: exactly these changes admit it,
+    with all workloads ahead of it if *complete*; null if none were found.
+    """
+
+    reason: str
+    message: str
+    remedy: str
+    missing: tuple[UnmetRequirement, ...]
+    changes: tuple[RemedyStep, ...] | None
+    complete: bool
+    position: int
+    of: int
+    before: tuple[WorkloadAhead, ...]
+    clusters: tuple[CandidateReport, ...]
+
+
+class ClusterCharge(msgspec.Struct, frozen=True):
+    """Charge of the workload on one cluster."""
+
+    name: str
+    charge: Amounts
+
+
+class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
+    """Clusters and charge of an admitted workload; *now* is true if this plan admits it.
+
+    *outgrown* is its charge at admission, if it was resized since (D7).
+    """
+
+    clusters: tuple[ClusterCharge, ...]
+    charge: Amounts
+    pending_resize: Amounts | None
+    since: str | None
+    adopted: bool
+    now: bool
+
+
+class WorkloadQueue(msgspec.Struct, rename="camel", frozen=True):
+    """The queue of a workload; *path* is empty if the queue is not connected to the root."""
+
+    name: str
+    path: tuple[str, ...]
+    exists: bool
+    state: str
+    weight: int
+    priority: int
+    shares: tuple[QueueShareReport, ...]
+    """The shares of the queue, then those of its ancestors, the root last."""
+    similar_names: tuple[str, ...]
+    """Similar names of existing queues, if the queue does not exist."""
+
+
+class PublishedEvent(msgspec.Struct, rename="camel", frozen=True):
+    """One event that the controller recorded for a workload."""
+
+    last: str
+    reason: str
+    note: str
+    count: int
+
+
+class Explanation(msgspec.Struct, rename="camel", frozen=True):
+    """One workload; *waiting* is set for a pending one, *running* for an admitted one, neither for a finished one."""
+
+    kind: str
+    namespace: str
+    name: str
+    state: str
+    priority: int
+    priority_class: str
+    unknown_class: bool
+    since: str | None
+    requests: Amounts
+    gang: Amounts
+    copies: int
+    queue: WorkloadQueue
+    waiting: PendingState | None
+    running: AdmittedState | None
+    finished_on: tuple[str, ...]
+    events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Its recorded events, the latest last; from the live control plane only."""
+
+
+class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
+    """One part; *cluster* is empty if any cluster is possible, *reason* if it is not pending."""
+
+    name: str
+    replicated_job: str
+    cluster: str
+    pods: int
+    requests: Amounts
+    why: str
+    state: str
+    clusters: tuple[str, ...]
+    reason: str
+    message: str
+    retries: int
+
+
+class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
+    """One HyperJob; *decided* is true if the controller has split it, false if this is a preview."""
+
+    namespace: str
+    name: str
+    phase: str
+    reason: str
+    message: str
+    decided: bool
+    min_available: int
+    parts: tuple[HyperJobPart, ...]
 
 
 def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
@@ -191,3 +377,28 @@ def _cluster_line(candidate: CandidateReport) -> str:
 
 def _format_amounts(amounts: Amounts) -> str:
     return describe_requests({name: parse_quantity(name, amount) for name, amount in amounts.items()})
+
+
+def hyperjob_text(report: HyperJobReport, style: OutputStyle) -> str:
+    """Format *report* as text."""
+    sections = [paragraph(Cell(f"HyperJob {report.namespace}/{report.name} {_hyperjob_state(report)}.", "bold"), style)]
+    if report.message:
+        code = f"{report.reason}: " if report.reason else ""
+        sections.append(paragraph(f"{code}{report.message}.", style))
+    if report.parts:
+        sections.append(table(_PART_COLUMNS, (_part_row(part) for part in report.parts), style))
+    return "\n\n".join(sections)
+
+
+def _hyperjob_state(report: HyperJobReport) -> str:
+    count = len(report.parts)
+    parts = f"{count} {'part' if count == 1 else 'parts'}"
+    if not report.decided:
+        return f"would have {parts} if it were split now"
+    return f"is {report.phase}: it has {parts}, of which {report.min_available} must be admitted together"
+
+
+def _part_row(part: HyperJobPart) -> list[str]:
+    cluster = ", ".join(part.clusters) or part.cluster or "any"
+    pending = f"{part.reason}: {part.message}" if part.reason else ""
+    return [part.name, cluster, str(part.pods), part.state, part.why, pending]

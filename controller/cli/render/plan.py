@@ -1,19 +1,148 @@
-"""Formats reports as tables that are readable at 80 columns."""
+"""The reports of a scheduling cycle, and their tables, which are readable at 80 columns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 
+import msgspec
+
 from controller.api.quantity import parse_quantity
-from controller.cli.commands.plan import DecisionReport, PlanReport
-from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.report.amounts import Amounts, format_minute, format_short
-from controller.cli.report.clusters import ClusterReport, Clusters
-from controller.cli.report.pending import Pending, PendingReport
-from controller.cli.report.queues import QueueReport, Queues, QueueShareReport, in_tree_order
+from controller.cli.render.output import (
+    Amounts,
+    Cell,
+    Column,
+    OutputStyle,
+    format_minute,
+    format_short,
+    paragraph,
+    table,
+)
 
 _ACTIONS = MappingProxyType({"Admit": "green", "Wait": "yellow", "Evict": "red"})
+
+
 _MAIN_RESOURCES = ("cpu", "memory")
+
+
 _MAX_RESOURCES = 3
+
+
+_LEGEND = "Resource columns: used / fair share / limit."
+
+
+class ClusterTarget(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A cluster of an admission, with replicas if they are divided."""
+
+    name: str
+    replicas: int | None = None
+
+
+class DecisionReport(msgspec.Struct, frozen=True):
+    """One decision, or one workload that remains pending."""
+
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    action: str
+    clusters: tuple[ClusterTarget, ...]
+    reason: str | None
+    message: str
+
+
+class QueueShareReport(msgspec.Struct, rename="camel", frozen=True):
+    """Fair share, usage and limit of one queue.
+
+    ``share`` is usage divided by fair share; null if there is no fair share or if the ratio is infinite.
+    """
+
+    name: str
+    fair_share: Amounts
+    allocated: Amounts
+    limit: Amounts
+    share: float | None
+
+
+class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The decisions of one cycle in order, then pending workloads; and the queues after the cycle."""
+
+    decisions: tuple[DecisionReport, ...]
+    queues: tuple[QueueShareReport, ...]
+    notes: tuple[str, ...] = ()
+    """Results that may be unexpected but are intended."""
+
+
+class PendingReport(msgspec.Struct, rename="camel", frozen=True):
+    """One pending workload; ``since`` is null if unknown."""
+
+    queue: str
+    position: int
+    kind: str
+    namespace: str
+    name: str
+    priority: int
+    priority_class: str
+    since: str | None
+    reason: str
+    message: str
+    remedy: str
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """The pending workloads after the plan, by queue and position."""
+
+    pending: tuple[PendingReport, ...]
+
+
+class QueueReport(msgspec.Struct, rename="camel", frozen=True):
+    """One queue of the hierarchy; ``pending`` counts the pending workloads of the queue and its descendants."""
+
+    name: str
+    parent: str
+    path: tuple[str, ...]
+    """Queue names from the root; empty if the queue is not connected to the root."""
+    weight: int
+    priority: int
+    state: str
+    pending: int
+    fair_share: Amounts
+    allocated: Amounts
+    limit: Amounts
+    share: float | None
+
+
+class Queues(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All queues, sorted by name."""
+
+    queues: tuple[QueueReport, ...]
+    notes: tuple[str, ...] = ()
+    """Results that may be unexpected but are intended."""
+
+
+class ClusterReport(msgspec.Struct, rename="camel", frozen=True):
+    """One cluster; ``problem`` is why it admits no workloads."""
+
+    name: str
+    ready: bool
+    problem: str
+    allocatable: Amounts
+    external_usage: Amounts
+    usage: Amounts
+    free: Amounts
+
+
+class Clusters(msgspec.Struct, frozen=True):
+    """All clusters after the plan, sorted by name."""
+
+    clusters: tuple[ClusterReport, ...]
+
+
+QueueShares = QueueShareReport | QueueReport
+
+
+def in_tree_order(queues: Queues) -> Iterator[tuple[int, QueueReport]]:
+    """Yield depth and queue, each queue after its parent; queues that are not connected to the root come last."""
+    for queue in sorted(queues.queues, key=lambda report: (not report.path, report.path, report.name)):
+        yield max(len(queue.path) - 1, 0), queue
 
 
 def plan_table(report: PlanReport, style: OutputStyle) -> str:
@@ -96,12 +225,6 @@ def queues_table(report: Queues, style: OutputStyle) -> str:
     ]
     rows = (_queue_row(depth, queue, resources) for depth, queue in in_tree_order(report))
     return f"{table(columns, rows, style)}\n\n{_LEGEND}{_notes(report.notes, style)}"
-
-
-_LEGEND = "Resource columns: used / fair share / limit."
-
-
-QueueShares = QueueShareReport | QueueReport
 
 
 def _main_resources(queues: Sequence[QueueShares]) -> list[str]:

@@ -1,15 +1,66 @@
-"""Formats the report of a replay: a table of files, the differences, and the history of a workload."""
+"""The report of a replay and its text: a table of files, the differences, and the history of a workload."""
 
 import json
 from collections.abc import Iterator
 
+import msgspec
+
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.report.replay import DifferenceReport, FileReport, RecordedDecisionReport, ReplayReport
 from controller.reporting.decision_log.records import Fields
 
 _MAX_DIFFERENCES = 10
+
+
 _FILES = ("FILE", "FROM (UTC)", "UNTIL (UTC)", "PLANS", "DECISIONS", "RESULT")
+
+
 _HISTORY = ("TIME (UTC)", "ACTION", "QUEUE", "POS", "RULE", "CLUSTERS", "MESSAGE")
+
+
+class DifferenceReport(msgspec.Struct, rename="camel", frozen=True):
+    """One decision that differs; null where only one side has a decision."""
+
+    line: int
+    plan: int
+    time: str | None
+    workload: str
+    recorded: Fields | None
+    replayed: Fields | None
+
+
+class FileReport(msgspec.Struct, rename="camel", frozen=True):
+    """One file; ``alteredBefore`` is the first line whose checksum shows that a line before it was changed."""
+
+    file: str
+    same: bool
+    version: str
+    identity: str
+    since: str | None
+    until: str | None
+    plans: int
+    decisions: int
+    different: int
+    altered_before: int | None
+    warnings: tuple[str, ...]
+    differences: tuple[DifferenceReport, ...]
+
+
+class RecordedDecisionReport(msgspec.Struct, rename="camel", frozen=True):
+    """One recorded decision about the requested workload."""
+
+    time: str | None
+    file: str
+    line: int
+    plan: int
+    decision: Fields
+
+
+class ReplayReport(msgspec.Struct, frozen=True):
+    """All files; *history* is set if a workload was requested, sorted by time."""
+
+    same: bool
+    files: tuple[FileReport, ...]
+    history: tuple[RecordedDecisionReport, ...] | None
 
 
 def replay_table(report: ReplayReport, style: OutputStyle) -> str:

@@ -1,9 +1,11 @@
-"""Formats the report of a simulation as tables that are readable at 80 columns."""
+"""The report of a simulation, and its tables, which are readable at 80 columns."""
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.report.simulation import PerPodReport, SimulationReport
+from controller.cli.render.plan import ClusterTarget
 from controller.simulator.idle_capacity import IdleCause
 from controller.simulator.summary import (
     LongWait,
@@ -15,11 +17,57 @@ from controller.simulator.summary import (
     WaitTimes,
 )
 
+
+class SimulationEvent(msgspec.Struct, frozen=True):
+    """One event of the simulation, ``time`` seconds after the start."""
+
+    time: Number
+    action: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    clusters: tuple[ClusterTarget, ...]
+    reason: str | None
+    message: str
+
+
+class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
+    """Result for the same jobs with pods admitted one by one."""
+
+    seed: int
+    jobs: int
+    finished: int
+    finished_at: Number | None
+    deadlocked: bool
+    deadlocked_jobs: int
+    """Number of jobs that hold capacity and never run."""
+    wasted_pods: int
+
+
+class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """Events in order and summary of a simulation; ``perPod`` is set if a comparison was requested."""
+
+    events: tuple[SimulationEvent, ...]
+    summary: Summary
+    per_pod: PerPodReport | None = None
+
+
 _MAX_QUEUES = 40
+
+
 _MAX_JOBS = 20
+
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
 _TENTH = 0.1
+
+
 _MEASURES = ("MEAN", "P50", "P99", "USED", "FAIR", "GAP", "MAX", "SAT")
+
+
 _LEGEND = (
     "MEAN, P50, P99: waiting time of jobs. USED, FAIR: usage and fair share of {resource} in percent of the total "
     "capacity, averaged over time. GAP, MAX: mean and maximum distance between usage and fair share. "

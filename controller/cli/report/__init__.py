@@ -1,1 +1,0 @@
-"""Builds the reports of the commands from a snapshot; other modules format them."""
