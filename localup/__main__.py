@@ -9,13 +9,11 @@ from typing import Annotated
 import typer
 
 from localup import binaries
-from localup.controlplane import CRDS, ControlPlane
+from localup.controlplane import CRDS, ControlPlane, Etcd
 from localup.credentials import IDENTITIES
-from localup.etcd import Etcd
-from localup.karmada.summary import ALLOCATABLE
-from localup.processes import ProcessError
-from localup.progress import StepError
-from localup.realkarmada.programs import KARMADA_BIN, Programs
+from localup.karmada.members.summary import ALLOCATABLE
+from localup.processes import ProcessError, StepError
+from localup.realkarmada.processes import KARMADA_BIN, Programs
 from localup.stack import Stack
 
 app = typer.Typer(
@@ -77,7 +75,7 @@ def demo(
 
     The exit code is 0 if every expectation was met; otherwise it is 1 and the problems are printed.
     """
-    from localup.demo.command import DemoOptions, run  # noqa: PLC0415 - other commands do not need the demo's imports
+    from localup.demo.runner import DemoOptions, run  # noqa: PLC0415 - other commands do not need the demo's imports
 
     karmada = Programs.from_folder(karmada_bin) if karmada_bin else None
     raise typer.Exit(run(DemoOptions(seconds or (300 if karmada else 120), keep, bare, karmada)))

@@ -1,9 +1,10 @@
-"""Applies manifests and waits until they take effect.
+"""Applies manifests and waits until they take effect; creates namespaces with permissions for tenants.
 
 CRDs, policies and webhook configurations take effect shortly after they are stored. Use `wait_until` before relying
 on them.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -16,15 +17,21 @@ import yaml
 from localup.api import Api, ApiError
 
 Manifest = dict[str, Any]
+
 Answer = TypeVar("Answer")
 
 CRD_KIND: Final = "CustomResourceDefinition"
+
 _APPLIED_FIRST: Final = ("Namespace", CRD_KIND)
+
 # The C loader: the real CRDs are one megabyte of YAML.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 _POLL_SECONDS: Final = 0.05
+
 #: Maximum total wait, as a multiple of the limit, while progress is made.
 _MAX_EXTENSIONS: Final = 10
+
 _NOT_FOUND: Final = 404
 
 
@@ -135,3 +142,18 @@ def _is_served(api: Api, definition: Manifest) -> bool:
             return False
         raise
     return True
+
+
+def create_namespace(api: Api, name: str, *, tenants: Iterable[str] = ("tenant",)) -> None:
+    """Create a namespace in which *tenants* have Kubernetes' ClusterRole `edit`."""
+    api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": tenant} for tenant in tenants]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{name}/rolebindings"
+    api.create(path, {"metadata": {"name": "tenants"}, "roleRef": role, "subjects": subjects})
+
+
+def delete_namespace(api: Api, name: str) -> None:
+    """Delete a namespace with its objects; deletion continues in the background."""
+    with contextlib.suppress(ApiError):
+        api.delete(f"/api/v1/namespaces/{name}")

@@ -1,10 +1,12 @@
-"""Kubernetes control plane without nodes: an API server and the controllers that clean up.
+"""Kubernetes control plane without nodes: etcd, an API server and the controllers that clean up.
 
 It blocks; call it from a thread if an event loop runs.
 """
 
+import http.client
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Protocol, Self, TypeVar
 
@@ -12,18 +14,25 @@ from localup.api import Api, ApiError
 from localup.apply import apply_files, wait_until
 from localup.binaries import Binaries
 from localup.credentials import Credentials, issue, write_kubeconfig
+from localup.folders import RunFolder
 from localup.processes import ChildProcess
-from localup.runfolder import RunFolder
 from localup.server import Server, stop_on_error
 
 _HERE: Final = Path(__file__).parent
+
 _CHART: Final = _HERE.parent / "charts" / "volcano-global"
+
 CRDS: Final = _HERE / "crds"
+
 #: Applied last: the real CRDs include upstream's HyperJob, which lacks our fields.
 OUR_CRDS: Final = _CHART / "files" / "crds"
+
 RBAC_FILES: Final = ("rbac", "hyperjobs", "integrations")
+
 RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RBAC_FILES), _HERE / "manifests")
+
 _CONTROLLERS: Final = "namespace-controller,garbage-collector-controller,clusterrole-aggregation-controller"
+
 _APISERVER_FLAGS: Final = (
     "--bind-address=127.0.0.1",
     "--advertise-address=127.0.0.1",
@@ -40,6 +49,7 @@ _APISERVER_FLAGS: Final = (
     "--max-mutating-requests-inflight=1000",
     "--profiling=false",
 )
+
 _CONTROLLER_FLAGS: Final = (
     "--leader-elect=false",
     "--secure-port=0",
@@ -47,6 +57,7 @@ _CONTROLLER_FLAGS: Final = (
     "--kube-api-burst=2000",
     "--profiling=false",
 )
+
 _AUDIT_POLICY: Final = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -231,3 +242,88 @@ def _require_started(part: Component | None) -> Component:
     if part is None:
         raise RuntimeError("the control plane is not started; call start() first")
     return part
+
+
+class Etcd:
+    """etcd without fsync: data survive a crash of the process but not of the machine."""
+
+    def __init__(self, binaries: Binaries) -> None:
+        self.binaries = binaries
+        self._folder: RunFolder | None = None
+        self._server: Server | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def server(self) -> Server:
+        """The process, which can be killed or frozen."""
+        if self._server is None:
+            raise RuntimeError("etcd is not started; call start() first")
+        return self._server
+
+    @property
+    def url(self) -> str:
+        """URL for clients."""
+        return f"http://127.0.0.1:{self.server.ports[0]}"
+
+    @property
+    def data(self) -> Path:
+        """Data folder."""
+        if self._folder is None:
+            raise RuntimeError("etcd is not started; call start() first")
+        return self._folder.path / "data"
+
+    def start(self) -> None:
+        """Start it without data and wait until it is ready."""
+        with stop_on_error(self.stop):
+            self._folder = RunFolder()
+            self._folder.open()
+            self._server = Server("etcd", self._folder.path / "etcd.log", count=2)
+            self.restart()
+
+    def restart(self) -> None:
+        """Restart it with the same data and ports."""
+        self.server.halt()
+        self.server.start(self._command, self._is_ready)
+
+    def kill(self) -> None:
+        """Kill it; data remain for a restart."""
+        self.server.kill()
+
+    def stop(self) -> None:
+        """Stop it and delete its data."""
+        if self._server:
+            self._server.stop()
+        if self._folder:
+            self._folder.close()
+        self._server = self._folder = None
+
+    def _command(self, ports: Sequence[int]) -> list[str | Path]:
+        clients, peers = (f"http://127.0.0.1:{port}" for port in ports)
+        return [
+            self.binaries.etcd,
+            f"--data-dir={self.data}",
+            f"--listen-client-urls={clients}",
+            f"--advertise-client-urls={clients}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster=default={peers}",
+            "--unsafe-no-fsync",
+            "--quota-backend-bytes=8589934592",  # enough for the largest benchmark
+            "--log-level=error",
+        ]
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.ports[0], timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == HTTPStatus.OK
+        except http.client.HTTPException:
+            return False
+        finally:
+            connection.close()

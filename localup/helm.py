@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from localup.binaries import Source, compile_program
-from localup.cachefolder import cache_folder, exclusive
-from localup.progress import StepError
-from localup.toolchain import MODULE as _MODULE
-from localup.toolchain import Go, find_go
+from localup.binaries import MODULE as _MODULE
+from localup.binaries import Go, Source, compile_program, find_go
+from localup.folders import cache_folder, exclusive
+from localup.processes import StepError
 
 MODULE: Final = _MODULE / "helm"
 _PACKAGE: Final = "helm.sh/helm/v4/cmd/helm"

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from localup.cachefolder import cache_folder
+from localup.folders import cache_folder
 
 FIRST: Final = 20000
 LAST: Final = 32767

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
+from localup.apply import create_namespace, delete_namespace
 from localup.binaries import Binaries, ensure_binaries
-from localup.controlplane import ControlPlane
-from localup.etcd import Etcd
-from localup.namespaces import create_namespace, delete_namespace
+from localup.controlplane import ControlPlane, Etcd
 from tests import draws
 from tests.files import read_object
 

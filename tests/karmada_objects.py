@@ -10,14 +10,23 @@ from typing import Any
 import yaml
 
 from localup.karmada import names
-from localup.karmada.aggregation import aggregate_status
 from localup.karmada.binding import binding_for
-from localup.karmada.conditions import seconds_of, timestamp, with_condition
-from localup.karmada.member import Member
-from localup.karmada.objects import Key, Object, annotations_of, with_metadata, with_spec, with_status
+from localup.karmada.controllers.status import aggregate_status
+from localup.karmada.members.member import Member
+from localup.karmada.members.summary import MemberDescription, with_summary
+from localup.karmada.members.workloads import amounts
+from localup.karmada.objects import (
+    Key,
+    Object,
+    annotations_of,
+    seconds_of,
+    timestamp,
+    with_condition,
+    with_metadata,
+    with_spec,
+    with_status,
+)
 from localup.karmada.placement import format_applied_placement, place
-from localup.karmada.pods import amounts
-from localup.karmada.summary import MemberDescription, with_summary
 from localup.karmada.works import with_applied_status, work_for
 from tests.files import DATA
 

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from localup.demo.timeline import JobStage, TimelineEntry
+from localup.demo.progress import JobStage, TimelineEntry
 
 _STYLES: Final[Mapping[JobStage, str]] = {
     JobStage.SUSPENDED: "dim",

@@ -9,7 +9,7 @@ from typing import Any, Final
 from controller.engine.reasons import Reason
 from controller.engine.state.resources import Resources, scale, total
 from localup.apply import Manifest, read_manifests
-from localup.karmada.workloads import RUN_TIME, parse_workload
+from localup.karmada.members.workloads import RUN_TIME, parse_workload
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 NAMESPACES: Final = ("ml", "team-a", "team-b", "ops")

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from localup.api import Api
-from localup.apply import Manifest, apply, read_manifests, wait_until
-from localup.demo.invariants import Limits
+from localup.apply import Manifest, apply, create_namespace, read_manifests, wait_until
+from localup.demo.checks import Limits
 from localup.demo.scenario import EXAMPLES, NAMESPACES, DemoHyperJob, DemoJob
-from localup.karmada.pods import amounts
-from localup.karmada.summary import ALLOCATABLE
-from localup.namespaces import create_namespace
+from localup.karmada.members.summary import ALLOCATABLE
+from localup.karmada.members.workloads import amounts
 
 _MEMBERS: Final = Path(__file__).parent / "manifests" / "clusters.yaml"
 _JOINING_CLUSTERS: Final = _MEMBERS.with_name("sites.yaml")

@@ -4,9 +4,9 @@ from math import inf
 from typing import Final
 
 from localup.demo import setup, table
+from localup.demo.checks import DemoResult
 from localup.demo.console import DemoConsole
-from localup.demo.result import DemoResult
-from localup.demo.timeline import JobProgress, JobStage
+from localup.demo.progress import JobProgress, JobStage
 from localup.demo.view import View
 from localup.processes import tail
 from localup.stack import Stack

@@ -9,8 +9,7 @@ from rich.console import Group
 from rich.table import Table
 
 from controller.engine.state.resources import MILLI
-from localup.demo.hyperjobs import HyperJobProgress
-from localup.demo.timeline import JobProgress, JobStage
+from localup.demo.progress import HyperJobProgress, JobProgress, JobStage
 from localup.demo.usage import QueueUsage, UsageHistory
 
 CPU: Final = "cpu"

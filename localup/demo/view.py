@@ -4,14 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from controller.api.keys import BATCH_HYPERJOBS, CLUSTERS, HYPERJOB_KIND, HYPERJOBS, JOBS, RESOURCE_BINDINGS
-from localup.demo.binding_status import BindingStatus, binding_of_work, parse_binding
-from localup.demo.fair_shares import WATCHED, Objects, compute_fair_shares
-from localup.demo.hyperjobs import HyperJobTracker
-from localup.demo.invariants import InvariantChecker, Limits
+from localup.demo.checks import InvariantChecker, Limits
+from localup.demo.progress import (
+    BindingStatus,
+    HyperJobTracker,
+    Timeline,
+    TimelineEntry,
+    binding_of_work,
+    parse_binding,
+)
 from localup.demo.scenario import DemoHyperJob, DemoJob
 from localup.demo.setup import has_summary
-from localup.demo.timeline import Timeline, TimelineEntry
-from localup.demo.usage import QueueUsage, UsageHistory
+from localup.demo.usage import WATCHED, Objects, QueueUsage, UsageHistory, compute_fair_shares
 from localup.watch import Event
 
 WORKS: Final = "/apis/work.karmada.io/v1alpha1/works"

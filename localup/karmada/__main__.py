@@ -13,10 +13,8 @@ import structlog
 import typer
 
 from controller.kube.kubeconfig import KubeconfigError
-from localup.karmada.durations import seconds_in
-from localup.karmada.kinds import TEMPLATES
-from localup.karmada.quirks import Quirks
-from localup.karmada.settings import Settings
+from localup.karmada.objects import TEMPLATES
+from localup.karmada.quirks import Quirks, Settings, seconds_in
 from localup.karmada.standin import serve
 
 log = structlog.get_logger()

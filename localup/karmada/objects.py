@@ -1,10 +1,12 @@
-"""Identity and metadata of Kubernetes objects as decoded JSON.
+"""Kubernetes objects as decoded JSON: kinds and paths, metadata, and conditions.
 
 Objects are immutable; functions that change one return a copy.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -117,3 +119,136 @@ def merge_patch(old: Object, new: Object) -> dict[str, Any]:
 def _specification(item: Object) -> dict[str, Any]:
     metadata = {name: value for name, value in item["metadata"].items() if name != "resourceVersion"}
     return {**{name: value for name, value in item.items() if name != "status"}, "metadata": metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Kind in one API version with its plural."""
+
+    api_version: str
+    name: str
+    plural: str
+
+    @property
+    def path(self) -> str:
+        """Return the path of all objects in all namespaces."""
+        return f"{self._root}/{self.plural}"
+
+    def collection(self, namespace: str) -> str:
+        """Return the path for creating objects in a namespace, empty for cluster-scoped kinds."""
+        return f"{self._root}/namespaces/{namespace}/{self.plural}" if namespace else self.path
+
+    def path_of(self, key: Key) -> str:
+        """Return the path of an object."""
+        return f"{self.collection(key.namespace)}/{key.name}"
+
+    @property
+    def _root(self) -> str:
+        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+
+
+VOLCANO_JOB: Final = Kind("batch.volcano.sh/v1alpha1", "Job", "jobs")
+
+BATCH_JOB: Final = Kind("batch/v1", "Job", "jobs")
+
+DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
+
+STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
+
+PRIORITY_CLASS: Final = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
+
+CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
+
+#: Kinds of templates that can be propagated, by command line name.
+TEMPLATES: Final[Mapping[str, Kind]] = {
+    "volcano-job": VOLCANO_JOB,
+    "deployment": DEPLOYMENT,
+    "statefulset": STATEFUL_SET,
+    "batch-job": BATCH_JOB,
+    "priority-class": PRIORITY_CLASS,
+}
+
+#: Kinds with pods.
+WORKLOADS: Final = (VOLCANO_JOB, DEPLOYMENT, STATEFUL_SET, BATCH_JOB)
+
+BINDING: Final = Kind("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings")
+
+CLUSTER_BINDING: Final = Kind("work.karmada.io/v1alpha2", "ClusterResourceBinding", "clusterresourcebindings")
+
+WORK: Final = Kind("work.karmada.io/v1alpha1", "Work", "works")
+
+POLICY: Final = Kind("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies")
+
+CLUSTER_POLICY: Final = Kind("policy.karmada.io/v1alpha1", "ClusterPropagationPolicy", "clusterpropagationpolicies")
+
+CLUSTER: Final = Kind("cluster.karmada.io/v1alpha1", "Cluster", "clusters")
+
+NAMESPACE: Final = Kind("v1", "Namespace", "namespaces")
+
+
+def is_a(item: Object, kind: Kind) -> bool:
+    """Return whether *item* (an object, reference or selector) is of *kind*."""
+    return item.get("apiVersion") == kind.api_version and item.get("kind") == kind.name
+
+
+def kind_of(item: Object) -> Kind | None:
+    """Return the kind of a template, of a dependency, or of a reference to one."""
+    return next((kind for kind in (*TEMPLATES.values(), CONFIG_MAP) if is_a(item, kind)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Condition without its transition time, which `with_condition` sets."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+
+
+def with_condition(conditions: Sequence[Object], new: Condition, *, now: float) -> list[Object]:
+    """Return *conditions* with the condition of the same type replaced, or appended if new.
+
+    The transition time changes only with the status, so setting an equal condition is a no-op.
+    """
+    before = condition(conditions, new.type)
+    since = before["lastTransitionTime"] if before and before["status"] == new.status else timestamp(now)
+    fresh = {
+        "lastTransitionTime": since,
+        "message": new.message,
+        "reason": new.reason,
+        "status": new.status,
+        "type": new.type,
+    }
+    if before is None:
+        return [*conditions, fresh]
+    return [fresh if item["type"] == new.type else item for item in conditions]
+
+
+def true_conditions(types: Sequence[str], reason: str, *, now: float) -> list[Object]:
+    """Return true conditions of *types* with the same reason and time."""
+    conditions: list[Object] = []
+    for item in types:
+        conditions = with_condition(conditions, Condition(item, "True", reason), now=now)
+    return conditions
+
+
+def condition(conditions: Sequence[Object], type_: str) -> Object | None:
+    """Return the condition of a type, ``None`` if absent."""
+    return next((item for item in conditions if item["type"] == type_), None)
+
+
+def is_true(conditions: Sequence[Object], type_: str) -> bool:
+    """Return whether the condition of a type is present and true."""
+    found = condition(conditions, type_)
+    return found is not None and found["status"] == "True"
+
+
+def timestamp(seconds: float) -> str:
+    """Format a time as Kubernetes does, in seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_of(time: str) -> float:
+    """Parse a Kubernetes timestamp into seconds."""
+    return datetime.fromisoformat(time).timestamp()

@@ -4,11 +4,31 @@ Numbers and `§` refer to facts found in Karmada's code and in real runs. By def
 default Karmada, only with shorter times of members.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Final, Self
 
-from localup.karmada.durations import seconds_in
+from localup.karmada.objects import DEPLOYMENT, VOLCANO_JOB, Kind
+
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+
+_WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def seconds_in(text: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        ValueError: The text is not a duration.
+    """
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration; write it like 500ms, 90s or 1h30m")
+    return sum(float(count) * _SECONDS[unit] for count, unit in _PART.findall(text))
+
 
 _BOOLEANS: Final = {"true": True, "on": True, "false": False, "off": False}
 
@@ -93,3 +113,27 @@ class Quirks:
                 raise ValueError(f"{name}: {value!r} is neither on nor off")
             changes[name] = _BOOLEANS[value] if known[name] is bool else seconds_in(value)
         return replace(cls(), **changes)
+
+
+_DEFAULT_QUIRKS: Final = Quirks()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options of a run."""
+
+    kubeconfig: Path
+    templates: Sequence[Kind] = (VOLCANO_JOB, DEPLOYMENT)
+    """Kinds of templates that are propagated."""
+    run_time_seconds: float = 10
+    """Run time of jobs without a run time annotation."""
+    status_period_seconds: float = 1
+    """Minimum time between two status writes of a Cluster; 10 s in a real Karmada (facts, §2)."""
+    multi_template: bool = False
+    """Feature gate MultiplePodTemplatesScheduling: components in bindings of Volcano Jobs (facts, no. 6)."""
+    scheduler_name: str = "default-scheduler"
+    """Only bindings with this scheduler name are scheduled."""
+    quirks: Quirks = _DEFAULT_QUIRKS
+    """Reproduced quirks of Karmada and their times."""
+    writes_in_flight: int = 16
+    """Maximum number of concurrent writes."""

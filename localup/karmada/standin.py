@@ -6,23 +6,23 @@ from typing import Any
 import structlog
 
 from controller.kube.client import Api
-from localup.karmada.application_failover import ApplicationFailoverController
-from localup.karmada.binding_controller import BindingController
-from localup.karmada.binding_status_controller import BindingStatusController
-from localup.karmada.client import Client
-from localup.karmada.cluster_status_controller import ClusterStatusController
-from localup.karmada.dependencies_distributor import DependenciesDistributor
-from localup.karmada.detector import Detector
-from localup.karmada.execution_controller import ExecutionController
-from localup.karmada.graceful_eviction_controller import GracefulEvictionController
-from localup.karmada.informers import Informers
-from localup.karmada.member_registry import MemberRegistry
-from localup.karmada.namespace_sync import NamespaceSyncController
-from localup.karmada.scheduler import Scheduler
-from localup.karmada.settings import Settings
-from localup.karmada.store import Store
-from localup.karmada.taints import NoExecuteTaintManager, TaintController
-from localup.karmada.workqueue import WorkQueue
+from localup.karmada.cache import Client, Informers, Store
+from localup.karmada.controller import WorkQueue
+from localup.karmada.controllers.clusters import ClusterStatusController
+from localup.karmada.controllers.dependencies import DependenciesDistributor, NamespaceSyncController
+from localup.karmada.controllers.detector import Detector
+from localup.karmada.controllers.dispatch import BindingController
+from localup.karmada.controllers.eviction import (
+    ApplicationFailoverController,
+    GracefulEvictionController,
+    NoExecuteTaintManager,
+    TaintController,
+)
+from localup.karmada.controllers.execution import ExecutionController
+from localup.karmada.controllers.scheduler import Scheduler
+from localup.karmada.controllers.status import BindingStatusController
+from localup.karmada.members.summary import MemberRegistry
+from localup.karmada.quirks import Settings
 
 log = structlog.get_logger()
 

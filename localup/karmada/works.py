@@ -7,18 +7,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from localup.karmada import names
-from localup.karmada.conditions import Condition, with_condition
-from localup.karmada.kinds import BATCH_JOB, DEPLOYMENT, STATEFUL_SET, WORK, is_a
 from localup.karmada.objects import (
+    BATCH_JOB,
+    DEPLOYMENT,
+    STATEFUL_SET,
+    WORK,
+    Condition,
     Key,
     Object,
     annotations_of,
     generation_of,
+    is_a,
     key_of,
     labels_of,
     spec_of,
     status_of,
     uid_of,
+    with_condition,
     with_metadata,
     with_spec,
     with_status,

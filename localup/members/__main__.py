@@ -11,9 +11,8 @@ import typer
 from controller.kube.kubeconfig import KubeconfigError
 from localup.binaries import Binaries
 from localup.karmada.__main__ import configure_logging
-from localup.karmada.durations import seconds_in
-from localup.members.member_apiservers import MemberApiServers
-from localup.members.members import serve
+from localup.karmada.quirks import seconds_in
+from localup.members.members import MemberApiServers, serve
 
 app = typer.Typer(add_completion=False)
 

@@ -1,45 +1,138 @@
 """Fakes Volcano, the kubelets and the nodes of one member cluster.
 
-Jobs that Karmada writes run in the simulated member; the results are written as pods and status.
+Jobs that Karmada writes run in the simulated member; the results are written as pods and status. Pods with capacity
+have a node; the others have none.
 """
 
 import asyncio
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
 
+from controller.engine.state.resources import PODS, Resources
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, NotFound
 from controller.kube.informer import Informer
-from localup.karmada.client import STATUS, Client
-from localup.karmada.informers import decoder
-from localup.karmada.kinds import TEMPLATES, Kind
-from localup.karmada.member import Member
-from localup.karmada.objects import Key, Object, generation_of, is_terminating, key_of
-from localup.karmada.packing import spread
-from localup.karmada.status_reflector import status_in_member
-from localup.karmada.store import Store
-from localup.karmada.summary import MemberDescription
-from localup.karmada.workloads import parse_workload
-from localup.karmada.workqueue import WorkQueue
-from localup.members.fake_node import (
-    EXTERNAL_USAGE_POD,
-    NODE,
-    POD,
-    external_usage_key,
-    external_usage_pod,
-    new_node,
-    node_status,
+from localup.karmada.cache import STATUS, Client, Store, decoder
+from localup.karmada.controller import WorkQueue
+from localup.karmada.members.member import Member, Phase, Run, spread
+from localup.karmada.members.status import status_in_member
+from localup.karmada.members.summary import MemberDescription
+from localup.karmada.members.workloads import parse_workload, quantities
+from localup.karmada.objects import (
+    TEMPLATES,
+    VOLCANO_JOB,
+    Key,
+    Kind,
+    Object,
+    annotations_of,
+    generation_of,
+    is_a,
+    is_terminating,
+    key_of,
+    spec_of,
+    uid_of,
 )
-from localup.members.pods import belongs_to, pods_of
+
+OWNER: Final = "members.volcano-global.io/owner"
+
+#: Fields that refer to absent priority classes and service accounts.
+_LEFT_OUT: Final = frozenset({"priorityClassName", "priority", "serviceAccountName", "serviceAccount"})
+
+_NAME: Final = 40
+
+
+def pods_of(found: Object, run: Run, nodes: Sequence[Sequence[int]], *, owner: str) -> list[Object]:
+    """Return the pods of a running workload on *nodes* by task; none if it does not run."""
+    return list(_pods(found, run, nodes, owner)) if run.phase is Phase.RUNNING else []
+
+
+def belongs_to(pod: Object, owner: str) -> bool:
+    """Return whether a pod was created for *owner*."""
+    return annotations_of(pod).get(OWNER) == owner
+
+
+def _pods(found: Object, run: Run, nodes: Sequence[Sequence[int]], owner: str) -> Iterator[Object]:
+    key = key_of(found)
+    for index, (template, task, bound) in enumerate(zip(_templates(found), run.workload.tasks, nodes, strict=True)):
+        for number in range(task.count):
+            name = f"{key.name[:_NAME]}-{uid_of(found)[:6]}-{index}-{number}"
+            node = node_name(bound[number]) if number < len(bound) else ""
+            yield _pod(template, name, key.namespace, owner=owner, node=node)
+
+
+def _templates(found: Object) -> list[Object]:
+    spec = spec_of(found)
+    if is_a(found, VOLCANO_JOB):
+        return [task.get("template") or {} for task in spec.get("tasks") or ()]
+    return [spec.get("template") or {}]
+
+
+def _pod(template: Object, name: str, namespace: str, *, owner: str, node: str) -> dict[str, Any]:
+    spec = {field: value for field, value in (template.get("spec") or {}).items() if field not in _LEFT_OUT}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": {OWNER: owner}}
+    placed = {"nodeName": node} if node else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **placed}}
+
+
+NODE: Final = Kind("v1", "Node", "nodes")
+
+POD: Final = Kind("v1", "Pod", "pods")
+
+NODE_NAME: Final = "node"
+
+EXTERNAL_USAGE_POD: Final = Key("kube-system", "external-usage")
+
+
+def node_name(number: int) -> str:
+    """Return the name of node *number*."""
+    return f"{NODE_NAME}-{number}" if number else NODE_NAME
+
+
+def external_usage_key(number: int) -> Key:
+    """Return the key of the pod for external usage on node *number*."""
+    return Key(
+        EXTERNAL_USAGE_POD.namespace, f"{EXTERNAL_USAGE_POD.name}-{number}" if number else EXTERNAL_USAGE_POD.name
+    )
+
+
+def new_node(number: int = 0) -> dict[str, Any]:
+    """Return a new node."""
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name(number)}}
+
+
+def node_status(allocatable: Resources) -> list[dict[str, Any]]:
+    """Return the JSON Patch that sets capacity and readiness of a node."""
+    amounts = quantities(allocatable)
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fake kubelet is ready"}
+    updated = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+    return [{"op": "add", "path": f"/status/{name}", "value": value} for name, value in updated.items()]
+
+
+def external_usage_pod(amounts: Resources, number: int = 0) -> dict[str, Any] | None:
+    """Return the pod for external usage on a node; ``None`` without usage. The number of pods is ignored."""
+    held = quantities({name: amount for name, amount in amounts.items() if name != PODS})
+    if not held:
+        return None
+    container = {"name": "held", "image": "none", "resources": {"requests": held, "limits": held}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": external_usage_key(number).name, "namespace": EXTERNAL_USAGE_POD.namespace},
+        "spec": {"nodeName": node_name(number), "containers": [container]},
+    }
+
 
 log = structlog.get_logger()
 
 _IN_FLIGHT: Final = 8
+
 _KINDS: Final = tuple(TEMPLATES.values())
 
 

@@ -1,9 +1,14 @@
-"""Runs member clusters for annotated Clusters: API server, fake kubelet, and registration in Karmada."""
+"""Runs member clusters for annotated Clusters: API server, fake kubelet, and registration in Karmada.
+
+An API server keeps its objects while its Cluster is deleted.
+"""
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -11,14 +16,67 @@ import structlog
 from controller.kube.client import Api
 from controller.kube.errors import Conflict
 from controller.kube.informer import Informer
-from localup.karmada.informers import decoder
-from localup.karmada.kinds import CLUSTER
-from localup.karmada.member_registry import MemberRegistry
-from localup.karmada.objects import Key, Object, is_terminating
-from localup.karmada.store import Store
-from localup.karmada.workqueue import WorkQueue
+from localup.binaries import Binaries
+from localup.controlplane import CRDS, ControlPlane
+from localup.karmada.cache import Store, decoder
+from localup.karmada.controller import WorkQueue
+from localup.karmada.members.summary import MemberRegistry
+from localup.karmada.objects import CLUSTER, Key, Object, is_terminating
 from localup.members.fake_kubelet import FakeKubelet
-from localup.members.member_apiservers import MemberApiServer, MemberApiServers
+
+#: The only CRD of a member.
+_DEFINITIONS: Final = CRDS / "batch.volcano.sh_jobs.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalEtcd:
+    """etcd that another process has started."""
+
+    url: str
+    binaries: Binaries
+
+
+@dataclass(slots=True)
+class MemberApiServer:
+    """API server of a member."""
+
+    plane: ControlPlane
+    is_up: bool = True
+
+    def set_running(self, *, up: bool) -> None:
+        """Restart or kill it unless it is already in the desired state."""
+        if up != self.is_up:
+            if up:
+                self.plane.restart()
+            else:
+                self.plane.kill()
+            self.is_up = up
+
+
+@dataclass(slots=True)
+class MemberApiServers:
+    """All API servers, in one etcd."""
+
+    store: str
+    """URL of an etcd and a prefix."""
+    binaries: Binaries
+    _apiservers: dict[str, MemberApiServer] = field(default_factory=dict)
+
+    def ensure(self, name: str) -> MemberApiServer:
+        """Return the API server of a cluster; a new one is started first, which takes some seconds."""
+        if name not in self._apiservers:
+            place = urlsplit(self.store)
+            etcd = ExternalEtcd(f"{place.scheme}://{place.netloc}", self.binaries)
+            plane = ControlPlane(etcd, prefix=f"{place.path}/{name}", controllers=False, crds=_DEFINITIONS)
+            plane.start()
+            self._apiservers[name] = MemberApiServer(plane)
+        return self._apiservers[name]
+
+    def stop(self) -> None:
+        """Stop all API servers."""
+        while self._apiservers:
+            self._apiservers.popitem()[1].plane.stop()
+
 
 log = structlog.get_logger()
 

@@ -18,8 +18,7 @@ import msgspec
 
 from controller.kube.client import Api
 from localup.binaries import ensure_binaries
-from localup.controlplane import ControlPlane
-from localup.etcd import Etcd
+from localup.controlplane import ControlPlane, Etcd
 from localup.stack import Stack
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.resume_watch import watching

@@ -13,8 +13,7 @@ from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube.client import Api
 from controller.kube.errors import ServerError
 from localup.binaries import ensure_binaries
-from localup.controlplane import ControlPlane
-from localup.etcd import Etcd
+from localup.controlplane import ControlPlane, Etcd
 from localup.stack import Stack
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.seed import Batch, create, offer_cluster, seed_queues, withdraw_cluster

@@ -21,8 +21,8 @@ from pathlib import Path
 from certs.reconciler import CertificateReconciler
 from certs.settings import Settings
 from certs.store import DirectoryStore
-from localup.cachefolder import cache_folder
-from localup.toolchain import find_go, go_environment
+from localup.binaries import find_go, go_environment
+from localup.folders import cache_folder
 from tests.benchmarks.closed_loop import call, post
 from tests.benchmarks.figures import Figure
 

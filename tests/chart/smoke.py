@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from localup.api import Api, ApiError
-from localup.apply import apply_files
+from localup.apply import apply_files, create_namespace
 from localup.controlplane import ControlPlane
-from localup.namespaces import create_namespace
 from localup.stack import Stack
 
 WORLD = Path(__file__).parent / "smoke.yaml"

@@ -3,7 +3,7 @@
 import json
 
 from localup.api import ApiError
-from localup.namespaces import create_namespace
+from localup.apply import create_namespace
 from tests.chart.site import Site
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/team/jobs"

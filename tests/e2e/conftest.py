@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from controller.kube.client import Api
+from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
 from localup.managed_process import ProcessOptions
-from localup.namespaces import create_namespace
 from localup.processes import tail
-from localup.realkarmada.programs import programs_from_environment
+from localup.realkarmada.processes import programs_from_environment
 from localup.stack import Stack
 from tests.e2e.environment import Environment, open_environment
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localup.controlplane import ControlPlane
-from localup.etcd import Etcd
+from localup.controlplane import ControlPlane, Etcd
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS
-from localup.controlplane import ControlPlane
-from localup.etcd import Etcd
+from localup.controlplane import ControlPlane, Etcd
 from tests.benchmarks.seed import Batch, offer_cluster, seed_queues
 from tests.benchmarks.store_seed import caught_up, forget_batch, store_batch
 from tests.rig.faults import Delay, LimitBandwidth, writes

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localup.controlplane import ControlPlane
-from localup.etcd import Etcd
+from localup.controlplane import ControlPlane, Etcd
 from localup.server import Server
 from tests.rig.faults import Delay, DropReply, Hold, everything, writes
 from tests.rig.harness import Harness, open_harness

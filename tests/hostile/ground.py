@@ -9,9 +9,9 @@ from itertools import cycle
 from typing import Any
 
 from controller.kube.client import Api
+from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
 from localup.managed_process import ProcessOptions
-from localup.namespaces import create_namespace
 from localup.processes import tail
 from localup.stack import Stack
 from tests.e2e.environment import Environment

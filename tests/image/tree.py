@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from localup.cachefolder import cache_folder, exclusive
+from localup.folders import cache_folder, exclusive
 
 ROOT = Path(__file__).parents[2]
 EPOCH = "1577836800"

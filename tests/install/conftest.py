@@ -13,8 +13,8 @@ import structlog
 
 from install.__main__ import main
 from localup.api import ApiError
+from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
-from localup.namespaces import create_namespace
 from tests.chart.site import OURS
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from localup.apply import wait_until
+from localup.apply import create_namespace, delete_namespace, wait_until
 from localup.controlplane import CRDS, ControlPlane
 from localup.managed_process import ProcessOptions
-from localup.namespaces import create_namespace, delete_namespace
 from localup.processes import tail
-from localup.realkarmada.programs import programs_from_environment
+from localup.realkarmada.processes import programs_from_environment
 from localup.stack import Stack
 from tests.karmada.harness import Harness
 from tests.localup.karmada.harness import CLUSTERS, create_cluster, is_ready

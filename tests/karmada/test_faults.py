@@ -5,9 +5,8 @@ import uuid
 import pytest
 
 from controller.api.keys import QUEUES
-from localup.apply import wait_until
+from localup.apply import create_namespace, delete_namespace, wait_until
 from localup.managed_process import ProcessOptions
-from localup.namespaces import create_namespace, delete_namespace
 from localup.processes import tail
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS, SIZES

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from localup.apply import apply, apply_files, wait_until
+from localup.apply import apply, apply_files, create_namespace, delete_namespace, wait_until
 from localup.controlplane import CRDS, ControlPlane
 from localup.managed_process import ProcessOptions
-from localup.namespaces import create_namespace, delete_namespace
 from localup.processes import tail
 from localup.stack import CHART, Stack
 from tests.karmada.conftest import SIZES

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from controller.api.keys import EVENTS, QUEUES
+from localup.apply import create_namespace, delete_namespace
 from localup.managed_process import ProcessOptions
-from localup.namespaces import create_namespace, delete_namespace
 from localup.processes import tail
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from localup import binaries
-from localup.progress import StepError
-from localup.toolchain import MINIMUM, MODULE, find_go, go_environment, pinned_version
+from localup.binaries import MINIMUM, MODULE, find_go, go_environment, pinned_version
+from localup.processes import StepError
 from tests.waiting import LIMIT_SECONDS
 
 PINS = (MODULE / "go.mod").read_text()

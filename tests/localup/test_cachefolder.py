@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from localup.cachefolder import cache_folder, exclusive
+from localup.folders import cache_folder, exclusive
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 
 from localup.apply import apply, read_manifests
 from localup.controlplane import CRDS
-from localup.karmada.modeling import default_models
+from localup.karmada.members.member import default_models
 from tests.files import DATA, read_object
 
 SHORT = sorted(CRDS.glob("*.yaml"))

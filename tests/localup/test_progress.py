@@ -2,8 +2,8 @@ import io
 
 import pytest
 
-from localup import progress
-from localup.progress import Step, StepError, run
+from localup import processes as progress
+from localup.processes import Step, StepError, run
 
 
 def step(folder, **fields):

@@ -5,13 +5,12 @@ import yaml
 
 from controller.engine.state.resources import MILLI, PODS
 from localup.controlplane import CRDS
-from localup.karmada.member import Phase, Run
-from localup.karmada.workloads import Task, Workload
-from localup.members.fake_node import EXTERNAL_USAGE_POD, external_usage_pod, node_status
-from localup.members.pods import belongs_to, pods_of
-from localup.progress import StepError
-from localup.realkarmada import karmada_processes
-from localup.realkarmada.programs import KARMADA_BIN, Programs, programs_from_environment
+from localup.karmada.members.member import Phase, Run
+from localup.karmada.members.workloads import Task, Workload
+from localup.members.fake_kubelet import EXTERNAL_USAGE_POD, belongs_to, external_usage_pod, node_status, pods_of
+from localup.processes import StepError
+from localup.realkarmada import processes as karmada_processes
+from localup.realkarmada.processes import KARMADA_BIN, Programs, programs_from_environment
 
 NAMES = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localup.runfolder import RunFolder, remove_stale_folders
+from localup.folders import RunFolder, remove_stale_folders
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def interrupted(*_: object, **__: object) -> None:
 
 def test_folder_of_a_killed_run_is_deleted_by_the_next(temporary):
     code = (
-        "from localup.runfolder import RunFolder; folder = RunFolder(); folder.open()\n"
+        "from localup.folders import RunFolder; folder = RunFolder(); folder.open()\n"
         "print(folder.path, flush=True); input()"
     )
     run = subprocess.Popen(

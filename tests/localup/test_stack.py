@@ -4,9 +4,8 @@ import socket
 import pytest
 
 from localup.api import ApiError
-from localup.apply import wait_until
+from localup.apply import create_namespace, wait_until
 from localup.managed_process import ManagedProcess, ProcessOptions, run_to_completion
-from localup.namespaces import create_namespace
 from localup.processes import ProcessError
 from localup.stack import Stack
 

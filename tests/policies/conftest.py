@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from localup.api import Api, ApiError
-from localup.apply import apply_files, wait_until
+from localup.apply import apply_files, create_namespace, wait_until
 from localup.controlplane import ControlPlane
-from localup.namespaces import create_namespace
 
 POLICIES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "policies.yaml"
 TEAM = "team"

@@ -15,8 +15,8 @@ import yaml
 from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
 from certs.store import DirectoryStore
 from localup.api import Api
+from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
-from localup.namespaces import create_namespace
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 from webhook.server import listen, listen_tls

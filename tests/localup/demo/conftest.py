@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localup.demo.binding_status import BindingStatus
+from localup.demo.progress import BindingStatus
 from localup.demo.scenario import DemoJob, volcano_job
 from tests.localup.demo.demo_process import Start, demo_starter
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from localup.demo.binding_status import RECORD, binding_of_work, parse_binding
+from localup.demo.progress import RECORD, binding_of_work, parse_binding
 
 
 def binding(*, record=None, suspension=None, clusters=None, status=None):

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.reasons import Reason
-from localup.demo.hyperjobs import HyperJobTracker
-from localup.demo.result import evaluate
+from localup.demo.checks import evaluate
+from localup.demo.progress import HyperJobTracker
 from localup.demo.scenario import DemoHyperJob, DemoJob
 
 MANIFEST = {

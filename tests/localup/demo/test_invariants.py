@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from localup.demo.invariants import InvariantChecker, Limits
+from localup.demo.checks import InvariantChecker, Limits
 from localup.demo.scenario import DemoJob, volcano_job
 
 CPU = {"cpu": 4000}

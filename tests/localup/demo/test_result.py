@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.reasons import Reason
-from localup.demo.result import evaluate
-from localup.demo.timeline import PendingReason, Timeline
+from localup.demo.checks import evaluate
+from localup.demo.progress import PendingReason, Timeline
 
 
 def result_of(timeline, violations=(), hyperjobs=()):

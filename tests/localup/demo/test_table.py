@@ -7,8 +7,8 @@ from rich.console import Console
 
 from localup.demo import table
 from localup.demo.console import DemoConsole
+from localup.demo.progress import JobStage, PendingReason, Timeline, TimelineEntry
 from localup.demo.scenario import volcano_job
-from localup.demo.timeline import JobStage, PendingReason, Timeline, TimelineEntry
 from localup.demo.usage import QueueUsage, UsageHistory
 
 

@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.reasons import Reason
-from localup.demo.log_reader import PendingReasonReader, parse_pending_reason
-from localup.demo.timeline import JobStage, PendingReason, Timeline
+from localup.demo.progress import JobStage, PendingReason, PendingReasonReader, Timeline, parse_pending_reason
 
 INSUFFICIENT_CAPACITY = PendingReason("team-a/train", "InsufficientCapacity", "no candidate cluster has room now")
 

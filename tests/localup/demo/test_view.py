@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS
-from localup.demo.invariants import Limits
+from localup.demo.checks import Limits
 from localup.demo.scenario import DemoJob, volcano_job
 from localup.demo.view import WORKS, View
 from localup.watch import Event

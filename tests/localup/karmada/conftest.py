@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from localup.api import Api
-from localup.apply import wait_until
-from localup.namespaces import create_namespace, delete_namespace
+from localup.apply import create_namespace, delete_namespace, wait_until
 from localup.processes import ChildProcess
 from tests.localup.karmada.harness import CLUSTERS, Harness, create_cluster, is_ready
 

@@ -2,12 +2,11 @@
 
 import pytest
 
-from localup.karmada.binding_controller import retained_clusters, targets_of
-from localup.karmada.dependencies_distributor import dependencies_of, dependency_binding
-from localup.karmada.graceful_eviction_controller import unfinished_tasks
+from localup.karmada.controllers.dependencies import dependencies_of, dependency_binding
+from localup.karmada.controllers.dispatch import retained_clusters, targets_of
+from localup.karmada.controllers.eviction import NOT_READY, UNREACHABLE, evicted, tainted, unfinished_tasks
 from localup.karmada.placement import Reason, SchedulerOptions, place
 from localup.karmada.quirks import Quirks
-from localup.karmada.taints import NOT_READY, UNREACHABLE, evicted, tainted
 
 NOON = 1_800_000_000.0
 BEGUN = "2027-01-15T08:00:00Z"

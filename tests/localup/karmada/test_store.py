@@ -3,10 +3,9 @@
 import asyncio
 
 from controller.kube.errors import Conflict
-from localup.karmada.kinds import BINDING
-from localup.karmada.objects import merge_patch, same_specification
-from localup.karmada.store import Store
-from localup.karmada.workqueue import WorkQueue
+from localup.karmada.cache import Store
+from localup.karmada.controller import WorkQueue
+from localup.karmada.objects import BINDING, merge_patch, same_specification
 
 
 def item(version, *, uid="u1", name="b", **fields):

@@ -2,11 +2,10 @@
 
 import pytest
 
-from localup.karmada.member import Member
-from localup.karmada.modeling import default_models
+from localup.karmada.members.member import Member, default_models
+from localup.karmada.members.summary import DescriptionError, MemberDescription, with_summary
+from localup.karmada.members.workloads import Task, Workload
 from localup.karmada.objects import Key
-from localup.karmada.summary import DescriptionError, MemberDescription, with_summary
-from localup.karmada.workloads import Task, Workload
 
 NOON = 1_800_000_000.0
 

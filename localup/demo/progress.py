@@ -1,0 +1,471 @@
+"""Progress of each job and HyperJob of the demo, as timeline entries.
+
+The status of a job is read from its binding only, because one watch delivers the binding's versions in order; pending
+reasons come from the controller's log.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from controller.engine.reasons import Reason
+from controller.engine.state.resources import PODS
+from localup.demo.scenario import DemoHyperJob, DemoJob
+from localup.karmada.members.workloads import quantities
+
+RECORD: Final = "volcano-global.io/admission"
+
+BINDING_NAME: Final = "resourcebinding.karmada.io/name"
+
+BINDING_NAMESPACE: Final = "resourcebinding.karmada.io/namespace"
+
+_FINAL_PHASES: Final = frozenset({"Completed", "Failed", "Terminated"})
+
+
+@dataclass(frozen=True, slots=True)
+class BindingStatus:
+    """State of a binding at one resource version.
+
+    Attributes:
+        version: The resourceVersion.
+        job: The job of the binding, as `namespace/name`.
+        binding: The binding's `namespace/name`.
+        suspended: Whether scheduling is suspended.
+        has_record: Whether it has an admission record written for its uid.
+        plan: Identifier of the plan that admitted it together with other workloads; empty if admitted alone.
+        clusters: The assigned clusters.
+        phase: The job's phase reported by its cluster; empty before the first report.
+        pods: The number of running pods, or of pods that ran if the job has finished.
+    """
+
+    version: int
+    job: str
+    binding: str
+    suspended: bool
+    has_record: bool
+    clusters: tuple[str, ...]
+    phase: str
+    pods: int
+    plan: str = ""
+
+    @property
+    def is_admitted(self) -> bool:
+        """Return whether it is resumed and assigned to clusters."""
+        return not self.suspended and bool(self.clusters)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the job has finished."""
+        return self.phase in _FINAL_PHASES
+
+    @property
+    def has_started(self) -> bool:
+        """Return whether pods run or have run."""
+        return self.phase == "Running" or self.is_over
+
+
+def parse_binding(binding: Any) -> BindingStatus:
+    """Return the status of a ResourceBinding."""
+    metadata, spec = binding["metadata"], binding["spec"]
+    status, record = _status(binding), _record(metadata)
+    return BindingStatus(
+        version=int(metadata["resourceVersion"]),
+        job=f"{metadata['namespace']}/{spec['resource']['name']}",
+        binding=f"{metadata['namespace']}/{metadata['name']}",
+        suspended=bool(spec.get("suspension", {}).get("scheduling")),
+        has_record=bool(record.get("charge")),
+        plan=record.get("planID", ""),
+        clusters=tuple(cluster["name"] for cluster in spec.get("clusters") or ()),
+        phase=status.get("state", {}).get("phase", ""),
+        pods=sum(status.get(part, 0) for part in ("running", "succeeded", "failed")),
+    )
+
+
+def binding_of_work(work: Any) -> str | None:
+    """Return the `namespace/name` of the binding of a Work; ``None`` for Works that Karmada creates on its own."""
+    annotations = work["metadata"].get("annotations", {})
+    if BINDING_NAME not in annotations:
+        return None
+    return f"{annotations.get(BINDING_NAMESPACE)}/{annotations[BINDING_NAME]}"
+
+
+def _status(binding: Any) -> Any:
+    """Return the job status reported by the cluster; each job of the demo has at most one."""
+    items = binding.get("status", {}).get("aggregatedStatus") or [{}]
+    return items[0].get("status") or {}
+
+
+def _record(metadata: Any) -> Any:
+    """Return the admission record written for this binding's uid, empty if there is none."""
+    record = json.loads(metadata.get("annotations", {}).get(RECORD, "{}"))
+    return record if record.get("uid") == metadata["uid"] else {}
+
+
+class JobStage(StrEnum):
+    """Stage of a job as printed."""
+
+    SUBMITTED = "submitted"
+    SPLIT = "split"
+    SUSPENDED = "suspended"
+    PENDING = "pending"
+    EVICTED = "evicted"
+    ADMITTED = "admitted"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+_ORDER = {stage: place for place, stage in enumerate(JobStage)}
+
+_IN_QUEUE = frozenset({JobStage.SUSPENDED, JobStage.EVICTED})
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """A stage that a job reached, in seconds after the start."""
+
+    at: float
+    job: str
+    stage: JobStage
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReason:
+    """Pending reason of a job as reported by the controller."""
+
+    job: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class JobProgress:
+    """Current stage of a job and the time at which it first reached each stage."""
+
+    spec: DemoJob
+    stage: JobStage = JobStage.SUBMITTED
+    times: dict[JobStage, float] = field(default_factory=dict)
+    pending_reason: PendingReason | None = None
+    reasons: set[str] = field(default_factory=set)
+    """All pending reasons so far."""
+    evictions: int = 0
+    cluster: str = ""
+    outcome: str = ""
+
+    @property
+    def waited(self) -> float | None:
+        """Return the seconds of suspension, ``None`` while it is suspended."""
+        return self._between(JobStage.SUSPENDED, JobStage.ADMITTED)
+
+    @property
+    def ran(self) -> float | None:
+        """Return the seconds it ran, ``None`` until it has finished."""
+        return self._between(JobStage.RUNNING, JobStage.FINISHED)
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the job has finished, or is pending for the expected reason."""
+        if self.spec.is_user_submitted:
+            return True
+        if self.spec.expected_reason is None:
+            return self.stage is JobStage.FINISHED and (
+                Reason.PREEMPTION_IN_PROGRESS in self.reasons or not self.spec.reclaims
+            )
+        return (
+            self.stage is JobStage.PENDING
+            and self.pending_reason is not None
+            and self.pending_reason.reason == self.spec.expected_reason
+        )
+
+    def _between(self, first: JobStage, last: JobStage) -> float | None:
+        if first not in self.times or last not in self.times:
+            return None
+        return self.times[last] - self.times[first]
+
+
+class Timeline:
+    """Progress of all jobs; every update returns the new timeline entries."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobProgress] = {}
+
+    def on_submitted(self, demo_job: DemoJob, at: float) -> None:
+        """Add a submitted job; it gets an entry once the webhook has suspended it."""
+        self.jobs[demo_job.name] = JobProgress(demo_job, times={JobStage.SUBMITTED: at})
+
+    def remove(self, job: str) -> None:
+        """Remove a deleted job unless it has finished and is part of the scenario."""
+        progress = self.jobs.get(job)
+        if progress is not None and (progress.spec.is_user_submitted or progress.stage is not JobStage.FINISHED):
+            del self.jobs[job]
+
+    def on_binding(self, status: BindingStatus, at: float) -> list[TimelineEntry]:
+        """Process an observed binding and return entries for all stages reached, including skipped ones."""
+        progress = self.jobs.get(status.job)
+        if progress is None:
+            return []
+        progress.cluster = ", ".join(status.clusters)
+        progress.outcome = status.phase if status.is_over else ""
+        if status.suspended and not status.is_over and _ORDER[progress.stage] >= _ORDER[JobStage.ADMITTED]:
+            return self._evicted(progress, at)
+        reached = _stage_of(status)
+        text = _messages(progress, status, at)
+        lines = [
+            self._reach(progress, at, stage, text=text[stage])
+            for stage in text
+            if _ORDER[progress.stage] < _ORDER[stage] <= _ORDER[reached]
+        ]
+        return lines if progress.stage not in _IN_QUEUE else [*lines, *self._pending_entry(progress, at)]
+
+    def on_pending_reason(self, pending_reason: PendingReason, at: float) -> list[TimelineEntry]:
+        """Process a pending reason from the log and return an entry if the job is pending."""
+        progress = self.jobs.get(pending_reason.job)
+        if progress is None:
+            return []
+        progress.reasons.add(pending_reason.reason)
+        is_known = progress.pending_reason == pending_reason and progress.stage is JobStage.PENDING
+        if is_known or _ORDER[progress.stage] >= _ORDER[JobStage.ADMITTED]:
+            return []
+        progress.pending_reason = pending_reason
+        # The log may arrive before the watch event; the entry then follows the suspension.
+        return [] if progress.stage is JobStage.SUBMITTED else self._pending_entry(progress, at)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether every job has reached its expected final state."""
+        return all(progress.is_settled for progress in self.jobs.values())
+
+    def is_running(self, jobs: Iterable[str]) -> bool:
+        """Return whether all *jobs* run."""
+        return all(self.jobs[job].stage is JobStage.RUNNING for job in jobs)
+
+    @property
+    def are_jobs_settled(self) -> bool:
+        """Return whether all jobs except HyperJob parts have reached their expected final state."""
+        return all(progress.is_settled for progress in self.jobs.values() if not progress.spec.hyperjob)
+
+    def _evicted(self, progress: JobProgress, at: float) -> list[TimelineEntry]:
+        """Reset the times of an evicted job; waiting and run times count from now on."""
+        progress.evictions += 1
+        progress.pending_reason = None
+        for stage in (JobStage.ADMITTED, JobStage.RUNNING):
+            progress.times.pop(stage, None)
+        return [self._reach(progress, at, JobStage.EVICTED, text="evicted; it is pending again and keeps its age")]
+
+    def _pending_entry(self, progress: JobProgress, at: float) -> list[TimelineEntry]:
+        if progress.pending_reason is None:
+            return []
+        return [
+            self._reach(
+                progress,
+                at,
+                JobStage.PENDING,
+                text=f"{progress.pending_reason.reason}: {progress.pending_reason.message}",
+            )
+        ]
+
+    def _reach(self, progress: JobProgress, at: float, stage: JobStage, *, text: str) -> TimelineEntry:
+        progress.stage = stage
+        progress.times.setdefault(stage, at)
+        return TimelineEntry(at, progress.spec.name, stage, text)
+
+
+def _stage_of(status: BindingStatus) -> JobStage:
+    if status.is_over:
+        return JobStage.FINISHED
+    if status.suspended:  # the reported phase of an evicted job is stale
+        return JobStage.SUSPENDED
+    if status.has_started:
+        return JobStage.RUNNING
+    return JobStage.ADMITTED if status.is_admitted else JobStage.SUSPENDED
+
+
+def _messages(progress: JobProgress, status: BindingStatus, at: float) -> Mapping[JobStage, str]:
+    """Return the text of each stage in order."""
+    waited = at - progress.times.get(JobStage.SUSPENDED, at)
+    ran = at - progress.times.get(JobStage.RUNNING, at)
+    return {
+        JobStage.SUSPENDED: f"queue {progress.spec.queue}: {describe_requests(progress.spec)}",
+        JobStage.ADMITTED: f"to {progress.cluster} after {waited:.1f} s",
+        JobStage.RUNNING: f"on {progress.cluster}, {status.pods} pods",
+        JobStage.FINISHED: f"{status.phase} after {ran:.1f} s",
+    }
+
+
+def describe_requests(demo_job: DemoJob) -> str:
+    """Return a job's requests as text; pods are included only if nothing else is requested."""
+    amounts = quantities(demo_job.requests)
+    shown = {resource: amount for resource, amount in amounts.items() if resource != PODS} or amounts
+    return ", ".join(f"{amount} {resource}" for resource, amount in shown.items())
+
+
+_EVENT = "workload pending"
+
+
+class PendingReasonReader:
+    """Reads the log from the position where the last read ended."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._read = 0
+
+    def read_new(self) -> Iterator[PendingReason]:
+        """Yield pending reasons of the complete lines written since the last call."""
+        if not self._log.exists():
+            return
+        with self._log.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read += len(line)
+                pending_reason = parse_pending_reason(line)
+                if pending_reason is not None:
+                    yield pending_reason
+
+
+def parse_pending_reason(line: bytes) -> PendingReason | None:
+    """Return the pending reason that *line* reports, or ``None`` for other lines."""
+    try:
+        entry = json.loads(line)
+    except ValueError:  # output of a crashing program is not JSON
+        return None
+    if not isinstance(entry, dict) or entry.get("event") != _EVENT:
+        return None
+    job = str(entry["workload"]).rpartition(" ")[2]
+    return PendingReason(job, entry["reason"], entry["message"])
+
+
+_FINAL = ("Completed", "Failed")
+
+_IN_CLUSTERS = {"Admitted": JobStage.ADMITTED, "Running": JobStage.RUNNING}
+
+
+@dataclass(slots=True)
+class HyperJobProgress:
+    """Observed progress of a HyperJob."""
+
+    name: str
+    spec: DemoHyperJob | None = None
+    """``None`` for a HyperJob that a user submitted; the demo expects nothing of it."""
+    stage: JobStage = JobStage.SUBMITTED
+    times: dict[JobStage, float] = field(default_factory=dict)
+    split: tuple[str, ...] = ()
+    """Each part, as its cluster and number of pods."""
+    reasons: list[str] = field(default_factory=list)
+    """Successive pending reasons."""
+    outcome: str = ""
+    message: str = ""
+    plans: dict[str, str] = field(default_factory=dict)
+    """By part, the plan that first admitted it."""
+
+    @property
+    def has_been_pending(self) -> bool:
+        """Return whether it was pending for the expected reason."""
+        return self.spec is None or self.spec.expected_reason is None or self.spec.expected_reason in self.reasons
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether it completed as expected: pending first, then admitted in one plan."""
+        whole = len(self.plans) == len(self.split) > 1 and len({*self.plans.values()}) == 1
+        return self.spec is None or (self.outcome == "Completed" and self.has_been_pending and whole)
+
+    @property
+    def waited(self) -> float | None:
+        """Return the seconds from submission to admission."""
+        return self._between(JobStage.SUBMITTED, JobStage.ADMITTED)
+
+    @property
+    def ran(self) -> float | None:
+        """Return the seconds from admission to the end."""
+        return self._between(JobStage.ADMITTED, JobStage.FINISHED)
+
+    def _between(self, first: JobStage, last: JobStage) -> float | None:
+        return self.times[last] - self.times[first] if first in self.times and last in self.times else None
+
+
+class HyperJobTracker:
+    """All HyperJobs by name."""
+
+    def __init__(self, specs: Mapping[str, DemoHyperJob]) -> None:
+        self.all: dict[str, HyperJobProgress] = {}
+        self._specs = specs
+
+    def on_hyperjob(self, hyperjob: Any, at: float) -> list[TimelineEntry]:
+        """Process an observed HyperJob and return new timeline entries."""
+        metadata, status = hyperjob["metadata"], hyperjob.get("status", {})
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        progress = self.all.setdefault(
+            name, HyperJobProgress(name, self._specs.get(name), times={JobStage.SUBMITTED: at})
+        )
+        return [TimelineEntry(at, name, stage, text) for stage, text in _new_entries(progress, status, at)]
+
+    def forget(self, name: str) -> None:
+        """Remove a deleted HyperJob."""
+        self.all.pop(name, None)
+
+    def on_binding(self, demo_job: DemoJob, binding: BindingStatus) -> None:
+        """Record the plan that admitted a part."""
+        progress = self.all.get(demo_job.hyperjob)
+        if progress is not None and binding.is_admitted:
+            progress.plans.setdefault(binding.job, binding.plan)
+
+    @property
+    def have_been_pending(self) -> bool:
+        """Return whether every HyperJob was pending for its expected reason."""
+        return all(progress.has_been_pending for progress in self.all.values())
+
+    @property
+    def violations(self) -> Iterable[str]:
+        """Return violations observed on parts."""
+        return [
+            f"the parts of {progress.name} were admitted in {len({*progress.plans.values()})} plans instead of one"
+            for progress in self.all.values()
+            if progress.spec is not None and len({*progress.plans.values()}) > 1
+        ]
+
+
+def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator[tuple[JobStage, str]]:
+    """Yield stage and text of each change in *status*, and store it in *progress*."""
+    phase = status.get("phase", "")
+    split = tuple(_part_text(part) for part in status.get("split", {}).get("parts", ()))
+    if split and split != progress.split:
+        progress.split = split
+        yield _reach(progress, JobStage.SPLIT, at), f"in {len(split)} parts: {', '.join(split)}"
+    progress.message = status.get("message", "")
+    reason = _reason(status)
+    if phase == "Pending" and reason and reason not in progress.reasons[-1:]:
+        progress.reasons.append(reason)
+        yield _reach(progress, JobStage.PENDING, at), f"{reason}: {progress.message}"
+    if phase in (*_IN_CLUSTERS, *_FINAL) and JobStage.ADMITTED not in progress.times:
+        waited = at - progress.times[JobStage.SUBMITTED]
+        yield _reach(progress, JobStage.ADMITTED, at), f"all {len(split)} parts after {waited:.1f} s"
+    if phase == "Running" and progress.stage is not JobStage.RUNNING:
+        yield _reach(progress, JobStage.RUNNING, at), f"{progress.message}, on {status.get('clusters', '')}"
+    if phase in _FINAL and progress.stage is not JobStage.FINISHED:
+        progress.outcome = phase
+        yield _reach(progress, JobStage.FINISHED, at), f"{phase}: {progress.message}"
+
+
+def _reach(progress: HyperJobProgress, stage: JobStage, at: float) -> JobStage:
+    progress.stage = stage
+    progress.times.setdefault(stage, at)
+    return stage
+
+
+def _part_text(part: Any) -> str:
+    return f"{part.get('cluster') or 'any cluster'} {sum(part.get('pods', ()))}"
+
+
+def _reason(status: Any) -> str:
+    """Return the pending reason; empty if the phase tells all."""
+    pending = (
+        condition
+        for condition in status.get("conditions", ())
+        if condition["type"] == "Pending" and condition["status"] == "True"
+    )
+    reason = next((str(item["reason"]) for item in pending), "")
+    return "" if reason == "Pending" else reason

@@ -1,0 +1,75 @@
+"""Maintains the status of simulated Clusters and their execution namespaces.
+
+A status is written when it changes, at most once per period.
+"""
+
+import time
+from contextlib import suppress
+
+import structlog
+
+from controller.kube.errors import Conflict
+from localup.karmada.cache import STATUS, Client, Informers, Store
+from localup.karmada.controller import WorkQueue
+from localup.karmada.members.summary import MemberRegistry, with_summary
+from localup.karmada.names import execution_namespace
+from localup.karmada.objects import NAMESPACE, Key, Object, generation_of, is_terminating, key_of
+
+log = structlog.get_logger()
+
+
+class ClusterStatusController:
+    """Updates the status of Clusters."""
+
+    def __init__(
+        self, informers: Informers, client: Client, registry: MemberRegistry, *, period: float, late: float = 0
+    ) -> None:
+        self.queue = WorkQueue[str]("clusters", self._reconcile)
+        self._late = late
+        self._clusters = informers.clusters
+        self._client = client
+        self._registry = registry
+        self._period = period
+        self._namespaces = Store(NAMESPACE)
+        self._has_namespace: set[str] = set()
+        self._due: dict[str, float] = {}
+        informers.clusters.add_event_handler(self._cluster_changed)
+        registry.add_event_handler(self.queue.add)
+
+    def on_member_changed(self, name: str) -> None:
+        """Queue the summary of a member for an update, after the summary delay."""
+        if self._late:
+            self.queue.add_after(name, self._late)
+        else:
+            self.queue.add(name)
+
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is not None and (old is None or generation_of(old) != generation_of(new)):
+            self.queue.add(key_of(new).name)
+
+    async def _reconcile(self, name: str) -> None:
+        cluster = self._clusters.get(Key("", name))
+        if cluster is None or is_terminating(cluster):
+            return
+        await self._ensure_namespace(name)
+        registered = self._registry.members.get(name)
+        if registered is None:
+            return
+        early = self._due.get(name, 0) - time.monotonic()
+        if early > 0:
+            self.queue.add_after(name, early)
+            return
+        updated = with_summary(cluster, registered.description, registered.member, now=time.time())
+        if await self._client.update(self._clusters, cluster, updated, part=STATUS) is not cluster:
+            self._due[name] = time.monotonic() + self._period
+            log.debug("cluster status written", cluster=name)
+
+    async def _ensure_namespace(self, name: str) -> None:
+        if name not in self._has_namespace:
+            metadata = {"name": execution_namespace(name)}
+            with suppress(Conflict):
+                await self._client.create(
+                    self._namespaces,
+                    {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": metadata},
+                )
+            self._has_namespace.add(name)

@@ -1,0 +1,259 @@
+"""Implements Karmada's taints by readiness, and evictions: by NoExecute taints, by failover, and graceful ones.
+
+A cluster that is not ready accepts no new workloads; running ones stay. NoExecute taints, which operators set, evict
+bindings, also suspended ones, with an eviction task. The task keeps the work of its cluster until its grace period
+ends or all current targets are healthy; with purge mode Directly the work is removed immediately. Application
+failover does not verify that other clusters fit; failed Volcano Jobs count as unhealthy.
+"""
+
+import time
+from typing import Final
+
+import structlog
+
+from localup.karmada.cache import Client, Store
+from localup.karmada.controller import WorkQueue
+from localup.karmada.feasibility import target_names, tolerates
+from localup.karmada.objects import (
+    Key,
+    Object,
+    condition,
+    generation_of,
+    is_terminating,
+    key_of,
+    seconds_of,
+    spec_of,
+    status_of,
+    timestamp,
+    with_spec,
+)
+
+DIRECTLY = "Directly"
+
+
+class GracefulEvictionController:
+    """Finishes eviction tasks."""
+
+    def __init__(self, bindings: Store, client: Client, *, timeout: float) -> None:
+        self.queue = WorkQueue[Key]("graceful eviction", self._reconcile)
+        self._bindings = bindings
+        self._client = client
+        self._timeout = timeout
+        bindings.add_event_handler(self._binding_changed)
+
+    def _binding_changed(self, _: Object | None, new: Object | None) -> None:
+        if new is not None and tasks_of(new):
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        binding = self._bindings.get(key)
+        if binding is None or is_terminating(binding):
+            return
+        now = time.time()
+        remaining = unfinished_tasks(binding, timeout=self._timeout, now=now)
+        if remaining != tasks_of(binding):
+            await self._client.update(
+                self._bindings, binding, with_spec(binding, gracefulEvictionTasks=list(remaining) or None)
+            )
+            log.info("eviction tasks updated", binding=str(key), remaining=[item["fromCluster"] for item in remaining])
+        ends = [_deadline(task, self._timeout) for task in remaining if task.get("suppressDeletion") is None]
+        if ends:
+            self.queue.add_after(key, max(0.05, min(ends) - now))
+
+
+def tasks_of(binding: Object) -> list[Object]:
+    """Return the eviction tasks of a binding."""
+    return list(spec_of(binding).get("gracefulEvictionTasks") or ())
+
+
+def unfinished_tasks(binding: Object, *, timeout: float, now: float) -> list[Object]:
+    """Return the tasks that are not finished; new ones get a creation timestamp."""
+    remaining: list[Object] = []
+    for task in tasks_of(binding):
+        if "creationTimestamp" not in task:
+            remaining.append({**task, "creationTimestamp": timestamp(now)})
+        elif not _is_done(task, binding, timeout=timeout, now=now):
+            remaining.append(task)
+    return remaining
+
+
+def _is_done(task: Object, binding: Object, *, timeout: float, now: float) -> bool:
+    if task.get("suppressDeletion") is not None:
+        return not task["suppressDeletion"]
+    return now > _deadline(task, timeout) or (_is_observed(binding) and _is_healthy(binding))
+
+
+def _deadline(task: Object, timeout: float) -> float:
+    grace = task.get("gracePeriodSeconds")
+    return seconds_of(task["creationTimestamp"]) + (timeout if grace is None else grace)
+
+
+def _is_observed(binding: Object) -> bool:
+    """Return whether the scheduler has observed the current generation."""
+    return bool(status_of(binding).get("schedulerObservedGeneration", 0) == generation_of(binding))
+
+
+def _is_healthy(binding: Object) -> bool:
+    """Return whether all targets are healthy; true without targets."""
+    items = status_of(binding).get("aggregatedStatus") or ()
+    health = {item["clusterName"]: item.get("health") for item in items}
+    return all(health.get(cluster["name"]) == "Healthy" for cluster in spec_of(binding).get("clusters") or ())
+
+
+log = structlog.get_logger()
+
+NOT_READY: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/not-ready"}
+
+UNREACHABLE: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/unreachable"}
+
+_BY_READINESS: Final = {"True": None, "False": NOT_READY, "Unknown": UNREACHABLE}
+
+_KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
+
+
+class TaintController:
+    """Taints clusters by readiness."""
+
+    def __init__(self, clusters: Store, client: Client) -> None:
+        self.queue = WorkQueue[Key]("taints", self._reconcile)
+        self._clusters = clusters
+        self._client = client
+        clusters.add_event_handler(self._cluster_changed)
+
+    def _cluster_changed(self, _: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        cluster = self._clusters.get(key)
+        if cluster is None or is_terminating(cluster):
+            return
+        wanted = tainted(cluster)
+        if wanted is not cluster and await self._client.update(self._clusters, cluster, wanted):
+            log.info("cluster tainted", cluster=key.name, taints=[taint["key"] for taint in taints_of(wanted)])
+
+
+class NoExecuteTaintManager:
+    """Evicts bindings from clusters with a NoExecute taint that they do not tolerate."""
+
+    def __init__(self, clusters: Store, bindings: Store, client: Client) -> None:
+        self.queue = WorkQueue[Key]("taint manager", self._reconcile)
+        self._clusters = clusters
+        self._bindings = bindings
+        self._client = client
+        clusters.add_event_handler(self._cluster_changed)
+        bindings.add_event_handler(self._binding_changed)
+
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is None or (old is not None and taints_of(old) == taints_of(new)):
+            return
+        for binding in self._bindings:
+            if key_of(new).name in target_names(binding):
+                self.queue.add(key_of(binding))
+
+    def _binding_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is not None and (old is None or target_names(old) != target_names(new)):
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        binding = self._bindings.get(key)
+        if binding is None or is_terminating(binding):
+            return
+        for name in target_names(binding):
+            cluster = self._clusters.get(Key("", name))
+            if cluster is not None and _has_untolerated_taint(cluster, binding):
+                binding = await self._client.update(self._bindings, binding, evicted(binding, name))
+                log.info("binding evicted by taint", binding=str(key), cluster=name)
+
+
+def taints_of(cluster: Object) -> list[Object]:
+    """Return the taints of a cluster."""
+    return list(spec_of(cluster).get("taints") or ())
+
+
+def tainted(cluster: Object) -> Object:
+    """Return *cluster* with exactly the taint that matches its readiness."""
+    said = condition(status_of(cluster).get("conditions") or (), "Ready")
+    wanted = _BY_READINESS[said["status"]] if said else NOT_READY
+    others = [taint for taint in taints_of(cluster) if taint["key"] not in _KEYS]
+    has = [taint for taint in taints_of(cluster) if taint["key"] in _KEYS]
+    if [item["key"] for item in has] == ([wanted["key"]] if wanted else []):
+        return cluster
+    return with_spec(cluster, taints=[*others, *([wanted] if wanted else [])] or None)
+
+
+def evicted(
+    binding: Object, cluster: str, *, producer: str = "TaintManager", reason: str = "TaintUntolerated"
+) -> Object:
+    """Return *binding* without the target and with an eviction task."""
+    remaining = [item for item in spec_of(binding)["clusters"] if item["name"] != cluster]
+    left = next(item for item in spec_of(binding)["clusters"] if item["name"] == cluster)
+    task = {"fromCluster": cluster, "producer": producer, "purgeMode": "Gracefully", "reason": reason}
+    replicas = {"replicas": left["replicas"]} if left.get("replicas") else {}
+    tasks = tasks_of(binding)
+    if all(item["fromCluster"] != cluster for item in tasks):
+        tasks = [*tasks, {**task, **replicas}]
+    return with_spec(binding, clusters=remaining or None, gracefulEvictionTasks=tasks)
+
+
+def _has_untolerated_taint(cluster: Object, binding: Object) -> bool:
+    """Return whether a cluster has a NoExecute taint that a binding does not tolerate."""
+    placement = spec_of(binding).get("placement") or {}
+    tolerations = placement.get("clusterTolerations") or ()
+    repelling = [item for item in taints_of(cluster) if item.get("effect") == "NoExecute"]
+    return any(not any(tolerates(toleration, taint) for toleration in tolerations) for taint in repelling)
+
+
+_TOLERATION_SECONDS: Final = 300
+
+
+class ApplicationFailoverController:
+    """Evicts bindings from clusters in which they are unhealthy longer than tolerated."""
+
+    def __init__(self, bindings: Store, client: Client) -> None:
+        self.queue = WorkQueue[Key]("application failover", self._reconcile)
+        self._bindings = bindings
+        self._client = client
+        self._unhealthy_since: dict[tuple[Key, str], float] = {}
+        bindings.add_event_handler(self._binding_changed)
+
+    def _binding_changed(self, _: Object | None, new: Object | None) -> None:
+        if new is not None and toleration_of(new) is not None:
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        binding = self._bindings.get(key)
+        tolerated = None if binding is None or is_terminating(binding) else toleration_of(binding)
+        if binding is None or tolerated is None:
+            return
+        now, unhealthy = time.time(), unhealthy_in(binding)
+        remaining = {name: self._unhealthy_since.pop((key, name), now) for name in unhealthy}
+        for known in [item for item in self._unhealthy_since if item[0] == key]:
+            del self._unhealthy_since[known]
+        for name, since in remaining.items():
+            if now - since >= tolerated:
+                gone = evicted(binding, name, producer="RBApplicationFailoverController", reason="ApplicationFailure")
+                binding = await self._client.update(self._bindings, binding, gone)
+                log.info("unhealthy binding evicted", binding=str(key), cluster=name)
+            else:
+                self._unhealthy_since[key, name] = since
+                self.queue.add_after(key, since + tolerated - now)
+
+
+def toleration_of(binding: Object) -> float | None:
+    """Return how many seconds a binding may be unhealthy; ``None`` without application failover."""
+    spec = spec_of(binding)
+    application = (spec.get("failover") or {}).get("application")
+    if application is None or not spec.get("propagateDeps"):
+        return None
+    return float((application.get("decisionConditions") or {}).get("tolerationSeconds", _TOLERATION_SECONDS))
+
+
+def unhealthy_in(binding: Object) -> list[str]:
+    """Return the target clusters in which a binding is unhealthy."""
+    reported = status_of(binding).get("aggregatedStatus") or ()
+    return [
+        item["clusterName"]
+        for item in reported
+        if item.get("health") == "Unhealthy" and item["clusterName"] in target_names(binding)
+    ]

@@ -1,0 +1,201 @@
+"""Implements Karmada's scheduler: sets `spec.clusters` of bindings that are not suspended.
+
+Suspension is only checked when an event arrives (facts, no. 1): queued bindings are scheduled even if suspended
+meanwhile. Freed capacity triggers no retry.
+"""
+
+import time
+
+import structlog
+
+from controller.kube.timing import Backoff
+from localup.karmada.binding import is_claimed
+from localup.karmada.cache import STATUS, Client, EventMessage, Store
+from localup.karmada.controller import WorkQueue
+from localup.karmada.feasibility import is_ready, target_names
+from localup.karmada.names import APPLIED_PLACEMENT
+from localup.karmada.objects import (
+    Key,
+    Object,
+    annotations_of,
+    generation_of,
+    is_terminating,
+    key_of,
+    labels_of,
+    seconds_of,
+    spec_of,
+    status_of,
+    timestamp,
+    with_condition,
+    with_metadata,
+    with_spec,
+    with_status,
+)
+from localup.karmada.placement import (
+    Reason,
+    SchedulerOptions,
+    SchedulingResult,
+    affinity_allows,
+    format_applied_placement,
+    has_replicas,
+    is_divided,
+    place,
+)
+from localup.karmada.quirks import Quirks, Settings
+
+log = structlog.get_logger()
+
+
+class Scheduler:
+    """Schedules bindings of one kind."""
+
+    def __init__(self, bindings: Store, clusters: Store, client: Client, settings: Settings) -> None:
+        self._bindings = bindings
+        self._clusters = clusters
+        self._client = client
+        self._name = settings.scheduler_name
+        self._quirks = settings.quirks
+        self._options = SchedulerOptions(affinity_terms=settings.quirks.affinity_terms, copies=settings.quirks.copies)
+        self._backoffs: dict[Key, Backoff] = {}
+        self.queue = WorkQueue[Key]("scheduler", self._reconcile)
+        bindings.add_event_handler(self._binding_changed)
+        clusters.add_event_handler(self._cluster_changed)
+
+    def _binding_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is None or not self._passes_filter(new):
+            return
+        if old is None or not self._passes_filter(old) or generation_of(old) != generation_of(new):
+            self.queue.add(key_of(new))
+
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        """Queue bindings whose affinity allows the changed cluster; unclaimed bindings are included, as in Karmada."""
+        if old is None:
+            return  # a new cluster triggers when it becomes ready and loses its taint
+        new = new or old  # a deleted cluster is handled like a terminating one
+        if (
+            new is not old
+            and _is_irrelevant_change(old, new)
+            and (self._quirks.taints or is_ready(old) == is_ready(new))
+        ):
+            return
+        for binding in self._bindings:
+            if self._is_schedulable(binding) and (affinity_allows(binding, old) or affinity_allows(binding, new)):
+                self.queue.add(key_of(binding))
+
+    def _passes_filter(self, binding: Object) -> bool:
+        """Return whether a binding passes the event filter: own scheduler name, not suspended, claimed."""
+        return self._is_schedulable(binding) and is_claimed(binding)
+
+    def _is_schedulable(self, binding: Object) -> bool:
+        spec = spec_of(binding)
+        is_ours = spec.get("schedulerName", self._name) == self._name and "placement" in spec
+        return is_ours and not (spec.get("suspension") or {}).get("scheduling")
+
+    async def _reconcile(self, key: Key) -> None:
+        binding = self._bindings.get(key)
+        if binding is None or is_terminating(binding) or not (self._quirks.leak or self._passes_filter(binding)):
+            return
+        if not self._is_due(binding):
+            seen = with_status(binding, schedulerObservedGeneration=generation_of(binding))
+            await self._client.update(self._bindings, binding, seen, part=STATUS)
+            return
+        outcome = place(binding, list(self._clusters), self._options)
+        placed = await self._client.update(self._bindings, binding, _with_targets(binding, outcome))
+        if placed is not binding:
+            log.info("binding scheduled", binding=str(key), clusters=_target_names(outcome), reason=str(outcome.reason))
+        await self._client.update(
+            self._bindings, placed, _with_scheduled_condition(placed, outcome, time.time()), part=STATUS
+        )
+        if self._quirks.events and (placed is not binding or outcome.reason is not Reason.SUCCESS):
+            await self._record_events(placed, outcome)
+        self._schedule_retry(key, outcome)
+
+    async def _record_events(self, binding: Object, outcome: SchedulingResult) -> None:
+        """Record the events of a scheduling attempt on the binding and its template."""
+        event = EventMessage(self._name, "ScheduleBindingFailed", outcome.message, "Warning")
+        if outcome.reason is Reason.SUCCESS:
+            details = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
+            event = EventMessage(self._name, "ScheduleBindingSucceed", details)
+        for about in (binding, template_of(binding)):
+            await self._client.record_event(about, event)
+
+    def _is_due(self, binding: Object) -> bool:
+        """Return whether a binding must be scheduled; divided replicas that add up are left unchanged."""
+        spec = spec_of(binding)
+        if annotations_of(binding).get(APPLIED_PLACEMENT) != format_applied_placement(spec["placement"]):
+            return True
+        if not has_replicas(spec) or not is_divided(spec) or _is_reschedule_requested(binding):
+            return True
+        placed = sum(int(cluster.get("replicas", 0)) for cluster in spec.get("clusters") or ())
+        leaving = (cluster for cluster in self._clusters if is_terminating(cluster))
+        return placed != int(spec.get("replicas", 0)) or any(
+            key_of(item).name in target_names(binding) for item in leaving
+        )
+
+    def _schedule_retry(self, key: Key, outcome: SchedulingResult) -> None:
+        """Queue a retry after a failure; the delay depends on the reason."""
+        quirks = self._quirks
+        is_unschedulable = outcome.reason is Reason.UNSCHEDULABLE
+        if outcome.reason is Reason.SCHEDULER_ERROR or (is_unschedulable and not quirks.unschedulable_retry):
+            backoff = self._backoffs.setdefault(key, _backoff(quirks))
+            self.queue.add_after(key, backoff.next_delay())
+            return
+        self._backoffs.pop(key, None)
+        if is_unschedulable:
+            self.queue.add_after(key, quirks.unschedulable_retry)
+        elif outcome.reason is Reason.NO_CLUSTER_FIT and quirks.no_cluster_fit_retry:
+            self.queue.add_after(key, quirks.no_cluster_fit_retry)
+
+
+def _backoff(quirks: Quirks) -> Backoff:
+    return Backoff(initial=quirks.backoff_first, maximum=quirks.backoff_most, jitter=lambda: 1)
+
+
+def _is_reschedule_requested(binding: Object) -> bool:
+    """Return whether rescheduling was triggered after the last scheduling."""
+    asked, last = spec_of(binding).get("rescheduleTriggeredAt"), status_of(binding).get("lastScheduledTime")
+    return asked is not None and last is not None and seconds_of(asked) > seconds_of(last)
+
+
+def _with_targets(binding: Object, outcome: SchedulingResult) -> Object:
+    if outcome.targets is None:
+        return binding
+    applied = format_applied_placement(spec_of(binding)["placement"])
+    noted = with_metadata(binding, annotations={**annotations_of(binding), APPLIED_PLACEMENT: applied})
+    return with_spec(noted, clusters=list(outcome.targets) or None)
+
+
+def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: float) -> Object:
+    """Return *binding* with the result of the attempt; an unchanged success changes nothing."""
+    status = status_of(binding)
+    conditions = with_condition(status.get("conditions") or (), outcome.condition, now=now)
+    if outcome.reason is not Reason.SUCCESS:
+        return with_status(binding, conditions=conditions)
+    details = {
+        "conditions": conditions,
+        "schedulerObservedGeneration": generation_of(binding),
+        "schedulerObservingAffinityName": outcome.term or status.get("schedulerObservingAffinityName"),
+    }
+    if all(status.get(name) == value for name, value in details.items()):
+        return binding
+    return with_status(binding, **details, lastScheduledTime=timestamp(now))
+
+
+def template_of(binding: Object) -> Object:
+    """Return a reference object for the template of a binding."""
+    resource = spec_of(binding)["resource"]
+    metadata = {"name": resource["name"], "namespace": resource.get("namespace", ""), "uid": resource.get("uid", "")}
+    return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": metadata}
+
+
+def _target_names(outcome: SchedulingResult) -> list[str]:
+    return [str(target["name"]) for target in outcome.targets or ()]
+
+
+def _is_irrelevant_change(old: Object, new: Object) -> bool:
+    """Return whether a cluster change triggers no scheduling."""
+    return (
+        labels_of(old) == labels_of(new)
+        and generation_of(old) == generation_of(new)
+        and is_terminating(old) == is_terminating(new)
+    )

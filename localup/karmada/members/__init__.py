@@ -1,0 +1,1 @@
+"""Simulated member clusters."""

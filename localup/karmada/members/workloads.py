@@ -1,0 +1,161 @@
+"""Parses manifests into pods, gang minimum and run time for member clusters.
+
+The gang minimum is computed independently of the engine, which the stand-in is used to test. In bindings Karmada
+counts differently from the API server: it treats sidecars as init containers that end, and ignores pod-level
+resources.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.api.quantity import format_quantity, parse_quantity
+from controller.engine.state.requests import Container, PodTemplate, pod_request
+from controller.engine.state.resources import CPU, MEMORY, MILLI, Resources, add, elementwise_max, total
+from localup.karmada.objects import BATCH_JOB, VOLCANO_JOB, WORKLOADS, Object, annotations_of, is_a, spec_of
+from localup.karmada.quirks import seconds_in
+
+
+def pod_template(template: Object) -> PodTemplate:
+    """Parse a pod template."""
+    spec = template.get("spec") or {}
+    level = spec.get("resources") or {}
+    return PodTemplate(
+        containers=tuple(_container(container) for container in spec.get("containers") or ()),
+        init=tuple(_container(container) for container in spec.get("initContainers") or ()),
+        overhead=amounts(spec.get("overhead")),
+        requests=amounts(level.get("requests")),
+        limits=amounts(level.get("limits")),
+        priority_class=spec.get("priorityClassName", ""),
+    )
+
+
+def amounts(quantities: Mapping[str, Any] | None) -> Resources:
+    """Parse quantities by resource."""
+    return {name: parse_quantity(name, value) for name, value in (quantities or {}).items()}
+
+
+def quantities(amounts: Resources) -> dict[str, str]:
+    """Format amounts by resource; zero amounts are omitted, as in Karmada."""
+    return {name: format_quantity(name, amounts[name]) for name in sorted(amounts) if amounts[name]}
+
+
+def replica_requirements(template: Object) -> dict[str, Any] | None:
+    """Return the requirements of one replica, as Karmada writes them in a binding."""
+    spec = template.get("spec") or {}
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    claim = {
+        "hardNodeAffinity": affinity,
+        "nodeSelector": spec.get("nodeSelector"),
+        "tolerations": spec.get("tolerations"),
+    }
+    requirements = {
+        "nodeClaim": {name: value for name, value in claim.items() if value},
+        "resourceRequest": quantities(_as_karmada_counts(pod_template(template))),
+    }
+    return {name: value for name, value in requirements.items() if value} or None
+
+
+def _as_karmada_counts(pod: PodTemplate) -> Resources:
+    running = total(container.effective_requests for container in pod.containers)
+    starting: Resources = {}
+    for item in pod.init:
+        starting = elementwise_max(starting, item.effective_requests)
+    return {
+        name: _whole(name, amount) for name, amount in add(elementwise_max(running, starting), pod.overhead).items()
+    }
+
+
+def _whole(resource: str, amount: int) -> int:
+    """Round up to whole units, except CPU and memory."""
+    return amount if resource in {CPU, MEMORY} else -(-amount // MILLI) * MILLI
+
+
+def _container(container: Object) -> Container:
+    resources = container.get("resources") or {}
+    return Container(
+        requests=amounts(resources.get("requests")),
+        limits=amounts(resources.get("limits")),
+        restarts=container.get("restartPolicy") == "Always",
+    )
+
+
+RUN_TIME: Final = "volcano-global.io/runtime"
+
+OUTCOME: Final = "volcano-global.io/outcome"
+
+FAILED: Final = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Identical pods: their number, and how many must start together with the rest of the gang."""
+
+    pod: Resources
+    count: int
+    gang_minimum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Part of a manifest that a member cluster needs."""
+
+    tasks: tuple[Task, ...]
+    run_seconds: float | None = None
+    """Run time in seconds; ``None`` if it runs until it is removed."""
+    fails: bool = False
+
+
+def parse_workload(manifest: Object, *, run_time: float) -> Workload:
+    """Parse a manifest; *run_time* applies to jobs without a run time annotation.
+
+    Raises:
+        ValueError: A quantity is invalid.
+    """
+    if not any(is_a(manifest, kind) for kind in WORKLOADS):
+        return Workload(())
+    lasts = _run_time(manifest, run_time)
+    fails = annotations_of(manifest).get(OUTCOME) == FAILED
+    spec = spec_of(manifest)
+    if is_a(manifest, VOLCANO_JOB):
+        return Workload(_volcano_tasks(spec.get("tasks") or (), int(spec.get("minAvailable", 0))), lasts, fails)
+    pod = pod_request(pod_template(spec.get("template") or {}))
+    if is_a(manifest, BATCH_JOB):
+        return Workload((Task(pod, int(spec.get("parallelism", 1))),), lasts, fails)
+    return Workload((Task(pod, int(spec.get("replicas", 1))),))
+
+
+def _run_time(manifest: Object, default: float) -> float:
+    """Return the seconds of the annotation; an invalid duration is ignored."""
+    try:
+        return seconds_in(annotations_of(manifest)[RUN_TIME])
+    except (KeyError, ValueError):
+        return default
+
+
+def min_available(manifest: Object) -> int:
+    """Return `minAvailable` of a Volcano Job with the defaults of Volcano's webhook."""
+    spec = spec_of(manifest)
+    return int(spec.get("minAvailable", 0)) or sum(_task_minimum(task) for task in spec.get("tasks") or ())
+
+
+def _volcano_tasks(tasks: Sequence[Object], wanted: int) -> tuple[Task, ...]:
+    """Divide the gang minimum: task minimums if all of them fit, then the remaining pods in task order."""
+    least = [_task_minimum(item) for item in tasks]
+    wanted = wanted or sum(least)
+    together = least if wanted >= sum(least) else [0] * len(tasks)
+    left = wanted - sum(together)
+    read = []
+    for task, minimum in zip(tasks, together, strict=True):
+        count = int(task.get("replicas", 0))
+        more = min(left, count - minimum)
+        left -= more
+        read.append(Task(pod_request(pod_template(task.get("template") or {})), count, minimum + more))
+    return tuple(read)
+
+
+def _task_minimum(task: Object) -> int:
+    replicas = int(task.get("replicas", 0))
+    return min(int(task.get("minAvailable", replicas)), replicas)

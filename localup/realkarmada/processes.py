@@ -1,0 +1,416 @@
+"""Runs Karmada's programs and member clusters for them on a control plane, instead of the stand-in.
+
+Flags are Karmada's defaults, except addresses, leader election, and intervals and thresholds for members. Where the
+folder has `karmada-aggregated-apiserver`, it serves Clusters instead of their CRD and sets default resource models.
+"""
+
+import base64
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from localup import ports
+from localup.api import ApiError
+from localup.apply import apply, apply_files, read_manifests, wait_until
+from localup.controlplane import ControlPlane
+from localup.credentials import AGGREGATED, Credentials, issue
+from localup.managed_process import ManagedProcess, ManagedProgram, ProcessOptions, is_http_ready
+from localup.processes import StepError
+from localup.server import Server
+
+#: Environment variable with the folder, used without the option.
+KARMADA_BIN: Final = "KARMADA_BIN"
+
+_REQUIRED: Final = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
+
+_PREFIX: Final = "karmada-"
+
+_AGGREGATED: Final = "karmada-aggregated-apiserver"
+
+_ANSWER_SECONDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Folder with the three required programs."""
+
+    folder: Path
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Self:
+        """Return the programs of a folder.
+
+        Raises:
+            StepError: A program is missing or not executable.
+        """
+        if missing := [name for name in _REQUIRED if _find_program(folder, name) is None]:
+            raise StepError(
+                f"{folder} has no {', '.join(missing)}; name a folder with {', '.join(_REQUIRED)}, "
+                f"with or without '{_PREFIX}'"
+            )
+        return cls(folder.resolve())
+
+    @property
+    def controller_manager(self) -> Path:
+        """Path of karmada-controller-manager."""
+        return self._path(_REQUIRED[0])
+
+    @property
+    def scheduler(self) -> Path:
+        """Path of karmada-scheduler."""
+        return self._path(_REQUIRED[1])
+
+    @property
+    def webhook(self) -> Path:
+        """Path of karmada-webhook."""
+        return self._path(_REQUIRED[2])
+
+    def _path(self, name: str) -> Path:
+        return _find_program(self.folder, name) or self.folder / name
+
+    @property
+    def aggregated_apiserver(self) -> Path | None:
+        """Path of karmada-aggregated-apiserver, ``None`` if absent; a CRD replaces it then."""
+        return _find_program(self.folder, _AGGREGATED)
+
+    @property
+    def version(self) -> str:
+        """Version reported by the programs, such as ``v1.18.2``."""
+        answer = subprocess.run(
+            [str(self.controller_manager), "version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_ANSWER_SECONDS,
+        )
+        found = re.search(r'GitVersion:"([^"]+)"', answer.stdout)
+        return found[1] if found else "unknown"
+
+
+def _find_program(folder: Path, name: str) -> Path | None:
+    """Return the program *name* of a folder; ``go build ./cmd/scheduler`` omits the prefix."""
+    known = (folder / item for item in (name, name.removeprefix(_PREFIX)))
+    return next((path for path in known if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+def programs_from_environment() -> Programs | None:
+    """Return the programs of the folder in `KARMADA_BIN`, ``None`` if it is not set.
+
+    Raises:
+        StepError: A program is missing or not executable.
+    """
+    folder = os.environ.get(KARMADA_BIN)
+    return Programs.from_folder(Path(folder)) if folder else None
+
+
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_DEFINITION: Final = f"{_CRDS}/clusters.cluster.karmada.io"
+
+_CLUSTERS: Final = "/apis/cluster.karmada.io/v1alpha1/clusters"
+
+_NAME, _NAMESPACE = AGGREGATED.split(".")[:2]
+
+
+class AggregatedServer:
+    """API server of Clusters, registered in a control plane.
+
+    Args:
+        program: The path of `karmada-aggregated-apiserver`.
+        plane: The control plane, which must be started before this.
+    """
+
+    def __init__(self, program: Path, plane: ControlPlane) -> None:
+        self._program = program
+        self._plane = plane
+        self._server: Server | None = None
+
+    def start(self, credentials: Credentials) -> None:
+        """Replace the CRD of Clusters by this server, and return when it serves them.
+
+        Args:
+            credentials: Contain the server's certificate.
+        """
+        self.stop()
+        self._server = Server("karmada-aggregated-apiserver", self._plane.folder / "karmada-aggregated-apiserver.log")
+        wait_until(self._has_no_definition, "CRD of Clusters deleted")
+        self._server.start(lambda ports: self._command(ports, credentials), lambda: True)
+        apply(self._plane.admin, self._registration(credentials))
+        wait_until(self._serves, "karmada-aggregated-apiserver serves Clusters")
+
+    def restart(self, credentials: Credentials) -> None:
+        """Restart the server with the same data and port."""
+        if self._server is None:
+            raise RuntimeError("the aggregated API server is not started; call start() first")
+        self._server.halt()
+        self._server.start(lambda ports: self._command(ports, credentials), lambda: True)
+        wait_until(self._serves, "karmada-aggregated-apiserver serves Clusters again")
+
+    def stop(self) -> None:
+        """Stop it; does nothing if it is not running."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def _command(self, ports: Sequence[int], credentials: Credentials) -> list[str | Path]:
+        kubeconfig = self._plane.kubeconfig("karmada")
+        return [
+            self._program,
+            *(f"--{purpose}kubeconfig={kubeconfig}" for purpose in ("", "authentication-", "authorization-")),
+            f"--etcd-servers={self._plane.etcd.url}",
+            f"--etcd-prefix={self._plane.prefix}",
+            f"--tls-cert-file={credentials.folder / 'apiserver.crt'}",
+            f"--tls-private-key-file={credentials.folder / 'apiserver.key'}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={ports[0]}",
+            "--enable-priority-and-fairness=false",
+        ]
+
+    def _registration(self, credentials: Credentials) -> Iterator[dict[str, Any]]:
+        """Yield the APIService and its Service for the API server."""
+        port = self._server.ports[0] if self._server else 0
+        yield {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": _NAME, "namespace": _NAMESPACE},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        }
+        yield {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": "v1alpha1.cluster.karmada.io"},
+            "spec": {
+                "group": "cluster.karmada.io",
+                "version": "v1alpha1",
+                "groupPriorityMinimum": 2000,
+                "versionPriority": 10,
+                "caBundle": base64.b64encode(credentials.ca.encode()).decode(),
+                "service": {"name": _NAME, "namespace": _NAMESPACE, "port": port},
+            },
+        }
+
+    def _has_no_definition(self) -> bool:
+        """Delete the CRD of Clusters, and return whether it is deleted."""
+        try:
+            self._plane.admin.delete(_DEFINITION)
+        except ApiError as error:
+            return error.status == 404  # noqa: PLR2004 -- Not Found
+        return False
+
+    def _serves(self) -> bool:
+        try:
+            self._plane.admin.get(_CLUSTERS)
+        except ApiError:
+            return False
+        return True
+
+
+_HERE: Final = Path(__file__).parent
+
+_DEFINITIONS: Final = _HERE / "definitions.yaml"
+
+_RBAC: Final = _HERE / "rbac.yaml"
+
+_WEBHOOK_CONFIGURATIONS: Final = _HERE / "webhooks.yaml"
+
+_PLACEHOLDER_URL: Final = "https://karmada.invalid"
+
+
+_POLICIES: Final = "/apis/policy.karmada.io/v1alpha1/namespaces/localup-probe/propagationpolicies?dryRun=All"
+
+_PROBE: Final = {
+    "apiVersion": "policy.karmada.io/v1alpha1",
+    "kind": "PropagationPolicy",
+    "metadata": {"name": "probe"},
+    "spec": {"resourceSelectors": [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}]},
+}
+
+_NAMES: Final = ("webhook", "controller-manager", "scheduler", "members")
+
+#: Processes with options.
+PROGRAMS: Final = ("karmada-webhook", "karmada-controller-manager", "karmada-scheduler", "members")
+
+#: Controllers of templates, bindings, works and clusters; others need APIs that are absent here.
+_CONTROLLERS: Final = (
+    *("applicationFailover", "binding", "bindingStatus", "cluster", "clusterStatus", "execution"),
+    *("federatedResourceQuotaEnforcement", "gracefulEviction", "namespace", "workStatus", "workloadRebalancer"),
+)
+
+_SHORT_INTERVALS: Final = (
+    "--cluster-status-update-frequency=1s",
+    "--cluster-monitor-period=1s",
+    "--cluster-failure-threshold=1s",
+    "--cluster-success-threshold=1s",
+    "--cluster-monitor-grace-period=5s",
+)
+
+
+class KarmadaProcesses:
+    """Webhook, controller manager, scheduler and members, managed as one process.
+
+    Args:
+        programs: Karmada's programs.
+        plane: The control plane, which must be started before this.
+        options: Additional flags of ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and
+            ``members``.
+    """
+
+    def __init__(
+        self, programs: Programs, plane: ControlPlane, options: Mapping[str, ProcessOptions] | None = None
+    ) -> None:
+        self.name = "karmada"
+        self._programs = programs
+        self._plane = plane
+        self._options = options or {}
+        self._ports = {name: ports.claim() for name in (*_NAMES, "hook")}
+        self._credentials: Credentials | None = None
+        program = programs.aggregated_apiserver
+        self.aggregated = AggregatedServer(program, plane) if program else None
+        self.webhook = self._process("webhook", programs.webhook, self._webhook_flags)
+        self.controller_manager = self._process("controller-manager", programs.controller_manager, self._manager_flags)
+        self.scheduler = self._process("scheduler", programs.scheduler, self._scheduler_flags)
+        self.members = ManagedProcess(
+            "members",
+            plane.folder / "members.log",
+            command=self._members_command,
+            is_ready=lambda: "all lists applied" in self.members.output,
+        )
+
+    @property
+    def log(self) -> Path:
+        """Log of the controller manager, which is the most informative."""
+        return self.controller_manager.log
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the scheduler, or ``None`` while it is not started."""
+        return self.scheduler.pid
+
+    @property
+    def output(self) -> str:
+        """Output of all processes since their last start."""
+        return "\n".join(part.output for part in self._parts)
+
+    @property
+    def _parts(self) -> tuple[ManagedProcess, ...]:
+        """All processes in the order in which they start."""
+        return self.webhook, self.controller_manager, self.scheduler, self.members
+
+    def start(self) -> None:
+        """Start or restart all processes and return when they are ready."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Apply prerequisites and start or restart all processes without waiting."""
+        admin = self._plane.admin
+        known = {item["metadata"]["name"] for item in admin.get(_CRDS)["items"]}
+        definitions = [
+            manifest for manifest in read_manifests(_DEFINITIONS) if manifest["metadata"]["name"] not in known
+        ]
+        apply(admin, definitions)
+        apply_files(admin, _RBAC)
+        self._credentials = issue(self._folder)
+        if self.aggregated:
+            self.aggregated.start(self._credentials)
+        for part in self._parts:
+            part.begin()
+
+    def wait(self) -> None:
+        """Return when all are ready and the webhook, which has no health endpoint, is in effect."""
+        for part in self._parts:
+            part.wait()
+        apply(self._plane.admin, self._registration())
+        wait_until(self._defaults_policies, "karmada-webhook in effect")
+
+    def check(self) -> None:
+        """Raise if one of them has ended on its own."""
+        for part in self._parts:
+            part.check()
+
+    def stop(self) -> None:
+        """Stop them in reverse order; does nothing if they are not running."""
+        for part in reversed(self._parts):
+            part.stop()
+        if self.aggregated:
+            self.aggregated.stop()
+
+    def kill(self) -> None:
+        """Kill Karmada's programs; the members keep running."""
+        for part in (self.scheduler, self.controller_manager, self.webhook):
+            part.kill()
+
+    def freeze(self) -> None:
+        """Suspend Karmada's programs with SIGSTOP."""
+        for part in (self.webhook, self.controller_manager, self.scheduler):
+            part.freeze()
+
+    def resume(self) -> None:
+        """Resume Karmada's programs with SIGCONT."""
+        for part in (self.webhook, self.controller_manager, self.scheduler):
+            part.resume()
+
+    def release(self) -> None:
+        """Release the ports."""
+        for port in self._ports.values():
+            ports.release(port)
+
+    def _process(self, name: str, program: Path, flags: Callable[[], Sequence[str | Path]]) -> ManagedProcess:
+        options = self._options.get(f"karmada-{name}", ProcessOptions())
+
+        def command() -> list[str | Path]:
+            health = f"--health-probe-bind-address=127.0.0.1:{self._ports[name]}"
+            kubeconfig = f"--kubeconfig={self._plane.kubeconfig('karmada')}"
+            return [program, kubeconfig, health, "--metrics-bind-address=0", *flags(), *options.flags]
+
+        return ManagedProgram(
+            f"karmada-{name}",
+            self._plane.folder / f"karmada-{name}.log",
+            command=command,
+            is_ready=lambda: name == "webhook" or is_http_ready(self._ports[name], path="/healthz"),
+            environment=options.environment,
+        )
+
+    def _manager_flags(self) -> list[str]:
+        return ["--leader-elect=false", f"--controllers={','.join(_CONTROLLERS)}", *_SHORT_INTERVALS]
+
+    def _scheduler_flags(self) -> list[str]:
+        return ["--leader-elect=false"]
+
+    def _webhook_flags(self) -> list[str]:
+        files = [f"--cert-dir={self._folder}", "--tls-cert-file-name=apiserver.crt"]
+        address = ["--bind-address=127.0.0.1", f"--secure-port={self._ports['hook']}"]
+        return [*files, "--tls-private-key-file-name=apiserver.key", *address]
+
+    def _members_command(self) -> list[str | Path]:
+        etcd = self._plane.etcd
+        ground = ("--store", f"{etcd.url}{self._plane.prefix}-members", "--programs", etcd.binaries.folder)
+        flags = self._options.get("members", ProcessOptions()).flags
+        return ["-m", "localup.members", "--kubeconfig", self._plane.kubeconfig("admin"), *ground, *flags]
+
+    @property
+    def _folder(self) -> Path:
+        folder = self._plane.folder / "karmada-webhook"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _registration(self) -> Iterator[dict[str, Any]]:
+        """Yield the webhook configurations with URL and CA bundle."""
+        url = f"https://127.0.0.1:{self._ports['hook']}"
+        bundle = base64.b64encode(self._credentials.ca.encode()).decode() if self._credentials else ""
+        for manifest in read_manifests(_WEBHOOK_CONFIGURATIONS):
+            for hook in manifest["webhooks"]:
+                path = hook["clientConfig"]["url"].removeprefix(_PLACEHOLDER_URL)
+                hook["clientConfig"] = {"url": f"{url}{path}", "caBundle": bundle}
+            yield manifest
+
+    def _defaults_policies(self) -> bool:
+        """Return whether a new policy would get a permanent id."""
+        try:
+            stored = self._plane.admin.create(_POLICIES, _PROBE)
+        except ApiError:
+            return False
+        return "propagationpolicy.karmada.io/permanent-id" in stored["metadata"].get("labels", {})
