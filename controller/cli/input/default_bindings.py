@@ -1,4 +1,4 @@
-"""Creates the suspended bindings that Karmada's detector and the webhook would create for templates without one."""
+"""Creates bindings for templates without one, as Karmada's detector and resource interpreter and the webhook do."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
