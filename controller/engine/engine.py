@@ -46,7 +46,7 @@ from controller.engine.steps import Steps, finish
 
 if TYPE_CHECKING:
     from controller.engine.fairness.borrowing import BorrowingPolicy
-    from controller.engine.reservations.active import ActiveReservations
+    from controller.engine.reservations.active import ActiveReservations, ReservedResources
 
 
 class Engine:
@@ -59,12 +59,13 @@ class Engine:
         self.policy = policy or Policy()
         self.cluster_usage = ClusterUsage()
         self.workloads: dict[WorkloadUid, Workload] = {}
-        self.pending = PendingWorkloads()
-        self.pending.is_by_tenant = self.policy.is_by_tenant
+        self.pending = PendingWorkloads(is_by_tenant=self.policy.is_by_tenant)
         self.borrowing: BorrowingPolicy | None = None
         """The borrowing rules for the present state; ``None`` until they are needed."""
         self.active_reservations: ActiveReservations | None = None
         """The quota and capacity that reservations set aside; ``None`` until they are needed."""
+        # The part of them that does not depend on usage; it stays while the reservations are the same.
+        self.reserved_resources: ReservedResources | None = None
         self.on_hold: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Pending workloads that do not compete, with the reason, by queue."""
         self.queue_usage = QueueUsage(self.cluster_usage, self.pending)

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
+from math import floor
 
 from controller.engine.fairness.fair_share import FairShares
 from controller.engine.policy import Policy
@@ -46,11 +47,18 @@ class QueueShares:
         self.by_namespace = tenants
         """Usage of each namespace in each queue."""
         self._ratio_keys: dict[QueueName, tuple[RatioKey, frozenset[str]]] = {}
+        self._whole_shares: dict[QueueName, dict[str, int]] = {}
 
     def invalidate(self, queues: Iterable[QueueName]) -> None:
         """Compute the ratios of *queues* again when they are needed."""
         for name in queues:
             self._ratio_keys.pop(name, None)
+
+    def fair_shares_changed(self, queues: Iterable[QueueName]) -> None:
+        """Compute all that follows from the fair shares of *queues* again when it is needed."""
+        for name in queues:
+            self._ratio_keys.pop(name, None)
+            self._whole_shares.pop(name, None)
 
     def usage_ratio(self, queue: QueueName, resources: frozenset[str]) -> UsageRatio:
         """Return the queue's usage ratio while its next workload requests *resources*."""
@@ -82,24 +90,25 @@ class QueueShares:
 
     def first_above_fair_share(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
         """Return the first resource of which *charge* would raise *node* above its fair share, by usage in *quota*."""
-        due, usage = self.fair_shares[node.name], (quota or self.quota).allocated[node.name]
-        above = [
-            name
-            for name, amount in charge.items()
-            if amount > 0 and name != PODS and usage.get(name, 0) + amount > due.get(name, 0)
-        ]
-        return min(above, default=None)
+        due, usage = self._whole_share(node.name), (quota or self.quota).allocated[node.name]
+        first: str | None = None
+        for name, amount in charge.items():
+            if amount > 0 and usage.get(name, 0) + amount > due.get(name, 0) and name != PODS:
+                first = name if first is None else min(first, name)
+        return first
 
     def borrows(self, leaf: Node, charge: Resources) -> bool:
         """Return whether *charge* would raise the queue or an ancestor below the root above its fair share."""
-        for node in leaf.path():
-            if node.parent is None:
-                return False
-            due, usage = self.fair_shares[node.name], self.quota.allocated[node.name]
-            for name, amount in charge.items():
-                if amount > 0 and name != PODS and usage.get(name, 0) + amount > due.get(name, 0):
-                    return True
-        return False
+        return any(
+            node.parent is not None and self.first_above_fair_share(node, charge) is not None for node in leaf.path()
+        )
+
+    def _whole_share(self, queue: QueueName) -> Mapping[str, int]:
+        """Return the fair share rounded down, which is exceeded by the same whole amounts as the exact one."""
+        known = self._whole_shares.get(queue)
+        if known is None:
+            known = self._whole_shares[queue] = {name: floor(due) for name, due in self.fair_shares[queue].items()}
+        return known
 
 
 def _coarse(share: Fraction) -> int:
@@ -108,14 +117,17 @@ def _coarse(share: Fraction) -> int:
 
 
 def _dominant(usage: Resources, due: Mapping[str, Fraction]) -> UsageRatio:
-    largest = ZERO
+    used, of = 0, 1
     for name, amount in usage.items():
         if name == PODS or amount <= 0:
             continue
-        if not due.get(name):
+        share = due.get(name)
+        if not share:
             return INFINITE
-        largest = max(largest, amount / due[name])
-    return 0, largest
+        # Compared by cross-multiplication, which is much faster than fractions are.
+        if amount * share.denominator * of > used * share.numerator:
+            used, of = amount * share.denominator, share.numerator
+    return 0, Fraction(used, of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import EMPTY, PODS, Resources, fits, scale
+from controller.engine.state.resources import EMPTY, PODS, Resources, fits, scale, subtract
 from controller.engine.state.workloads import Choice, SchedulingRequirements
 
 
@@ -348,8 +348,14 @@ class FeasibilityCache:
         self.steps += 1
         if not fits(requirements.gang_requests, cluster_state.headroom):
             return False
-        capacity = free_capacity(cluster_state)
         amounts = next((dict(amounts) for cluster, amounts in reserved if cluster == name), None)
+        if cluster_state.is_headroom_available:
+            headroom = cluster_state.headroom
+            return amounts is None or all(
+                fits(requests, subtract(headroom, amounts))
+                for requests in (requirements.requests, requirements.gang_requests)
+            )
+        capacity = free_capacity(cluster_state)
         return (capacity.without(amounts) if amounts is not None else capacity).fits(requirements)
 
     def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
@@ -410,6 +416,6 @@ class FeasibilityCache:
         cluster_state, requirements = self._ledger.cluster_state(name), class_feasibility.requirements
         self.steps += 1
         # Most clusters lack capacity even without nominations, which is cheaper to check.
-        return fits(requirements.gang_requests, cluster_state.headroom) and free_capacity(cluster_state).fits(
-            requirements
+        return fits(requirements.gang_requests, cluster_state.headroom) and (
+            cluster_state.is_headroom_available or free_capacity(cluster_state).fits(requirements)
         )

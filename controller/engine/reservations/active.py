@@ -7,6 +7,7 @@ queue above its fair share, those of queues within theirs. ``reservations`` gran
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING
 
 from controller.engine.fairness.ordering import QueueShares
@@ -67,6 +68,78 @@ def _reservation(state: "Engine", queue_shares: QueueShares, workloads: Iterable
     )
 
 
+@dataclass(slots=True)
+class _ReservedQuota:
+    """The most that one reservation sets aside of a resource in a queue on the path of a leaf."""
+
+    node: Node
+    resource: str
+    by_any: int
+    by_own: int | None = None
+    """The most that one of the leaf's own reservations sets aside; ``None`` without any."""
+
+
+class ReservedResources:
+    """What the reservations set aside; valid until a reservation or a charge changes, whatever the usage is."""
+
+    def __init__(self, state: "Engine", queue_shares: QueueShares, inputs: list[object]) -> None:
+        self.inputs = inputs
+        """The objects that it was computed from."""
+        reservations = (
+            _reservation(state, queue_shares, item) for item in _group_by_gang(state.with_reservation.values())
+        )
+        self.reservations = sorted(filter(None, reservations), key=_precedence)
+        self.by_queue = {key: _reserved_capacity(reservations) for key, reservations in self._by_queue().items()}
+        """Reserved cluster capacity by queue; of all queues under ``None``."""
+        self._by_leaf: dict[QueueName, list[_ReservedQuota]] = {}
+
+    def _by_queue(self) -> dict[QueueName | None, list[_Reservation]]:
+        by_queue: dict[QueueName | None, list[_Reservation]] = {None: self.reservations}
+        for reservation in self.reservations:
+            for node, _ in reservation.charges:
+                by_queue.setdefault(node.name, []).append(reservation)
+        return by_queue
+
+    def on_path(self, leaf: Node) -> list[_ReservedQuota]:
+        """Return what is reserved in *leaf* and its ancestors."""
+        known = self._by_leaf.get(leaf.name)
+        if known is None:
+            known = self._by_leaf[leaf.name] = self._reserved_on_path(leaf)
+        return known
+
+    def _reserved_on_path(self, leaf: Node) -> list[_ReservedQuota]:
+        by_key: dict[tuple[QueueName, str], _ReservedQuota] = {}
+        for reservation in self.reservations:
+            is_own = any(node.name == leaf.name for node, _ in reservation.charges)
+            for node in leaf.path():
+                for name, due in reservation.charges_by_queue.get(node.name, EMPTY).items():
+                    if due <= 0 or not node.limits_resource(name):
+                        continue
+                    entry = by_key.setdefault((node.name, name), _ReservedQuota(node, name, due))
+                    entry.by_any = max(entry.by_any, due)
+                    if is_own:
+                        entry.by_own = max(entry.by_own or 0, due)
+        return list(by_key.values())
+
+
+def _inputs(state: "Engine", queue_shares: QueueShares) -> list[object]:
+    """Return the objects that decide what is reserved; equal results follow from identical objects."""
+    inputs: list[object] = [queue_shares.quota.tree]
+    for workload in state.with_reservation.values():
+        inputs.append(workload)
+        if workload.uid in state.pending:
+            requirements = state.pending.class_of(workload.uid).requirements
+            inputs.append(state.queue_usage.feasibility_cache.get(requirements))
+    return inputs
+
+
+def _reserved_resources(state: "Engine", queue_shares: QueueShares) -> ReservedResources:
+    inputs, known = _inputs(state, queue_shares), state.reserved_resources
+    if known is None or len(known.inputs) != len(inputs) or not all(map(is_, known.inputs, inputs)):
+        known = state.reserved_resources = ReservedResources(state, queue_shares, inputs)
+    return known
+
+
 @dataclass(frozen=True, slots=True)
 class _RemainingQuota:
     """Quota left on the path of one leaf, for each reserved resource."""
@@ -97,19 +170,15 @@ class ActiveReservations:
     def __init__(self, state: "Engine", queue_shares: QueueShares) -> None:
         self._state = state
         self.queue_shares = queue_shares
-        reservations = (
-            _reservation(state, queue_shares, item) for item in _group_by_gang(state.with_reservation.values())
-        )
-        self._reservations = sorted(filter(None, reservations), key=_precedence)
+        self._reserved = _reserved_resources(state, queue_shares)
+        self._reservations = self._reserved.reservations
         self._exceeding = [self._exceeds_fair_share(item) for item in self._reservations]
         self._quota_refusals: dict[_Key, Refusal | None] = {}
         """Refusals by quota reservations, for the current queue shares."""
         self._resolved: dict[_Key, tuple[int, Choice | Refusal]] = {}
         """Choices or refusals, with the generation of the cluster usage for which they are valid."""
-        self._reserved_capacity = {
-            key: _reserved_capacity(reservations) for key, reservations in self._by_queue().items()
-        }
-        """Reserved cluster capacity by queue; of all queues under ``None``."""
+        self._blocks: dict[WorkloadClass, tuple[int, bool]] = {}
+        """Results of ``blocks``, with the generation of the cluster usage for which they are valid."""
         self._remaining_by_queue: dict[QueueName, _RemainingQuota] = {}
 
     def __bool__(self) -> bool:
@@ -131,16 +200,9 @@ class ActiveReservations:
             return True
         if feasibility.needs_one_cluster:
             return self._state.queue_usage.feasibility_cache.fits_excluding_reserved(
-                feasibility, self._reserved_capacity[None]
+                feasibility, self._reserved.by_queue[None]
             )
         return isinstance(self._choose(feasibility, self._reservations), Choice)
-
-    def _by_queue(self) -> dict[QueueName | None, list[_Reservation]]:
-        by_queue: dict[QueueName | None, list[_Reservation]] = {None: self._reservations}
-        for reservation in self._reservations:
-            for node, _ in reservation.charges:
-                by_queue.setdefault(node.name, []).append(reservation)
-        return by_queue
 
     def resolve(
         self, workload: Workload, feasibility: ClassFeasibility, choice: Choice, quota: Quota | None = None
@@ -162,10 +224,7 @@ class ActiveReservations:
         """Return the refusal by a quota reservation that applies on every cluster; ``None`` where there is none."""
         key = _key(workload, feasibility)
         if key not in self._quota_refusals:
-            binding = self._binding_reservations(workload, feasibility.charge)
-            self._quota_refusals[key] = self._first_quota_refusal(
-                binding, workload, feasibility.charge, self.queue_shares.quota
-            )
+            self._quota_refusals[key] = self._first_quota_refusal(workload, feasibility.charge, self.queue_shares.quota)
         return self._quota_refusals[key]
 
     def blocks(self, workload_class: WorkloadClass) -> bool:
@@ -175,6 +234,12 @@ class ActiveReservations:
         """
         if workload_class.gang is not None or workload_class.reservation_owner is not None:
             return False
+        known, version = self._blocks.get(workload_class), self._state.cluster_usage.version
+        if known is None or known[0] != version:
+            known = self._blocks[workload_class] = version, self._blocks_class(workload_class)
+        return known[1]
+
+    def _blocks_class(self, workload_class: WorkloadClass) -> bool:
         remaining = self._remaining(workload_class.queue)
         if _exceeds(workload_class.charge, remaining.excluding_own):
             return True
@@ -188,7 +253,7 @@ class ActiveReservations:
             return True
         # All reservations bind a queue above its fair share; its own always bind it.
         reserved, prospects = (
-            self._reserved_capacity.get(None if is_over else workload_class.queue, ()),
+            self._reserved.by_queue.get(None if is_over else workload_class.queue, ()),
             self._state.queue_usage.feasibility_cache,
         )
         feasibility = prospects.get(workload_class.requirements)
@@ -209,30 +274,47 @@ class ActiveReservations:
         quota = self.queue_shares.quota
         excluding_own: dict[str, int] = {}
         excluding_all: dict[str, int] = {}
-        for reservation in self._reservations:
-            is_own = any(node.name == leaf.name for node, _ in reservation.charges)
-            for node in leaf.path():
-                for name, charges_due in reservation.charges_by_queue.get(node.name, EMPTY).items():
-                    if charges_due <= 0 or not node.limits_resource(name):
-                        continue
-                    remaining = quota.limits[node.name].limit.get(name, 0) - quota.usage(node.name, name) - charges_due
-                    for remaining_amounts in (excluding_all, excluding_own) if is_own else (excluding_all,):
-                        remaining_amounts[name] = min(remaining_amounts.get(name, remaining), remaining)
+        for reserved in self._reserved.on_path(leaf):
+            name = reserved.resource
+            free = quota.limits[reserved.node.name].limit.get(name, 0) - quota.usage(reserved.node.name, name)
+            remaining = free - reserved.by_any
+            excluding_all[name] = min(excluding_all.get(name, remaining), remaining)
+            if reserved.by_own is not None:
+                remaining = free - reserved.by_own
+                excluding_own[name] = min(excluding_own.get(name, remaining), remaining)
         return _RemainingQuota(excluding_own, excluding_all)
 
     def _first_quota_refusal(
-        self, binding: Iterable[_Reservation], workload: Workload, charge: Resources, quota: Quota
+        self,
+        workload: Workload,
+        charge: Resources,
+        quota: Quota,
+        binding: Iterable[_Reservation] | None = None,
     ) -> Refusal | None:
         leaf = self.queue_shares.quota.tree.nodes[workload.queue]
+        if not quota.guaranteed and not self._may_lack_quota(leaf, charge, quota):
+            return None
+        binding = self._binding_reservations(workload, charge) if binding is None else binding
         return next(
             filter(None, (self._quota_refusal(reservation, leaf, charge, quota) for reservation in binding)), None
         )
+
+    def _may_lack_quota(self, leaf: Node, charge: Resources, quota: Quota) -> bool:
+        """Say whether *charge* would leave less on the path of *leaf* than the largest reservation there."""
+        for reserved in self._reserved.on_path(leaf):
+            queue, name = reserved.node.name, reserved.resource
+            asked = charge.get(name, 0)
+            if asked > 0:
+                remaining = quota.limits[queue].limit.get(name, 0) - quota.usage(queue, name) - asked
+                if reserved.by_any > remaining:
+                    return True
+        return False
 
     def _resolve(
         self, workload: Workload, feasibility: ClassFeasibility, choice: Choice, quota: Quota
     ) -> Choice | Refusal:
         binding = self._binding_reservations(workload, feasibility.charge)
-        refusal = self._first_quota_refusal(binding, workload, feasibility.charge, quota)
+        refusal = self._first_quota_refusal(workload, feasibility.charge, quota, binding)
         if refusal is not None:
             return refusal
         clusters = {booking.cluster for booking in choice.cluster_charges}
@@ -330,7 +412,10 @@ def _reserved_capacity(reservations: Iterable[_Reservation]) -> ReservedCapacity
 
 def _exceeds(charge: Resources, remaining: Resources) -> bool:
     """Say whether *charge* exceeds what is *remaining* of a listed resource."""
-    return any(0 < charge.get(name, 0) > amount for name, amount in remaining.items())
+    for name, amount in remaining.items():  # noqa: SIM110 - called often; a generator costs more
+        if 0 < charge.get(name, 0) > amount:
+            return True
+    return False
 
 
 def _blocked_refusal(reservation: _Reservation, resource: str, requested: int, remaining: int, queue: Node) -> Refusal:

@@ -205,10 +205,13 @@ def grant(state: "Engine", queue_shares: QueueShares, now: int) -> list[RecordUp
     due = state.starvation_timers.expired(state, now)
     if all(_has_only_reserved_clusters(state, state.pending.class_of(workload.uid), unavailable) for workload in due):
         return updates
-    for workload_class in _in_turn(state, queue_shares, due):
+    in_turn = _in_turn(state, queue_shares, due)
+    for workload_class in in_turn:
         if _has_reservation(state, workload_class) or _has_only_reserved_clusters(state, workload_class, unavailable):
             continue
         placed = place_reservations(state, workload_class.head, unavailable)
+        if not placed and workload_class.gang is None and workload_class is in_turn[-1]:
+            break
         preferred = placed or place_reservations(state, workload_class.head, ())
         unavailable.update(cluster_charge.cluster for charges in preferred.values() for cluster_charge in charges)
         if workload_class.gang is not None and not preferred:
@@ -237,6 +240,9 @@ def _has_reservation(state: "Engine", workload_class: WorkloadClass) -> bool:
 
 
 def _in_turn(state: "Engine", queue_shares: QueueShares, due: Iterable[Workload]) -> list[WorkloadClass]:
+    classes = [state.pending.class_of(workload.uid) for workload in due]
+    if len(classes) <= 1:
+        return classes
     entries = {}
     for workload in due:
         workload_class = state.pending.class_of(workload.uid)
@@ -245,10 +251,8 @@ def _in_turn(state: "Engine", queue_shares: QueueShares, due: Iterable[Workload]
                 workload_class, state.queue_usage.feasibility_cache.get(workload_class.requirements).requested_resources
             )
         ]
-    if not entries:
-        return []
     heads = HeadIterator(queue_shares, state.policy, entries, fits=lambda _: True)
-    classes = []
+    classes.clear()
     while (head := finish(heads.next())) is not None:
         classes.append(head.workload_class)
         heads.on_skipped(head)

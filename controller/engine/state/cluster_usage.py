@@ -140,6 +140,12 @@ class ClusterState:
         return {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
 
     @property
+    def is_headroom_available(self) -> bool:
+        """Return whether all headroom is available to any workload: no nominations, resource models or estimates."""
+        has_grades = self.cluster is not None and bool(self.cluster.grades)
+        return not (has_grades or self.leaving or self.nominated or self.estimates is not None)
+
+    @property
     def recently_freed_total(self) -> Resources:
         """Return what its nodes may have gained since the summary: the recently freed charges (C3)."""
         return self.recently_freed.total

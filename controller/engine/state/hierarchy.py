@@ -71,11 +71,11 @@ class Node:
     """It and all its ancestors are open."""
     index: int = 0
     """Its index among its parent's children."""
+    name: QueueName = field(init=False)
+    """The queue's name; a field, because it is read far more often than nodes are created."""
 
-    @property
-    def name(self) -> QueueName:
-        """Return the queue's name."""
-        return self.queue.name
+    def __post_init__(self) -> None:
+        self.name = self.queue.name
 
     def path(self) -> "Iterator[Node]":
         """Yield this node and its ancestors, the root last."""

@@ -108,8 +108,8 @@ def _ignore(_: WorkloadClass, __: int) -> None:
 class PendingWorkloads:
     """All pending workloads that compete, by equivalence class."""
 
-    def __init__(self) -> None:
-        self.is_by_tenant = False
+    def __init__(self, *, is_by_tenant: bool = False) -> None:
+        self.is_by_tenant = is_by_tenant
         """Whether new classes hold workloads of one namespace only."""
         self.queues: dict[QueueName, list[WorkloadClass]] = {}
         """The classes of each queue; none is empty."""

@@ -235,7 +235,7 @@ class QueueUsage:
             self.shares = QueueShares(quota, self._division.shares, self.by_namespace)
         else:
             others = {ROOT} if any(name not in quota.tree.nodes for name in changed) else set()
-            self.shares.invalidate(self._division.update(self._requested, changed | others))
+            self.shares.fair_shares_changed(self._division.update(self._requested, changed | others))
         self._changed = set()
         self._pending.changed = set()
         return self.shares
