@@ -33,9 +33,10 @@ class IdleCapacity:
     """Integrates the idle capacity by cause."""
 
     def __init__(self) -> None:
-        self.areas: dict[IdleCause, dict[str, int]] = {cause: {} for cause in IdleCause}
-        self._amounts: dict[IdleCause, dict[str, int]] = {cause: {} for cause in IdleCause}
-        """Idle amounts since the last call of `read`."""
+        self._areas: dict[str, list[int]] = {}
+        """The integrals of each resource, in the order of the causes."""
+        self._amounts: dict[str, tuple[int, ...]] = {}
+        """Idle amounts since the last call of `read`, in the order of the causes."""
         self._read_at = 0
         self._known: dict[QueueName, tuple[Resources, Resources, Resources]] = {}
         """Requests, usage and limit of each queue at the last call of `read`."""
@@ -43,6 +44,14 @@ class IdleCapacity:
         """Requests of the pending workloads of each queue, and the part of them within its limit."""
         self._unmet: dict[str, int] = {}
         self._allowed: dict[str, int] = {}
+
+    @property
+    def areas(self) -> dict[IdleCause, dict[str, int]]:
+        """Return the integrals by cause and resource, without those that are zero."""
+        return {
+            cause: {name: areas[number] for name, areas in self._areas.items() if areas[number]}
+            for number, cause in enumerate(IdleCause)
+        }
 
     def read(self, state: Engine, now: int) -> None:
         """Use *state* from *now* on."""
@@ -59,24 +68,24 @@ class IdleCapacity:
             for workload in state.with_reservation.values()
             if workload.reservation is not None
         )
-        root = quota.tree.root
+        root, usage = quota.tree.root, quota.allocated[ROOT]
         for name, amount in quota.limits[ROOT].limit.items():
             if name == PODS:
                 continue
-            rest = max(amount - current_quota.usage(ROOT, name), 0)
-            guaranteed = quota.reservation(root, name) - quota.usage(ROOT, name)
-            rest = self._count(IdleCause.NOMINATED, name, nominated.get(name, 0), rest=rest)
-            rest = self._count(IdleCause.RESERVED, name, reserved.get(name, 0), rest=rest)
-            rest = self._count(IdleCause.GUARANTEED, name, guaranteed, rest=rest)
-            rest = self._count(IdleCause.NOTHING_PENDING, name, rest - self._unmet.get(name, 0), rest=rest)
-            rest = self._count(IdleCause.LIMITED, name, rest - self._allowed.get(name, 0), rest=rest)
-            self._count(IdleCause.FRAGMENTED, name, rest, rest=rest)
-
-    def _count(self, cause: IdleCause, resource: str, amount: int, *, rest: int) -> int:
-        """Count *amount*, at most *rest*, under *cause*; return the remaining idle amount."""
-        counted = min(max(amount, 0), rest)
-        self._amounts[cause][resource] = counted
-        return rest - counted
+            idle = max(amount - current_quota.usage(ROOT, name), 0)
+            rest, counted = idle, list[int]()
+            for wanted in (
+                nominated.get(name, 0),
+                reserved.get(name, 0),
+                quota.reservation(root, name) - usage.get(name, 0),
+            ):
+                part = min(max(wanted, 0), rest)
+                rest -= part
+                counted.append(part)
+            # The rest is not requested, or beyond the limits of the requesting queues, or fragmented.
+            requested = min(max(self._unmet.get(name, 0), 0), rest)
+            allowed = min(max(self._allowed.get(name, 0), 0), requested)
+            self._amounts[name] = (*counted, rest - requested, requested - allowed, allowed)
 
     def _update_queues(self, state: Engine) -> None:
         """Update the requests of pending workloads in queues that changed."""
@@ -104,11 +113,11 @@ class IdleCapacity:
         elapsed, self._read_at = now - self._read_at, now
         if not elapsed:
             return
-        for cause, amounts in self._amounts.items():
-            areas = self.areas[cause]
-            for name, amount in amounts.items():
+        for name, amounts in self._amounts.items():
+            areas = self._areas.setdefault(name, [0] * len(IdleCause))
+            for number, amount in enumerate(amounts):
                 if amount:
-                    areas[name] = areas.get(name, 0) + amount * elapsed
+                    areas[number] += amount * elapsed
 
 
 def _remaining(limit: Resources, usage: Resources, resource: str) -> int:

@@ -7,7 +7,6 @@ to a base unit.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import floor
 
 from controller.engine.fairness.ordering import QueueShares
 from controller.engine.state.hierarchy import ROOT, QueueName
@@ -15,6 +14,7 @@ from controller.engine.state.resources import EMPTY, PODS, Resources
 from controller.simulator.time_series import TimeSeries
 
 Areas = dict[str, int]
+_ZERO = Fraction(0)
 
 
 @dataclass(slots=True)
@@ -38,13 +38,18 @@ class QueueIntegrals:
         elapsed, self.accumulated_until = now - self.accumulated_until, now
         if not elapsed:
             return
-        for name in {*self.usage, *self.fair_share} - {PODS}:
-            usage, fair_share = self.usage.get(name, 0), floor(self.fair_share.get(name, 0))
+        for name in {*self.usage, *self.fair_share}:
+            if name == PODS:
+                continue
+            usage, due = self.usage.get(name, 0), self.fair_share.get(name, _ZERO)
+            fair_share = due.numerator // due.denominator
             gap = abs(usage - fair_share)
-            for area, amount in ((self.usage_area, usage), (self.fair_share_area, fair_share), (self.gap_area, gap)):
-                area[name] = area.get(name, 0) + amount * elapsed
-            if capacity.get(name, 0) > 0:
-                self.max_gap[name] = max(self.max_gap.get(name, Fraction(0)), Fraction(gap, capacity[name]))
+            self.usage_area[name] = self.usage_area.get(name, 0) + usage * elapsed
+            self.fair_share_area[name] = self.fair_share_area.get(name, 0) + fair_share * elapsed
+            self.gap_area[name] = self.gap_area.get(name, 0) + gap * elapsed
+            whole, max_gap = capacity.get(name, 0), self.max_gap.get(name)
+            if whole > 0 and (max_gap is None or gap * max_gap.denominator > max_gap.numerator * whole):
+                self.max_gap[name] = Fraction(gap, whole)
 
 
 class ShareMetrics:
