@@ -1,7 +1,7 @@
-"""Stores keys and certificates as named sets of files in Secrets or folders, written as a whole if unchanged since read.
+"""Stores keys and certificates as named sets of files in Secrets or folders, written as a whole and only if unchanged.
 
-In Secrets, the serving set has the Secret's own name, which the webhook mounts. Every other set, such as the CA with its
-key, is a Secret with the name of the set as suffix, which no pod mounts.
+In Secrets, the serving set has the Secret's own name, which the webhook mounts. Every other set, such as the CA with
+its key, is a Secret with the name of the set as suffix, which no pod mounts.
 
 Folders are for control planes without Secrets, in the layout of a mounted Secret: `NAME/tls.crt` points to
 `NAME/..data/tls.crt`, and `NAME/..data` to the newest version. A reader that resolves one of the files finds the others

@@ -1,7 +1,7 @@
 """Serves admission reviews and probes over HTTP by path, with limits on requests, and reloads the configuration.
 
-The event loop answers small reviews itself, which is cheaper. A thread answers large ones: each may take a large part of
-a second, during which the interpreter switches between the thread and the event loop.
+The event loop answers small reviews itself, which is cheaper. A thread answers large ones: each may take a large part
+of a second, during which the interpreter switches between the thread and the event loop.
 
 A bad request is answered 4xx with a Status, which the API server shows; a bad object is answered with
 `allowed: false`. No input of a caller raises an exception here.

@@ -15,8 +15,8 @@ from webhook import review as reviews
 from webhook.app import BusyError, ReviewWorker, review_body
 from webhook.job_types import MAX_TASKS
 from webhook.response import MAX_MESSAGE_LENGTH, validate_value_count
-from webhook.validation import hyperjob
 from webhook.review import MAX_VALUES
+from webhook.validation import hyperjob
 
 #: Maximum cost ratio for four times the bytes: linear work, plus larger dictionaries and colder caches.
 MAX_RATIO = 8
