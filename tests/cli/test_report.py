@@ -8,7 +8,7 @@ import pytest
 from controller.cli.commands.plan import plan_report
 from controller.cli.input.offline import read_offline_state
 from controller.cli.input.snapshot import take_snapshot
-from controller.cli.render.output import PLAIN, as_json, describe_requests, format_short
+from controller.cli.render.output import PLAIN, Format, describe_requests, format_short, serialize
 from controller.cli.render.plan import plan_table
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason
@@ -31,7 +31,7 @@ def snapshot(tmp_path):
 def test_eviction_has_reason_and_message(snapshot, reason):
     victim = next(each for each in snapshot.state.workloads.values() if each.name == "victim")
     report = plan_report(replace(snapshot, plan=Plan((Evict(victim, reason),))))
-    step = json.loads(as_json(report))["decisions"][0]
+    step = json.loads(serialize(report, Format.JSON) or "")["decisions"][0]
     assert step.pop("message")
     assert step == {
         "kind": "Job",

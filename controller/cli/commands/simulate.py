@@ -30,6 +30,10 @@ from controller.simulator.summary import summarise
 from controller.simulator.time_series import TimeSeries
 from controller.simulator.trace import SimulationSettings, Trace
 
+_RUNTIME = 600_000
+_STATUS_PERIOD = 10_000
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 # A line with only a backspace prevents the lines after it from being rewrapped.
 HELP = """
 Simulate jobs on virtual time and print statistics: waiting times, utilisation and fairness.
@@ -51,56 +55,6 @@ Examples:
   volcano-global simulate --generate cohorts-30 --writes 50
   volcano-global simulate --generate helios --dump > helios.yaml
 """
-
-
-def simulation_report(result: SimulationResult, per_pod: PerPodReport | None = None) -> SimulationReport:
-    """Return the report of a simulation."""
-    return SimulationReport(tuple(map(_event, result.log)), summarise(result), per_pod)
-
-
-def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
-    """Return the report of the pod-by-pod comparison."""
-    return PerPodReport(
-        seed=seed,
-        jobs=result.jobs,
-        finished=result.finished,
-        finished_at=None if result.finished_at is None else seconds(result.finished_at),
-        deadlocked=result.is_deadlocked,
-        deadlocked_jobs=result.stuck_jobs,
-        wasted_pods=result.wasted_pods,
-    )
-
-
-def _event(entry: LogEntry) -> SimulationEvent:
-    workload = entry.workload
-    return SimulationEvent(
-        time=seconds(entry.at),
-        action=entry.action,
-        kind=workload.kind,
-        namespace=workload.namespace,
-        name=workload.name,
-        queue=workload.queue,
-        clusters=tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in entry.clusters),
-        reason=_reason(entry),
-        message=_message(entry),
-    )
-
-
-def _reason(entry: LogEntry) -> str | None:
-    return entry.cause.reason if isinstance(entry.cause, Refusal) else entry.cause
-
-
-def _message(entry: LogEntry) -> str:
-    if entry.cause is None:
-        return ""
-    return EVICTION_MESSAGES[entry.cause] if isinstance(entry.cause, EvictionReason) else pending_message(entry.cause)
-
-
-_RUNTIME = 600_000
-
-_STATUS_PERIOD = 10_000
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class Comparison(StrEnum):
@@ -241,3 +195,46 @@ def _print_cost(result: SimulationResult, cpu_seconds: float) -> None:
     sys.stderr.write(
         f"note: {seconds(result.ended_at)} s of virtual time took {cpu_seconds:.1f} s of CPU in {cycles}\n"
     )
+
+
+def simulation_report(result: SimulationResult, per_pod: PerPodReport | None = None) -> SimulationReport:
+    """Return the report of a simulation."""
+    return SimulationReport(tuple(map(_event, result.log)), summarise(result), per_pod)
+
+
+def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
+    """Return the report of the pod-by-pod comparison."""
+    return PerPodReport(
+        seed=seed,
+        jobs=result.jobs,
+        finished=result.finished,
+        finished_at=None if result.finished_at is None else seconds(result.finished_at),
+        deadlocked=result.is_deadlocked,
+        deadlocked_jobs=result.stuck_jobs,
+        wasted_pods=result.wasted_pods,
+    )
+
+
+def _event(entry: LogEntry) -> SimulationEvent:
+    workload = entry.workload
+    return SimulationEvent(
+        time=seconds(entry.at),
+        action=entry.action,
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        queue=workload.queue,
+        clusters=tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in entry.clusters),
+        reason=_reason(entry),
+        message=_message(entry),
+    )
+
+
+def _reason(entry: LogEntry) -> str | None:
+    return entry.cause.reason if isinstance(entry.cause, Refusal) else entry.cause
+
+
+def _message(entry: LogEntry) -> str:
+    if entry.cause is None:
+        return ""
+    return EVICTION_MESSAGES[entry.cause] if isinstance(entry.cause, EvictionReason) else pending_message(entry.cause)

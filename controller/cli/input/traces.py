@@ -1,7 +1,7 @@
 """Reads a trace for the simulator from manifests, with submission and run times from annotations."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from controller.api.configuration import VolcanoGlobalConfiguration
@@ -12,58 +12,14 @@ from controller.cli.input.default_bindings import template_key
 from controller.cli.input.manifests import InputError, Manifest
 from controller.cli.input.objects import InputNote
 from controller.cli.input.offline import read_offline_state
-from controller.engine.policy import Policy
+from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason
-from controller.engine.state.clusters import Cluster, ClusterName
-from controller.engine.state.estimates import Estimate
-from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.requests import pod_request
-from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
+from controller.engine.state.workloads import Workload, WorkloadState
 from controller.simulator.durations import DurationError, format_duration, parse_duration
 from controller.simulator.trace import PodSet, Submission, Trace
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-@dataclass(slots=True)
-class TraceRecorder:
-    """Records the objects that a store passes to the engine."""
-
-    policy: Policy = field(default_factory=Policy)
-    queues: dict[QueueName, Queue] = field(default_factory=dict)
-    clusters: dict[ClusterName, Cluster] = field(default_factory=dict)
-    workloads: dict[WorkloadUid, Workload] = field(default_factory=dict)
-
-    def policy_changed(self, policy: Policy) -> None:
-        """Record the policy."""
-        self.policy = policy
-
-    def queue_changed(self, queue: Queue) -> None:
-        """Record a queue."""
-        self.queues[queue.name] = queue
-
-    def queue_removed(self, name: QueueName) -> None:
-        """Remove a queue."""
-        self.queues.pop(name, None)
-
-    def cluster_changed(self, cluster: Cluster, now: int) -> None:  # noqa: ARG002 - a trace has times of its own
-        """Record a cluster."""
-        self.clusters[cluster.name] = cluster
-
-    def cluster_removed(self, name: ClusterName) -> None:
-        """Remove a cluster."""
-        self.clusters.pop(name, None)
-
-    def cluster_estimated(self, estimate: Estimate, now: int) -> None:
-        """Ignore estimates, which a simulation does not use."""
-
-    def workload_changed(self, workload: Workload, now: int) -> None:  # noqa: ARG002 - a trace has times of its own
-        """Record a workload."""
-        self.workloads[workload.uid] = workload
-
-    def workload_removed(self, uid: WorkloadUid, now: int) -> None:  # noqa: ARG002 - a trace has times of its own
-        """Remove a workload."""
-        self.workloads.pop(uid, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +39,19 @@ def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
     at the start and keeps its age.
     """
     state = read_offline_state(paths)
-    recorder = TraceRecorder()
-    state.store.sync_to(recorder, now)
+    engine = Engine()
+    state.store.sync_to(engine, now)
     templates = {template_key(manifest): manifest for group in state.objects.objects.values() for manifest in group}
     reader = _AnnotationReader(templates, now, runtime)
-    submissions = [reader.submission(workload, state.store) for workload in recorder.workloads.values()]
+    submissions = [reader.submission(workload, state.store) for workload in engine.workloads.values()]
     if reader.violations:
         raise InputError(*reader.violations)
     configuration = state.objects.configuration
     trace = Trace(
-        queues=tuple(recorder.queues[name] for name in sorted(recorder.queues)),
-        clusters=tuple(recorder.clusters[name] for name in sorted(recorder.clusters)),
+        queues=tuple(engine.queues[name] for name in sorted(engine.queues)),
+        clusters=tuple(engine.cluster_usage.clusters),
         submissions=tuple(sorted(submissions, key=lambda each: (each.at, each.workload.namespace, each.workload.name))),
-        policy=recorder.policy,
+        policy=engine.policy,
         grace=_grace(configuration),
         start=now,
     )

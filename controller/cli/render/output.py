@@ -98,26 +98,15 @@ def escape(text: str) -> str:
     )
 
 
-def as_json(report: msgspec.Struct) -> str:
-    """Return *report* as indented JSON."""
-    return json.dumps(msgspec.to_builtins(report), indent=2, ensure_ascii=False)
-
-
-def as_yaml(report: msgspec.Struct) -> str:
-    """Return *report* as YAML."""
-    text: str = yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False, allow_unicode=True)
-    return text.rstrip()
-
-
 def serialize(report: msgspec.Struct, output: Format) -> str | None:
-    """Return *report* as JSON or YAML, or ``None`` if a table is requested."""
-    match output:
-        case Format.JSON:
-            return as_json(report)
-        case Format.YAML:
-            return as_yaml(report)
-        case Format.TABLE:
-            return None
+    """Return *report* as indented JSON or as YAML, or ``None`` if a table is requested."""
+    if output is Format.TABLE:
+        return None
+    values = msgspec.to_builtins(report)
+    if output is Format.JSON:
+        return json.dumps(values, indent=2, ensure_ascii=False)
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return text.rstrip()
 
 
 def print_text(text: str) -> None:
