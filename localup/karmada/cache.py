@@ -29,13 +29,15 @@ from localup.karmada.objects import (
     Kind,
     Object,
     decode_object,
+    finalizers_of,
+    is_a,
     is_terminating,
     key_of,
-    kind_of,
     merge_patch,
     timestamp,
     uid_of,
     version_of,
+    with_metadata,
 )
 from localup.karmada.works import binding_key
 
@@ -110,83 +112,6 @@ class Store:
             handler(old, new)
 
 
-class Informers:
-    """One store per kind."""
-
-    def __init__(self, templates: Sequence[Kind], *, dependents: bool = False) -> None:
-        self.templates: Mapping[Kind, Store] = {kind: Store(kind) for kind in templates}
-        self.config_maps = Store(CONFIG_MAP)
-        self.namespaces = Store(NAMESPACE)
-        self.needed: Mapping[Kind, Store] = {CONFIG_MAP: self.config_maps} if dependents else {}
-        self.policies = Store(POLICY)
-        self.cluster_policies = Store(CLUSTER_POLICY)
-        self.bindings = Store(BINDING)
-        self.cluster_bindings = Store(CLUSTER_BINDING)
-        self.works = Store(WORK)
-        self.clusters = Store(CLUSTER)
-        self._works_of: dict[Key, set[Key]] = {}
-        self.works.add_event_handler(self._work_changed)
-
-    @property
-    def stores(self) -> tuple[Store, ...]:
-        """All stores."""
-        policies, bindings = (self.policies, self.cluster_policies), (self.bindings, self.cluster_bindings)
-        others = (*policies, *bindings, self.works, self.clusters, self.namespaces)
-        return (*self.templates.values(), *self.needed.values(), *others)
-
-    def bindings_for(self, namespace: str) -> Store:
-        """Return the store for bindings of a namespace, or of cluster-scoped templates."""
-        return self.bindings if namespace else self.cluster_bindings
-
-    def all_policies(self) -> Iterator[Object]:
-        """Yield policies of both kinds."""
-        yield from self.policies
-        yield from self.cluster_policies
-
-    def store_of(self, template: Object) -> Store | None:
-        """Return the store for the kind of a template or reference."""
-        kind = kind_of(template)
-        return (self.templates.get(kind) or self.needed.get(kind)) if kind else None
-
-    def template_of(self, binding: Object) -> Object | None:
-        """Return the template of a binding."""
-        reference = binding["spec"]["resource"]
-        store = self.store_of(reference)
-        return store.get(Key(reference.get("namespace", ""), reference["name"])) if store else None
-
-    def works_of(self, binding: Object) -> list[Object]:
-        """Return works of a binding that are not terminating, including those of removed clusters."""
-        found = (self.works.get(key) for key in sorted(self._works_of.get(key_of(binding), ())))
-        return [item for item in found if item and not is_terminating(item)]
-
-    def _work_changed(self, old: Object | None, new: Object | None) -> None:
-        for work, note in ((old, set.discard), (new, set.add)):
-            if work is not None:
-                note(self._works_of.setdefault(binding_key(work), set()), key_of(work))
-                if not self._works_of[binding_key(work)]:
-                    del self._works_of[binding_key(work)]
-
-    async def run(self, api: Api, *, synced: asyncio.Event) -> None:
-        """Update all stores until cancelled; *synced* is set once all are filled."""
-        informers = [Informer(api, store.kind.path, decode=decoder(store.kind), sink=store) for store in self.stores]
-        async with asyncio.TaskGroup() as tasks:
-            for informer in informers:
-                tasks.create_task(informer.run())
-            for informer in informers:
-                await informer.synced.wait()
-            synced.set()
-
-
-def decoder(kind: Kind) -> Callable[[bytes], Object]:
-    """Return a decoder of objects; list items of built-in kinds lack their apiVersion and kind."""
-    identity = {"apiVersion": kind.api_version, "kind": kind.name}
-
-    def decode(raw: bytes) -> Object:
-        return identity | decode_object(raw)
-
-    return decode
-
-
 STATUS: Final = "/status"
 
 
@@ -200,26 +125,44 @@ class EventMessage:
     kind: str = "Normal"
 
 
-class Client:
-    """Shared API client of all controllers."""
+class Cache:
+    """One store per kind, and writes with limited concurrency; responses are stored."""
 
-    def __init__(self, api: Api, *, in_flight: int) -> None:
+    def __init__(self, api: Api, kinds: Iterable[Kind], *, in_flight: int) -> None:
+        self.stores: Mapping[Kind, Store] = {kind: Store(kind) for kind in kinds}
         self._api = api
         self._semaphore = asyncio.Semaphore(in_flight)
 
-    async def create(self, store: Store, item: Object) -> Object:
+    async def run(self, *, synced: asyncio.Event) -> None:
+        """Update all stores until cancelled; *synced* is set once all are filled."""
+        informers = [
+            Informer(self._api, kind.path, decode=_decoder(kind), sink=store) for kind, store in self.stores.items()
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for informer in informers:
+                tasks.create_task(informer.run())
+            for informer in informers:
+                await informer.synced.wait()
+            synced.set()
+
+    def store_of(self, item: Object) -> Store | None:
+        """Return the store for the kind of an object or reference, ``None`` if the kind is not watched."""
+        return next((store for kind, store in self.stores.items() if is_a(item, kind)), None)
+
+    async def create(self, item: Object) -> Object:
         """Create *item* and return it as stored.
 
         Raises:
             ApiError: The server rejected it; a Conflict if the name exists.
         """
-        path = store.kind.collection(key_of(item).namespace)
+        store = self._store(item)
         async with self._semaphore:
+            path = store.kind.collection(key_of(item).namespace)
             answer = decode_object(await self._api.create(path, msgspec.json.encode(item)))
         store.observe(answer)
         return answer
 
-    async def update(self, store: Store, old: Object, new: Object, *, part: str = "") -> Object:
+    async def update(self, old: Object, new: Object, *, part: str = "") -> Object:
         """Patch *old* to *new*, or its status with part `STATUS`; equal objects are not written.
 
         Raises:
@@ -228,14 +171,31 @@ class Client:
         patch = merge_patch(old, new)
         if not patch:
             return old
-        known = old["metadata"]
-        guard = {"resourceVersion": known["resourceVersion"], "uid": known["uid"]}
+        guard = {"resourceVersion": old["metadata"]["resourceVersion"], "uid": uid_of(old)}
         patch["metadata"] = {**patch.get("metadata", {}), **guard}
-        path = store.kind.path_of(key_of(old)) + part
+        store = self._store(old)
         async with self._semaphore:
+            path = store.kind.path_of(key_of(old)) + part
             answer = decode_object(await self._api.patch(path, msgspec.json.encode(patch), kind="merge"))
         store.observe(answer)
         return answer
+
+    async def delete(self, item: Object, *, grace_seconds: int | None = None) -> None:
+        """Delete *item* with its kind's grace period or *grace_seconds*; absent objects are ignored.
+
+        Raises:
+            ApiError: The server rejected it; a Conflict if another object has the name.
+        """
+        grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid_of(item)}, **grace}
+        async with self._semaphore:
+            with suppress(NotFound):
+                await self._api.delete(self._store(item).kind.path_of(key_of(item)), msgspec.json.encode(options))
+
+    async def remove_finalizer(self, item: Object, finalizer: str) -> None:
+        """Remove *finalizer* from *item*, if it is there."""
+        remaining = [name for name in finalizers_of(item) if name != finalizer]
+        await self.update(item, with_metadata(item, finalizers=remaining))
 
     async def record_event(self, about: Object, message: EventMessage) -> None:
         """Create a core/v1 event as Karmada's event recorder does; rejected events are dropped."""
@@ -261,15 +221,51 @@ class Client:
             with suppress(ApiError):
                 await self._api.create(f"/api/v1/namespaces/{namespace}/events", msgspec.json.encode(event))
 
-    async def delete(self, store: Store, item: Object, *, grace_seconds: int | None = None) -> None:
-        """Delete *item* with its kind's grace period or *grace_seconds*; absent objects are ignored.
+    def _store(self, item: Object) -> Store:
+        store = self.store_of(item)
+        if store is None:
+            raise LookupError(f"kind {item['kind']} is not watched")
+        return store
 
-        Raises:
-            ApiError: The server rejected it; a Conflict if another object has the name.
-        """
-        grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
-        uid = {"preconditions": {"uid": uid_of(item)}}
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", **uid, **grace}
-        async with self._semaphore:
-            with suppress(NotFound):
-                await self._api.delete(store.kind.path_of(key_of(item)), msgspec.json.encode(options))
+
+class ControlPlaneCache(Cache):
+    """Objects of Karmada's control plane: policies, templates of these kinds, bindings, works and clusters."""
+
+    def __init__(self, api: Api, templates: Sequence[Kind], *, dependents: bool, in_flight: int) -> None:
+        needed = (CONFIG_MAP,) if dependents else ()
+        ours = (POLICY, CLUSTER_POLICY, BINDING, CLUSTER_BINDING, WORK, CLUSTER, NAMESPACE)
+        super().__init__(api, (*templates, *needed, *ours), in_flight=in_flight)
+        self.templates = [self.stores[kind] for kind in templates]
+        self.policies = [self.stores[kind] for kind in (POLICY, CLUSTER_POLICY)]
+        self.bindings, self.cluster_bindings = self.stores[BINDING], self.stores[CLUSTER_BINDING]
+        self.works, self.clusters, self.namespaces = self.stores[WORK], self.stores[CLUSTER], self.stores[NAMESPACE]
+        self._works_of: dict[Key, set[Key]] = {}
+        self.works.add_event_handler(self._work_changed)
+
+    def bindings_for(self, namespace: str) -> Store:
+        """Return the store for bindings of a namespace, or of cluster-scoped templates."""
+        return self.bindings if namespace else self.cluster_bindings
+
+    def template_of(self, binding: Object) -> Object | None:
+        """Return the template of a binding."""
+        reference = binding["spec"]["resource"]
+        store = self.store_of(reference)
+        return store.get(Key(reference.get("namespace", ""), reference["name"])) if store else None
+
+    def works_of(self, binding: Object) -> list[Object]:
+        """Return works of a binding that are not terminating, including those of removed clusters."""
+        found = (self.works.get(key) for key in sorted(self._works_of.get(key_of(binding), ())))
+        return [item for item in found if item and not is_terminating(item)]
+
+    def _work_changed(self, old: Object | None, new: Object | None) -> None:
+        for work, note in ((old, set.discard), (new, set.add)):
+            if work is not None:
+                note(self._works_of.setdefault(binding_key(work), set()), key_of(work))
+                if not self._works_of[binding_key(work)]:
+                    del self._works_of[binding_key(work)]
+
+
+def _decoder(kind: Kind) -> Callable[[bytes], Object]:
+    """Return a decoder of objects; list items of built-in kinds lack their apiVersion and kind."""
+    identity = {"apiVersion": kind.api_version, "kind": kind.name}
+    return lambda raw: identity | decode_object(raw)

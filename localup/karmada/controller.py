@@ -1,4 +1,4 @@
-"""Work queue of keys with deduplication and exponential backoff.
+"""Base of the controllers: a work queue of keys with deduplication and exponential backoff.
 
 A key is processed by one worker at a time. It does not say what changed.
 """
@@ -11,6 +11,8 @@ import structlog
 
 from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.timing import Backoff
+from localup.karmada.cache import ControlPlaneCache, Store
+from localup.karmada.objects import Key, Object, is_terminating, key_of
 
 K = TypeVar("K", bound=Hashable)
 
@@ -91,3 +93,43 @@ class WorkQueue(Generic[K]):
 
         log_method("retry scheduled", part=self.name, key=str(key), error=str(error), after=round(delay, 2))
         self.add_after(key, delay)
+
+
+class Controller(Generic[K]):
+    """Reconciles keys of its queue."""
+
+    def __init__(self, cache: ControlPlaneCache) -> None:
+        self.queue = WorkQueue[K](type(self).__name__, self.reconcile)
+        self.cache = cache
+
+    async def reconcile(self, key: K) -> None:
+        """Make the actual state of *key* equal to the desired one."""
+        raise NotImplementedError
+
+
+class ObjectController(Controller[Key]):
+    """Reconciles the objects of one store that exist and are not being deleted."""
+
+    def __init__(self, cache: ControlPlaneCache, store: Store) -> None:
+        super().__init__(cache)
+        self.store = store
+        store.add_event_handler(self.object_changed)
+
+    def object_changed(self, old: Object | None, new: Object | None) -> None:
+        """Queue the object if the change concerns this controller."""
+        if new is not None and self.concerns(old, new):
+            self.queue.add(key_of(new))
+
+    def concerns(self, _: Object | None, __: Object) -> bool:
+        """Return whether an addition or update must be reconciled."""
+        return True
+
+    async def reconcile(self, key: Key) -> None:
+        """Reconcile the object with *key*."""
+        item = self.store.get(key)
+        if item is not None and not is_terminating(item):
+            await self.reconcile_object(item)
+
+    async def reconcile_object(self, item: Object) -> None:
+        """Reconcile *item*, which is not being deleted."""
+        raise NotImplementedError

@@ -6,8 +6,8 @@ from typing import Any
 import structlog
 
 from controller.kube.client import Api
-from localup.karmada.cache import Client, Informers, Store
-from localup.karmada.controller import WorkQueue
+from localup.karmada.cache import ControlPlaneCache, Store
+from localup.karmada.controller import Controller
 from localup.karmada.controllers.clusters import ClusterStatusController
 from localup.karmada.controllers.dependencies import DependenciesDistributor, NamespaceSyncController
 from localup.karmada.controllers.detector import Detector
@@ -31,36 +31,37 @@ class StandIn:
     """All controllers of the stand-in for one API server."""
 
     def __init__(self, api: Api, settings: Settings) -> None:
-        self._api = api
         self._workers = settings.writes_in_flight
         quirks = settings.quirks
-        self._informers = informers = Informers(settings.templates, dependents=quirks.dependents)
-        self._client = client = Client(api, in_flight=settings.writes_in_flight)
-        registry = MemberRegistry(informers.clusters, pods_late=quirks.pods_late)
+        self._cache = cache = ControlPlaneCache(
+            api, settings.templates, dependents=quirks.dependents, in_flight=settings.writes_in_flight
+        )
+        registry = MemberRegistry(cache.clusters, pods_late=quirks.pods_late)
         self._execution = ExecutionController(
-            informers, client, registry, run_time=settings.run_time_seconds, preserves=quirks.preserve
+            cache, registry, run_time=settings.run_time_seconds, preserves=quirks.preserve
         )
         period, late = settings.status_period_seconds, quirks.summary_late
-        clusters = ClusterStatusController(informers, client, registry, period=period, late=late)
+        clusters = ClusterStatusController(cache, registry, period=period, late=late)
         self._execution.add_event_handler(clusters.on_member_changed)
-        detector = Detector(informers, client, multi_template=settings.multi_template, quirks=quirks)
-        self._queues: list[WorkQueue[Any]] = [
-            *(detector.queue, self._execution.queue, self._execution.reports, clusters.queue),
-            *_binding_queues(informers, informers.bindings, client, settings),
-            *_binding_queues(informers, informers.cluster_bindings, client, settings),
+        detector = Detector(cache, multi_template=settings.multi_template, quirks=quirks)
+        controllers: list[Controller[Any]] = [
+            *(detector, self._execution, clusters),
+            *_binding_controllers(cache, cache.bindings, settings),
+            *_binding_controllers(cache, cache.cluster_bindings, settings),
         ]
         if quirks.taints:
-            self._queues.append(TaintController(informers.clusters, client).queue)
+            controllers.append(TaintController(cache, cache.clusters))
         if quirks.namespaces:
-            self._queues.append(NamespaceSyncController(informers, client).queue)
+            controllers.append(NamespaceSyncController(cache))
         if quirks.dependents:
-            self._queues.append(DependenciesDistributor(informers, client).queue)
+            controllers.append(DependenciesDistributor(cache))
+        self._queues = [self._execution.reports, *(controller.queue for controller in controllers)]
 
     async def run(self) -> None:
         """Run informers, and after their first lists all controllers, until cancelled."""
         synced = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._informers.run(self._api, synced=synced))
+            tasks.create_task(self._cache.run(synced=synced))
             await synced.wait()
             log.info("all lists applied, acting")
             tasks.create_task(self._execution.run())
@@ -68,21 +69,21 @@ class StandIn:
                 tasks.create_task(queue.serve(self._workers))
 
 
-def _binding_queues(informers: Informers, bindings: Store, client: Client, settings: Settings) -> list[WorkQueue[Any]]:
-    """Return the queues of the controllers for bindings of one kind."""
+def _binding_controllers(cache: ControlPlaneCache, bindings: Store, settings: Settings) -> list[Controller[Any]]:
+    """Return the controllers for bindings of one kind."""
     quirks = settings.quirks
-    queues: list[WorkQueue[Any]] = [
-        Scheduler(bindings, informers.clusters, client, settings).queue,
-        BindingController(informers, bindings, client).queue,
-        BindingStatusController(informers, bindings, client, stale=quirks.stale_status).queue,
+    controllers: list[Controller[Any]] = [
+        Scheduler(cache, bindings, settings),
+        BindingController(cache, bindings),
+        BindingStatusController(cache, bindings, stale=quirks.stale_status),
     ]
     if quirks.graceful_eviction:
-        queues.append(GracefulEvictionController(bindings, client, timeout=quirks.graceful_eviction_timeout).queue)
+        controllers.append(GracefulEvictionController(cache, bindings, timeout=quirks.graceful_eviction_timeout))
     if quirks.application_failover:
-        queues.append(ApplicationFailoverController(bindings, client).queue)
+        controllers.append(ApplicationFailoverController(cache, bindings))
     if quirks.taint_eviction:
-        queues.append(NoExecuteTaintManager(informers.clusters, bindings, client).queue)
-    return queues
+        controllers.append(NoExecuteTaintManager(cache, bindings))
+    return controllers
 
 
 async def serve(settings: Settings, stopping: asyncio.Event) -> None:

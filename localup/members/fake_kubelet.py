@@ -17,8 +17,7 @@ import structlog
 from controller.engine.state.resources import PODS, Resources
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, NotFound
-from controller.kube.informer import Informer
-from localup.karmada.cache import STATUS, Client, Store, decoder
+from localup.karmada.cache import STATUS, Cache
 from localup.karmada.controller import WorkQueue
 from localup.karmada.members.member import Member, Phase, Run, spread
 from localup.karmada.members.status import status_in_member
@@ -152,26 +151,22 @@ class FakeKubelet:
     def __init__(self, api: Api, *, run_time: float, pods_late: float) -> None:
         self._api = api
         self._run_time = run_time
-        self._client = Client(api, in_flight=_IN_FLIGHT)
+        self._cache = Cache(api, (*_KINDS, POD), in_flight=_IN_FLIGHT)
         self._member = Member[ObjectRef](pods_late=pods_late)
-        self._stores = {kind: Store(kind) for kind in _KINDS}
-        self._pods = Store(POD)
+        self._pods = self._cache.stores[POD]
         self._queue = WorkQueue[ObjectRef]("fake kubelet", self._reconcile)
         self._changed: set[ObjectRef] = set()
         self._wake = asyncio.Event()
         self._nodes = 0
-        for kind, store in self._stores.items():
-            store.add_event_handler(partial(self._object_changed, kind))
+        for kind in _KINDS:
+            self._cache.stores[kind].add_event_handler(partial(self._object_changed, kind))
 
     async def run(self) -> None:
         """Run until cancelled."""
-        stores = (*self._stores.values(), self._pods)
-        informers = [Informer(self._api, store.kind.path, decode=decoder(store.kind), sink=store) for store in stores]
+        synced = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            for informer in informers:
-                tasks.create_task(informer.run())
-            for informer in informers:
-                await informer.synced.wait()
+            tasks.create_task(self._cache.run(synced=synced))
+            await synced.wait()
             tasks.create_task(self._queue.serve(_IN_FLIGHT))
             tasks.create_task(self._advance_loop())
 
@@ -231,24 +226,23 @@ class FakeKubelet:
             return
 
     async def _reconcile(self, ref: ObjectRef) -> None:
-        store = self._stores[ref.kind]
-        found, run = store.get(ref.key), self._member.runs.get(ref)
+        found, run = self._cache.stores[ref.kind].get(ref.key), self._member.runs.get(ref)
         nodes = self._member.nodes_of(ref)
         pods = pods_of(found, run, nodes, owner=str(ref)) if found and run else []
         wanted = {key_of(item): item for item in pods}
         for pod in self._pods:
             if belongs_to(pod, str(ref)) and not _same(pod, wanted.get(key_of(pod))):
-                await self._client.delete(self._pods, pod, grace_seconds=0)
+                await self._cache.delete(pod, grace_seconds=0)
                 self._pods.remove(pod)
         for key, pod in wanted.items():
             if self._pods.get(key) is None:
                 with suppress(Conflict):
-                    await self._client.create(self._pods, pod)
+                    await self._cache.create(pod)
         if found and run:
             status = status_in_member(found, run)
             if "observedGeneration" in status:
                 status["observedGeneration"] = generation_of(found)
-            await self._client.update(store, found, {**found, "status": status}, part=STATUS)
+            await self._cache.update(found, {**found, "status": status}, part=STATUS)
 
 
 def _same(pod: Object, wanted: Object | None) -> bool:

@@ -15,10 +15,9 @@ import structlog
 
 from controller.kube.client import Api
 from controller.kube.errors import Conflict
-from controller.kube.informer import Informer
 from localup.binaries import Binaries
 from localup.controlplane import CRDS, ControlPlane
-from localup.karmada.cache import Store, decoder
+from localup.karmada.cache import Cache
 from localup.karmada.controller import WorkQueue
 from localup.karmada.members.summary import MemberRegistry
 from localup.karmada.objects import CLUSTER, Key, Object, is_terminating
@@ -99,7 +98,8 @@ class Members:
         self._apiservers = apiservers
         self._run_time = run_time
         self._pods_late = pods_late
-        self._clusters = Store(CLUSTER)
+        self._cache = Cache(api, (CLUSTER,), in_flight=8)
+        self._clusters = self._cache.stores[CLUSTER]
         self._registry = MemberRegistry(self._clusters)
         self._members: dict[str, Member] = {}
         self._queue = WorkQueue[str]("members", self._reconcile)
@@ -110,10 +110,10 @@ class Members:
 
     async def run(self) -> None:
         """Follow Clusters until cancelled."""
-        informer = Informer(self._api, CLUSTER.path, decode=decoder(CLUSTER), sink=self._clusters)
+        synced = asyncio.Event()
         async with self._connections, self._tasks:
-            self._tasks.create_task(informer.run())
-            await informer.synced.wait()
+            self._tasks.create_task(self._cache.run(synced=synced))
+            await synced.wait()
             log.info("all lists applied, acting")
             # Starting two API servers at a time is faster than starting all at once.
             self._tasks.create_task(self._queue.serve(2))

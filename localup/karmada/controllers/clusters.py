@@ -9,8 +9,8 @@ from contextlib import suppress
 import structlog
 
 from controller.kube.errors import Conflict
-from localup.karmada.cache import STATUS, Client, Informers, Store
-from localup.karmada.controller import WorkQueue
+from localup.karmada.cache import STATUS, ControlPlaneCache
+from localup.karmada.controller import Controller
 from localup.karmada.members.summary import MemberRegistry, with_summary
 from localup.karmada.names import execution_namespace
 from localup.karmada.objects import NAMESPACE, Key, Object, generation_of, is_terminating, key_of
@@ -18,22 +18,17 @@ from localup.karmada.objects import NAMESPACE, Key, Object, generation_of, is_te
 log = structlog.get_logger()
 
 
-class ClusterStatusController:
+class ClusterStatusController(Controller[str]):
     """Updates the status of Clusters."""
 
-    def __init__(
-        self, informers: Informers, client: Client, registry: MemberRegistry, *, period: float, late: float = 0
-    ) -> None:
-        self.queue = WorkQueue[str]("clusters", self._reconcile)
+    def __init__(self, cache: ControlPlaneCache, registry: MemberRegistry, *, period: float, late: float = 0) -> None:
+        super().__init__(cache)
         self._late = late
-        self._clusters = informers.clusters
-        self._client = client
         self._registry = registry
         self._period = period
-        self._namespaces = Store(NAMESPACE)
         self._has_namespace: set[str] = set()
         self._due: dict[str, float] = {}
-        informers.clusters.add_event_handler(self._cluster_changed)
+        cache.clusters.add_event_handler(self._cluster_changed)
         registry.add_event_handler(self.queue.add)
 
     def on_member_changed(self, name: str) -> None:
@@ -47,8 +42,9 @@ class ClusterStatusController:
         if new is not None and (old is None or generation_of(old) != generation_of(new)):
             self.queue.add(key_of(new).name)
 
-    async def _reconcile(self, name: str) -> None:
-        cluster = self._clusters.get(Key("", name))
+    async def reconcile(self, key: str) -> None:
+        """Write the status of the Cluster *key* unless it was written within the period."""
+        name, cluster = key, self.cache.clusters.get(Key("", key))
         if cluster is None or is_terminating(cluster):
             return
         await self._ensure_namespace(name)
@@ -60,7 +56,7 @@ class ClusterStatusController:
             self.queue.add_after(name, early)
             return
         updated = with_summary(cluster, registered.description, registered.member, now=time.time())
-        if await self._client.update(self._clusters, cluster, updated, part=STATUS) is not cluster:
+        if await self.cache.update(cluster, updated, part=STATUS) is not cluster:
             self._due[name] = time.monotonic() + self._period
             log.debug("cluster status written", cluster=name)
 
@@ -68,8 +64,7 @@ class ClusterStatusController:
         if name not in self._has_namespace:
             metadata = {"name": execution_namespace(name)}
             with suppress(Conflict):
-                await self._client.create(
-                    self._namespaces,
-                    {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": metadata},
+                await self.cache.create(
+                    {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": metadata}
                 )
             self._has_namespace.add(name)

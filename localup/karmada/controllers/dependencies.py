@@ -14,8 +14,8 @@ import structlog
 
 from localup.karmada import names
 from localup.karmada.binding import owner, reference
-from localup.karmada.cache import Client, Informers
-from localup.karmada.controller import RetryError, WorkQueue
+from localup.karmada.cache import ControlPlaneCache
+from localup.karmada.controller import Controller, RetryError
 from localup.karmada.objects import (
     BATCH_JOB,
     BINDING,
@@ -43,15 +43,14 @@ log = structlog.get_logger()
 _SUPPORTED_KINDS: Final = (DEPLOYMENT, STATEFUL_SET, BATCH_JOB)
 
 
-class DependenciesDistributor:
+class DependenciesDistributor(Controller[Key]):
     """Creates and updates the bindings of dependencies."""
 
-    def __init__(self, informers: Informers, client: Client) -> None:
-        self.queue = WorkQueue[Key]("dependents", self._reconcile)
-        self._informers = informers
-        self._client = client
-        informers.bindings.add_event_handler(self._binding_changed)
-        informers.config_maps.add_event_handler(self._needed_changed)
+    def __init__(self, cache: ControlPlaneCache) -> None:
+        super().__init__(cache)
+        self._config_maps = cache.stores[CONFIG_MAP]
+        cache.bindings.add_event_handler(self._binding_changed)
+        self._config_maps.add_event_handler(self._needed_changed)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None and (old is None or generation_of(old) != generation_of(new) or is_terminating(new)):
@@ -60,48 +59,48 @@ class DependenciesDistributor:
                 self.queue.add(key_of(new))
 
     def _needed_changed(self, _: Object | None, new: Object | None) -> None:
-        for binding in self._informers.bindings:
+        for binding in self.cache.bindings:
             if new is not None and key_of(binding).namespace == key_of(new).namespace:
                 self._binding_changed(None, binding)
 
-    async def _reconcile(self, key: Key) -> None:
-        binding = self._informers.bindings.get(key)
+    async def reconcile(self, key: Key) -> None:
+        """Make the bindings of the dependencies of a binding equal to what its template needs."""
+        binding = self.cache.bindings.get(key)
         if binding is None:
             return
         if is_terminating(binding) or not spec_of(binding).get("propagateDeps"):
             await self._detach_others(binding, frozenset())
-            remaining = [finalizer for finalizer in finalizers_of(binding) if finalizer != names.DEPENDENTS_FINALIZER]
-            await self._client.update(self._informers.bindings, binding, with_metadata(binding, finalizers=remaining))
+            await self.cache.remove_finalizer(binding, names.DEPENDENTS_FINALIZER)
             return
-        template = self._informers.template_of(binding)
+        template = self.cache.template_of(binding)
         if template is None or not any(is_a(template, kind) for kind in _SUPPORTED_KINDS):
             return
         wanted = sorted(dependencies_of(template))
-        binding = await self._client.update(self._informers.bindings, binding, _with_dependencies(binding, wanted))
+        binding = await self.cache.update(binding, _with_dependencies(binding, wanted))
         await self._detach_others(binding, frozenset(wanted))
         for name in wanted:
-            needed = self._informers.config_maps.get(Key(key.namespace, name))
+            needed = self._config_maps.get(Key(key.namespace, name))
             if needed is not None:
                 await self._attach(binding, needed)
 
     async def _attach(self, binding: Object, needed: Object) -> None:
-        bindings, key = self._informers.bindings, key_of(needed)
+        bindings, key = self.cache.bindings, key_of(needed)
         desired = dependency_binding(binding, needed)
         existing = bindings.get(Key(key.namespace, names.binding_name(CONFIG_MAP.name, key.name)))
         if existing is None:
-            await self._client.create(bindings, desired)
+            await self.cache.create(desired)
             log.info("dependency binding created", binding=str(key_of(desired)), required_by=str(key_of(binding)))
         elif not is_terminating(existing):
             merged = with_metadata(existing, labels={**labels_of(existing), **labels_of(desired), **_own_id(existing)})
             required = [*_other_dependents(existing, key_of(binding)), *spec_of(desired)["requiredBy"]]
             fresh = {"requiredBy": required, "resource": spec_of(desired)["resource"]}
-            await self._client.update(bindings, existing, with_spec(merged, **fresh))
+            await self.cache.update(existing, with_spec(merged, **fresh))
 
     async def _detach_others(self, binding: Object, wanted: frozenset[str]) -> None:
         """Remove *binding* from `requiredBy` of all dependencies except *wanted*."""
         key = key_of(binding)
         label = names.depended_by(key.namespace, key.name)
-        for item in self._informers.bindings:
+        for item in self.cache.bindings:
             if (
                 label in labels_of(item)
                 and spec_of(item)["resource"]["name"] not in wanted
@@ -109,7 +108,7 @@ class DependenciesDistributor:
             ):
                 labels = {name: value for name, value in labels_of(item).items() if name != label}
                 free = with_spec(with_metadata(item, labels=labels), requiredBy=_other_dependents(item, key) or None)
-                await self._client.update(self._informers.bindings, item, free)
+                await self.cache.update(item, free)
 
 
 def dependencies_of(template: Object) -> set[str]:
@@ -179,46 +178,45 @@ def _names(pod: Mapping[str, Any]) -> Iterator[str]:
 _KIND = "Namespace"
 
 
-class NamespaceSyncController:
+class NamespaceSyncController(Controller[Key]):
     """Creates and deletes the works of namespaces; a key is a cluster and a namespace."""
 
-    def __init__(self, informers: Informers, client: Client) -> None:
-        self.queue = WorkQueue[Key]("namespaces", self._reconcile)
-        self._informers = informers
-        self._client = client
-        informers.namespaces.add_event_handler(self._namespace_changed)
-        informers.clusters.add_event_handler(self._cluster_changed)
+    def __init__(self, cache: ControlPlaneCache) -> None:
+        super().__init__(cache)
+        cache.namespaces.add_event_handler(self._namespace_changed)
+        cache.clusters.add_event_handler(self._cluster_changed)
 
     def _namespace_changed(self, old: Object | None, new: Object | None) -> None:
         key = key_of(new or old or {})
         if new is not None and old is not None and is_terminating(old) == is_terminating(new):
             return
         if names.cluster_of(key.name):  # the cluster's execution namespace exists now
-            self._cluster_changed(None, self._informers.clusters.get(Key("", names.cluster_of(key.name))))
+            self._cluster_changed(None, self.cache.clusters.get(Key("", names.cluster_of(key.name))))
         elif not names.is_reserved(key.name):
-            for cluster in self._informers.clusters:
+            for cluster in self.cache.clusters:
                 self.queue.add(Key(key_of(cluster).name, key.name))
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
         if old is None and new is not None:
-            for namespace in self._informers.namespaces:
+            for namespace in self.cache.namespaces:
                 if not names.is_reserved(key_of(namespace).name):
                     self.queue.add(Key(key_of(new).name, key_of(namespace).name))
 
-    async def _reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> None:
+        """Create or delete the work of a namespace in a cluster."""
         namespace_name = names.execution_namespace(key.namespace)
         if (
-            self._informers.namespaces.get(Key("", namespace_name)) is None
-            or self._informers.clusters.get(Key("", key.namespace)) is None
+            self.cache.namespaces.get(Key("", namespace_name)) is None
+            or self.cache.clusters.get(Key("", key.namespace)) is None
         ):
             return
-        namespace = self._informers.namespaces.get(Key("", key.name))
-        work = self._informers.works.get(Key(namespace_name, names.work_name(_KIND, "", key.name)))
+        namespace = self.cache.namespaces.get(Key("", key.name))
+        work = self.cache.works.get(Key(namespace_name, names.work_name(_KIND, "", key.name)))
         if namespace is None or is_terminating(namespace):
             if work is not None and not is_terminating(work):
-                await self._client.delete(self._informers.works, work)
+                await self.cache.delete(work)
         elif work is None:
-            await self._client.create(self._informers.works, work_of(namespace, namespace_name))
+            await self.cache.create(work_of(namespace, namespace_name))
         elif is_terminating(work):
             raise RetryError(f"work {key_of(work)} is being deleted")
 

@@ -22,15 +22,14 @@ from localup.karmada.binding import (
     with_claim,
     without_claim,
 )
-from localup.karmada.cache import Client, EventMessage, Informers, Store
-from localup.karmada.controller import RetryError, WorkQueue
+from localup.karmada.cache import ControlPlaneCache, EventMessage
+from localup.karmada.controller import Controller, RetryError
 from localup.karmada.names import binding_name, is_reserved
 from localup.karmada.names import permanent_id_label as permanent_id_label_of
 from localup.karmada.objects import (
     Key,
     Kind,
     Object,
-    is_a,
     is_terminating,
     key_of,
     labels_of,
@@ -54,20 +53,18 @@ class Template:
         return f"{self.kind.name} {self.key}"
 
 
-class Detector:
+class Detector(Controller[Template]):
     """Creates and updates bindings."""
 
-    def __init__(self, informers: Informers, client: Client, *, multi_template: bool, quirks: Quirks) -> None:
-        self._informers = informers
-        self._client = client
+    def __init__(self, cache: ControlPlaneCache, *, multi_template: bool, quirks: Quirks) -> None:
+        super().__init__(cache)
         self._multi_template = multi_template
         self._releases = quirks.release
         self._records_events = quirks.events
-        self.queue = WorkQueue[Template]("detector", self._reconcile)
-        for store in informers.templates.values():
+        for store in cache.templates:
             store.add_event_handler(partial(self._template_changed, store.kind))
-        informers.policies.add_event_handler(self._policy_changed)
-        informers.cluster_policies.add_event_handler(self._policy_changed)
+        for store in cache.policies:
+            store.add_event_handler(self._policy_changed)
 
     def _template_changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
         if new is None or is_reserved(key_of(new).namespace):
@@ -79,54 +76,52 @@ class Detector:
         if old is not None and new is not None and same_specification(old, new):
             return
         policy = new or old or {}
-        for store in self._informers.templates.values():
+        for store in self.cache.templates:
             for item in store:
                 if selects_or_claims(policy, item) and not is_reserved(key_of(item).namespace):
                     self.queue.add(Template(store.kind, key_of(item)))
 
-    async def _reconcile(self, which: Template) -> None:
-        store = self._informers.templates[which.kind]
-        template = store.get(which.key)
+    async def reconcile(self, key: Template) -> None:
+        """Create or update the binding of a template."""
+        template = self.cache.stores[key.kind].get(key.key)
         if template is None or is_terminating(template):
             return
-        policy = policy_of(template, self._informers.all_policies())
+        policy = policy_of(template, [policy for store in self.cache.policies for policy in store])
         if policy is None:
-            await self._release(store, template)
+            await self._release(template)
             return
         policy = await self._with_permanent_id(policy)
-        template = await self._client.update(store, template, with_claim(template, Claim.of(policy)))
+        template = await self.cache.update(template, with_claim(template, Claim.of(policy)))
         await self._apply(template, policy)
 
     async def _apply(self, template: Object, policy: Object) -> None:
         namespace = key_of(template).namespace
-        bindings = self._informers.bindings_for(namespace)
         existing = self._binding_of(template)
         permanent_id = labels_of(existing).get(permanent_id_label_of(namespace)) if existing else None
         desired = binding_for(
             template, policy, permanent_id=permanent_id or str(uuid.uuid4()), multi_template=self._multi_template
         )
         if existing is None:
-            await self._client.create(bindings, desired)
+            await self.cache.create(desired)
             log.info("binding created", binding=str(key_of(desired)), policy=str(key_of(policy)))
             if self._records_events:
                 event = EventMessage(
                     "resource-detector", "ApplyPolicySucceed", f"Apply policy({key_of(policy)}) succeed"
                 )
-                await self._client.record_event(template, event)
+                await self.cache.record_event(template, event)
         elif owner_of(existing) != uid_of(template):
             raise RetryError(f"binding {key_of(existing)} belongs to another template of the same name")
         elif not is_terminating(existing):
-            await self._client.update(bindings, existing, updated_binding(existing, desired))
+            await self.cache.update(existing, updated_binding(existing, desired))
 
-    async def _release(self, store: Store, template: Object) -> None:
+    async def _release(self, template: Object) -> None:
         """Remove the claim from a template that no policy selects, and from its binding, which remains."""
         if not is_claimed(template) or not self._releases:
             return
         binding = self._binding_of(template)
         if binding is not None and owner_of(binding) == uid_of(template):
-            bindings = self._informers.bindings_for(key_of(template).namespace)
-            await self._client.update(bindings, binding, without_claim(binding))
-        await self._client.update(store, template, without_claim(template))
+            await self.cache.update(binding, without_claim(binding))
+        await self.cache.update(template, without_claim(template))
         log.info("template released", template=str(key_of(template)))
 
     async def _with_permanent_id(self, policy: Object) -> Object:
@@ -135,11 +130,9 @@ class Detector:
         if labels_of(policy).get(label):
             return policy
         named = with_metadata(policy, labels={**labels_of(policy), label: str(uuid.uuid4())})
-        is_namespaced = is_a(policy, self._informers.policies.kind)
-        store = self._informers.policies if is_namespaced else self._informers.cluster_policies
-        return await self._client.update(store, policy, named)
+        return await self.cache.update(policy, named)
 
     def _binding_of(self, template: Object) -> Object | None:
         key = key_of(template)
-        bindings = self._informers.bindings_for(key.namespace)
+        bindings = self.cache.bindings_for(key.namespace)
         return bindings.get(Key(key.namespace, binding_name(template["kind"], key.name)))

@@ -11,15 +11,14 @@ from typing import Final
 
 import structlog
 
-from localup.karmada.cache import Client, Store
-from localup.karmada.controller import WorkQueue
+from localup.karmada.cache import ControlPlaneCache, Store
+from localup.karmada.controller import ObjectController
 from localup.karmada.feasibility import target_names, tolerates
 from localup.karmada.objects import (
     Key,
     Object,
     condition,
     generation_of,
-    is_terminating,
     key_of,
     seconds_of,
     spec_of,
@@ -31,34 +30,31 @@ from localup.karmada.objects import (
 DIRECTLY = "Directly"
 
 
-class GracefulEvictionController:
+class GracefulEvictionController(ObjectController):
     """Finishes eviction tasks."""
 
-    def __init__(self, bindings: Store, client: Client, *, timeout: float) -> None:
-        self.queue = WorkQueue[Key]("graceful eviction", self._reconcile)
-        self._bindings = bindings
-        self._client = client
+    def __init__(self, cache: ControlPlaneCache, bindings: Store, *, timeout: float) -> None:
+        super().__init__(cache, bindings)
         self._timeout = timeout
-        bindings.add_event_handler(self._binding_changed)
 
-    def _binding_changed(self, _: Object | None, new: Object | None) -> None:
-        if new is not None and tasks_of(new):
-            self.queue.add(key_of(new))
+    def concerns(self, _: Object | None, new: Object) -> bool:
+        """Return whether the binding has tasks."""
+        return bool(tasks_of(new))
 
-    async def _reconcile(self, key: Key) -> None:
-        binding = self._bindings.get(key)
-        if binding is None or is_terminating(binding):
-            return
-        now = time.time()
+    async def reconcile_object(self, item: Object) -> None:
+        """Remove finished tasks and look again when the next grace period ends."""
+        binding, now = item, time.time()
         remaining = unfinished_tasks(binding, timeout=self._timeout, now=now)
         if remaining != tasks_of(binding):
-            await self._client.update(
-                self._bindings, binding, with_spec(binding, gracefulEvictionTasks=list(remaining) or None)
+            await self.cache.update(binding, with_spec(binding, gracefulEvictionTasks=remaining or None))
+            log.info(
+                "eviction tasks updated",
+                binding=str(key_of(binding)),
+                remaining=[item["fromCluster"] for item in remaining],
             )
-            log.info("eviction tasks updated", binding=str(key), remaining=[item["fromCluster"] for item in remaining])
         ends = [_deadline(task, self._timeout) for task in remaining if task.get("suppressDeletion") is None]
         if ends:
-            self.queue.add_after(key, max(0.05, min(ends) - now))
+            self.queue.add_after(key_of(binding), max(0.05, min(ends) - now))
 
 
 def tasks_of(binding: Object) -> list[Object]:
@@ -111,59 +107,43 @@ _BY_READINESS: Final = {"True": None, "False": NOT_READY, "Unknown": UNREACHABLE
 _KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
 
 
-class TaintController:
+class TaintController(ObjectController):
     """Taints clusters by readiness."""
 
-    def __init__(self, clusters: Store, client: Client) -> None:
-        self.queue = WorkQueue[Key]("taints", self._reconcile)
-        self._clusters = clusters
-        self._client = client
-        clusters.add_event_handler(self._cluster_changed)
-
-    def _cluster_changed(self, _: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self.queue.add(key_of(new))
-
-    async def _reconcile(self, key: Key) -> None:
-        cluster = self._clusters.get(key)
-        if cluster is None or is_terminating(cluster):
-            return
-        wanted = tainted(cluster)
-        if wanted is not cluster and await self._client.update(self._clusters, cluster, wanted):
-            log.info("cluster tainted", cluster=key.name, taints=[taint["key"] for taint in taints_of(wanted)])
+    async def reconcile_object(self, item: Object) -> None:
+        """Set the taint that matches the readiness of the cluster."""
+        wanted = tainted(item)
+        if wanted is not item:
+            await self.cache.update(item, wanted)
+            log.info("cluster tainted", cluster=key_of(item).name, taints=[taint["key"] for taint in taints_of(wanted)])
 
 
-class NoExecuteTaintManager:
+class NoExecuteTaintManager(ObjectController):
     """Evicts bindings from clusters with a NoExecute taint that they do not tolerate."""
 
-    def __init__(self, clusters: Store, bindings: Store, client: Client) -> None:
-        self.queue = WorkQueue[Key]("taint manager", self._reconcile)
-        self._clusters = clusters
-        self._bindings = bindings
-        self._client = client
-        clusters.add_event_handler(self._cluster_changed)
-        bindings.add_event_handler(self._binding_changed)
+    def __init__(self, cache: ControlPlaneCache, bindings: Store) -> None:
+        super().__init__(cache, bindings)
+        cache.clusters.add_event_handler(self._cluster_changed)
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
         if new is None or (old is not None and taints_of(old) == taints_of(new)):
             return
-        for binding in self._bindings:
+        for binding in self.store:
             if key_of(new).name in target_names(binding):
                 self.queue.add(key_of(binding))
 
-    def _binding_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is not None and (old is None or target_names(old) != target_names(new)):
-            self.queue.add(key_of(new))
+    def concerns(self, old: Object | None, new: Object) -> bool:
+        """Return whether the targets changed."""
+        return old is None or target_names(old) != target_names(new)
 
-    async def _reconcile(self, key: Key) -> None:
-        binding = self._bindings.get(key)
-        if binding is None or is_terminating(binding):
-            return
+    async def reconcile_object(self, item: Object) -> None:
+        """Evict the binding from clusters with a taint that it does not tolerate."""
+        binding = item
         for name in target_names(binding):
-            cluster = self._clusters.get(Key("", name))
+            cluster = self.cache.clusters.get(Key("", name))
             if cluster is not None and _has_untolerated_taint(cluster, binding):
-                binding = await self._client.update(self._bindings, binding, evicted(binding, name))
-                log.info("binding evicted by taint", binding=str(key), cluster=name)
+                binding = await self.cache.update(binding, evicted(binding, name))
+                log.info("binding evicted by taint", binding=str(key_of(binding)), cluster=name)
 
 
 def taints_of(cluster: Object) -> list[Object]:
@@ -207,24 +187,21 @@ def _has_untolerated_taint(cluster: Object, binding: Object) -> bool:
 _TOLERATION_SECONDS: Final = 300
 
 
-class ApplicationFailoverController:
+class ApplicationFailoverController(ObjectController):
     """Evicts bindings from clusters in which they are unhealthy longer than tolerated."""
 
-    def __init__(self, bindings: Store, client: Client) -> None:
-        self.queue = WorkQueue[Key]("application failover", self._reconcile)
-        self._bindings = bindings
-        self._client = client
+    def __init__(self, cache: ControlPlaneCache, bindings: Store) -> None:
+        super().__init__(cache, bindings)
         self._unhealthy_since: dict[tuple[Key, str], float] = {}
-        bindings.add_event_handler(self._binding_changed)
 
-    def _binding_changed(self, _: Object | None, new: Object | None) -> None:
-        if new is not None and toleration_of(new) is not None:
-            self.queue.add(key_of(new))
+    def concerns(self, _: Object | None, new: Object) -> bool:
+        """Return whether the binding has application failover."""
+        return toleration_of(new) is not None
 
-    async def _reconcile(self, key: Key) -> None:
-        binding = self._bindings.get(key)
-        tolerated = None if binding is None or is_terminating(binding) else toleration_of(binding)
-        if binding is None or tolerated is None:
+    async def reconcile_object(self, item: Object) -> None:
+        """Evict the binding from clusters, or look again when its toleration ends."""
+        binding, key, tolerated = item, key_of(item), toleration_of(item)
+        if tolerated is None:
             return
         now, unhealthy = time.time(), unhealthy_in(binding)
         remaining = {name: self._unhealthy_since.pop((key, name), now) for name in unhealthy}
@@ -233,7 +210,7 @@ class ApplicationFailoverController:
         for name, since in remaining.items():
             if now - since >= tolerated:
                 gone = evicted(binding, name, producer="RBApplicationFailoverController", reason="ApplicationFailure")
-                binding = await self._client.update(self._bindings, binding, gone)
+                binding = await self.cache.update(binding, gone)
                 log.info("unhealthy binding evicted", binding=str(key), cluster=name)
             else:
                 self._unhealthy_since[key, name] = since

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import structlog
 
-from localup.karmada.cache import STATUS, Client, Informers
-from localup.karmada.controller import WorkQueue
+from localup.karmada.cache import STATUS, ControlPlaneCache
+from localup.karmada.controller import Controller, WorkQueue
 from localup.karmada.members.member import Member
 from localup.karmada.members.status import health, run_from_status, status_in_member
 from localup.karmada.members.summary import MemberRegistry
 from localup.karmada.members.workloads import parse_workload
 from localup.karmada.names import WORK_FINALIZER, cluster_of
-from localup.karmada.objects import Key, Object, finalizers_of, generation_of, is_terminating, key_of, with_metadata
+from localup.karmada.objects import Key, Object, generation_of, is_terminating, key_of
 from localup.karmada.works import (
     is_suspended,
     manifest_of,
@@ -29,23 +29,22 @@ from localup.karmada.works import (
 log = structlog.get_logger()
 
 
-class ExecutionController:
+class ExecutionController(Controller[Key]):
     """Runs manifests of Works in simulated members and reports their status."""
 
     def __init__(
-        self, informers: Informers, client: Client, registry: MemberRegistry, *, run_time: float, preserves: bool = True
+        self, cache: ControlPlaneCache, registry: MemberRegistry, *, run_time: float, preserves: bool = True
     ) -> None:
-        self.queue = WorkQueue[Key]("execution", self._reconcile)
+        super().__init__(cache)
         self.reports = WorkQueue[Key]("reports", self._report)
-        self._works = informers.works
-        self._client = client
+        self._works = cache.works
         self._registry = registry
         self._run_time = run_time
         self._preserves = preserves
         self._event_handlers: list[Callable[[str], None]] = []
         self._submitted: set[Key] = set()
         self._wake = asyncio.Event()
-        informers.works.add_event_handler(self._work_changed)
+        cache.works.add_event_handler(self._work_changed)
         registry.add_event_handler(self._site_changed)
 
     def add_event_handler(self, handler: Callable[[str], None]) -> None:
@@ -93,17 +92,17 @@ class ExecutionController:
             if cluster_of(key_of(work).namespace) == name:
                 self.queue.add(key_of(work))
 
-    async def _reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> None:
+        """Submit the manifest of a Work to its member, or remove it."""
         work = self._works.get(key)
         registered = self._registry.members.get(cluster_of(key.namespace))
         if work is None or registered is None or not registered.is_reachable:
             return
         if is_terminating(work):
             self._remove(work)
-            remaining = [finalizer for finalizer in finalizers_of(work) if finalizer != WORK_FINALIZER]
-            await self._client.update(self._works, work, with_metadata(work, finalizers=remaining))
+            await self.cache.remove_finalizer(work, WORK_FINALIZER)
         elif is_suspended(work):
-            await self._client.update(self._works, work, with_suspended_condition(work, now=time.time()), part=STATUS)
+            await self.cache.update(work, with_suspended_condition(work, now=time.time()), part=STATUS)
         else:
             self._submit(work, registered.member)
 
@@ -136,5 +135,5 @@ class ExecutionController:
             return
         manifest = manifest_of(work)
         updated = with_applied_status(work, status_in_member(manifest, run), health(manifest, run), now=time.time())
-        if await self._client.update(self._works, work, updated, part=STATUS) is not work:
+        if await self.cache.update(work, updated, part=STATUS) is not work:
             log.info("job status reported", work=str(key), phase=str(run.phase), running=run.running)

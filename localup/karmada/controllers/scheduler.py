@@ -10,8 +10,8 @@ import structlog
 
 from controller.kube.timing import Backoff
 from localup.karmada.binding import is_claimed
-from localup.karmada.cache import STATUS, Client, EventMessage, Store
-from localup.karmada.controller import WorkQueue
+from localup.karmada.cache import STATUS, ControlPlaneCache, EventMessage, Store
+from localup.karmada.controller import ObjectController
 from localup.karmada.feasibility import is_ready, target_names
 from localup.karmada.names import APPLIED_PLACEMENT
 from localup.karmada.objects import (
@@ -46,26 +46,22 @@ from localup.karmada.quirks import Quirks, Settings
 log = structlog.get_logger()
 
 
-class Scheduler:
+class Scheduler(ObjectController):
     """Schedules bindings of one kind."""
 
-    def __init__(self, bindings: Store, clusters: Store, client: Client, settings: Settings) -> None:
-        self._bindings = bindings
-        self._clusters = clusters
-        self._client = client
+    def __init__(self, cache: ControlPlaneCache, bindings: Store, settings: Settings) -> None:
+        super().__init__(cache, bindings)
         self._name = settings.scheduler_name
         self._quirks = settings.quirks
         self._options = SchedulerOptions(affinity_terms=settings.quirks.affinity_terms, copies=settings.quirks.copies)
         self._backoffs: dict[Key, Backoff] = {}
-        self.queue = WorkQueue[Key]("scheduler", self._reconcile)
-        bindings.add_event_handler(self._binding_changed)
-        clusters.add_event_handler(self._cluster_changed)
+        cache.clusters.add_event_handler(self._cluster_changed)
 
-    def _binding_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is None or not self._passes_filter(new):
-            return
-        if old is None or not self._passes_filter(old) or generation_of(old) != generation_of(new):
-            self.queue.add(key_of(new))
+    def concerns(self, old: Object | None, new: Object) -> bool:
+        """Return whether a new generation, or a binding that passes it now, passes the event filter."""
+        return self._passes_filter(new) and (
+            old is None or not self._passes_filter(old) or generation_of(old) != generation_of(new)
+        )
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
         """Queue bindings whose affinity allows the changed cluster; unclaimed bindings are included, as in Karmada."""
@@ -78,7 +74,7 @@ class Scheduler:
             and (self._quirks.taints or is_ready(old) == is_ready(new))
         ):
             return
-        for binding in self._bindings:
+        for binding in self.store:
             if self._is_schedulable(binding) and (affinity_allows(binding, old) or affinity_allows(binding, new)):
                 self.queue.add(key_of(binding))
 
@@ -91,21 +87,20 @@ class Scheduler:
         is_ours = spec.get("schedulerName", self._name) == self._name and "placement" in spec
         return is_ours and not (spec.get("suspension") or {}).get("scheduling")
 
-    async def _reconcile(self, key: Key) -> None:
-        binding = self._bindings.get(key)
-        if binding is None or is_terminating(binding) or not (self._quirks.leak or self._passes_filter(binding)):
+    async def reconcile_object(self, item: Object) -> None:
+        """Set the clusters of a binding and its condition `Scheduled`."""
+        binding, key = item, key_of(item)
+        if not (self._quirks.leak or self._passes_filter(binding)):
             return
         if not self._is_due(binding):
             seen = with_status(binding, schedulerObservedGeneration=generation_of(binding))
-            await self._client.update(self._bindings, binding, seen, part=STATUS)
+            await self.cache.update(binding, seen, part=STATUS)
             return
-        outcome = place(binding, list(self._clusters), self._options)
-        placed = await self._client.update(self._bindings, binding, _with_targets(binding, outcome))
+        outcome = place(binding, list(self.cache.clusters), self._options)
+        placed = await self.cache.update(binding, _with_targets(binding, outcome))
         if placed is not binding:
             log.info("binding scheduled", binding=str(key), clusters=_target_names(outcome), reason=str(outcome.reason))
-        await self._client.update(
-            self._bindings, placed, _with_scheduled_condition(placed, outcome, time.time()), part=STATUS
-        )
+        await self.cache.update(placed, _with_scheduled_condition(placed, outcome, time.time()), part=STATUS)
         if self._quirks.events and (placed is not binding or outcome.reason is not Reason.SUCCESS):
             await self._record_events(placed, outcome)
         self._schedule_retry(key, outcome)
@@ -117,7 +112,7 @@ class Scheduler:
             details = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
             event = EventMessage(self._name, "ScheduleBindingSucceed", details)
         for about in (binding, template_of(binding)):
-            await self._client.record_event(about, event)
+            await self.cache.record_event(about, event)
 
     def _is_due(self, binding: Object) -> bool:
         """Return whether a binding must be scheduled; divided replicas that add up are left unchanged."""
@@ -127,7 +122,7 @@ class Scheduler:
         if not has_replicas(spec) or not is_divided(spec) or _is_reschedule_requested(binding):
             return True
         placed = sum(int(cluster.get("replicas", 0)) for cluster in spec.get("clusters") or ())
-        leaving = (cluster for cluster in self._clusters if is_terminating(cluster))
+        leaving = (cluster for cluster in self.cache.clusters if is_terminating(cluster))
         return placed != int(spec.get("replicas", 0)) or any(
             key_of(item).name in target_names(binding) for item in leaving
         )
