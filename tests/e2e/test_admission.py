@@ -127,7 +127,7 @@ async def test_finished_job_frees_quota_for_the_next(environment):
     assert max(charged(state, dict.fromkeys(state, 1)) for state in environment.observer.walk()) == 1
 
 
-async def test_deleting_a_preserved_job_frees_no_quota_while_its_pods_run(environment):
+async def test_deleted_preserved_job_keeps_its_quota_while_pods_run(environment):
     """What its policy says was stored before the policies that refuse it."""
     await environment.cluster("c1", cpu="8")
     await environment.queue("capped", capability={"cpu": "2"})

@@ -187,7 +187,7 @@ def test_a_gang_that_fits_in_sum_but_not_on_nodes_waits(pods):
     assert (phases(cluster), used(cluster)) == ({"a": "Pending", "b": "Running"}, [8, 8, 8, 0])
 
 
-def test_pods_stay_on_their_nodes_and_free_ones_are_taken_first_fit():
+def test_pods_stay_on_their_nodes_and_free_nodes_fill_first_fit():
     cluster = nodes_member(8, 8)
     for name, size in (("a", 5), ("b", 5), ("c", 3)):
         cluster.submit(key(name), gang(size, run_seconds=10.0 if name == "a" else None), 0)
