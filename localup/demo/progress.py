@@ -141,13 +141,29 @@ class PendingReason:
     message: str
 
 
-@dataclass(slots=True)
-class JobProgress:
-    """Current stage of a job and the time at which it first reached each stage."""
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """Current stage, and the time at which each stage was first reached."""
 
-    spec: DemoJob
     stage: JobStage = JobStage.SUBMITTED
     times: dict[JobStage, float] = field(default_factory=dict)
+
+    def reach(self, stage: JobStage, at: float) -> JobStage:
+        """Enter a stage and return it."""
+        self.stage = stage
+        self.times.setdefault(stage, at)
+        return stage
+
+    def between(self, first: JobStage, last: JobStage) -> float | None:
+        """Return the seconds between two stages, ``None`` until both were reached."""
+        return self.times[last] - self.times[first] if first in self.times and last in self.times else None
+
+
+@dataclass(slots=True)
+class JobProgress(Progress):
+    """Progress of a job."""
+
+    spec: DemoJob
     pending_reason: PendingReason | None = None
     reasons: set[str] = field(default_factory=set)
     """All pending reasons so far."""
@@ -158,12 +174,12 @@ class JobProgress:
     @property
     def waited(self) -> float | None:
         """Return the seconds of suspension, ``None`` while it is suspended."""
-        return self._between(JobStage.SUSPENDED, JobStage.ADMITTED)
+        return self.between(JobStage.SUSPENDED, JobStage.ADMITTED)
 
     @property
     def ran(self) -> float | None:
         """Return the seconds it ran, ``None`` until it has finished."""
-        return self._between(JobStage.RUNNING, JobStage.FINISHED)
+        return self.between(JobStage.RUNNING, JobStage.FINISHED)
 
     @property
     def is_settled(self) -> bool:
@@ -179,11 +195,6 @@ class JobProgress:
             and self.pending_reason is not None
             and self.pending_reason.reason == self.spec.expected_reason
         )
-
-    def _between(self, first: JobStage, last: JobStage) -> float | None:
-        if first not in self.times or last not in self.times:
-            return None
-        return self.times[last] - self.times[first]
 
 
 class Timeline:
@@ -268,9 +279,7 @@ class Timeline:
         ]
 
     def _reach(self, progress: JobProgress, at: float, stage: JobStage, *, text: str) -> TimelineEntry:
-        progress.stage = stage
-        progress.times.setdefault(stage, at)
-        return TimelineEntry(at, progress.spec.name, stage, text)
+        return TimelineEntry(at, progress.spec.name, progress.reach(stage, at), text)
 
 
 def _stage_of(status: BindingStatus) -> JobStage:
@@ -345,14 +354,12 @@ _IN_CLUSTERS = {"Admitted": JobStage.ADMITTED, "Running": JobStage.RUNNING}
 
 
 @dataclass(slots=True)
-class HyperJobProgress:
+class HyperJobProgress(Progress):
     """Observed progress of a HyperJob."""
 
     name: str
     spec: DemoHyperJob | None = None
     """``None`` for a HyperJob that a user submitted; the demo expects nothing of it."""
-    stage: JobStage = JobStage.SUBMITTED
-    times: dict[JobStage, float] = field(default_factory=dict)
     split: tuple[str, ...] = ()
     """Each part, as its cluster and number of pods."""
     reasons: list[str] = field(default_factory=list)
@@ -376,15 +383,12 @@ class HyperJobProgress:
     @property
     def waited(self) -> float | None:
         """Return the seconds from submission to admission."""
-        return self._between(JobStage.SUBMITTED, JobStage.ADMITTED)
+        return self.between(JobStage.SUBMITTED, JobStage.ADMITTED)
 
     @property
     def ran(self) -> float | None:
         """Return the seconds from admission to the end."""
-        return self._between(JobStage.ADMITTED, JobStage.FINISHED)
-
-    def _between(self, first: JobStage, last: JobStage) -> float | None:
-        return self.times[last] - self.times[first] if first in self.times and last in self.times else None
+        return self.between(JobStage.ADMITTED, JobStage.FINISHED)
 
 
 class HyperJobTracker:
@@ -434,26 +438,20 @@ def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator
     split = tuple(_part_text(part) for part in status.get("split", {}).get("parts", ()))
     if split and split != progress.split:
         progress.split = split
-        yield _reach(progress, JobStage.SPLIT, at), f"in {len(split)} parts: {', '.join(split)}"
+        yield progress.reach(JobStage.SPLIT, at), f"in {len(split)} parts: {', '.join(split)}"
     progress.message = status.get("message", "")
     reason = _reason(status)
     if phase == "Pending" and reason and reason not in progress.reasons[-1:]:
         progress.reasons.append(reason)
-        yield _reach(progress, JobStage.PENDING, at), f"{reason}: {progress.message}"
+        yield progress.reach(JobStage.PENDING, at), f"{reason}: {progress.message}"
     if phase in (*_IN_CLUSTERS, *_FINAL) and JobStage.ADMITTED not in progress.times:
         waited = at - progress.times[JobStage.SUBMITTED]
-        yield _reach(progress, JobStage.ADMITTED, at), f"all {len(split)} parts after {waited:.1f} s"
+        yield progress.reach(JobStage.ADMITTED, at), f"all {len(split)} parts after {waited:.1f} s"
     if phase == "Running" and progress.stage is not JobStage.RUNNING:
-        yield _reach(progress, JobStage.RUNNING, at), f"{progress.message}, on {status.get('clusters', '')}"
+        yield progress.reach(JobStage.RUNNING, at), f"{progress.message}, on {status.get('clusters', '')}"
     if phase in _FINAL and progress.stage is not JobStage.FINISHED:
         progress.outcome = phase
-        yield _reach(progress, JobStage.FINISHED, at), f"{phase}: {progress.message}"
-
-
-def _reach(progress: HyperJobProgress, stage: JobStage, at: float) -> JobStage:
-    progress.stage = stage
-    progress.times.setdefault(stage, at)
-    return stage
+        yield progress.reach(JobStage.FINISHED, at), f"{phase}: {progress.message}"
 
 
 def _part_text(part: Any) -> str:

@@ -21,8 +21,7 @@ from localup.demo import setup, table
 from localup.demo.checks import DemoResult, evaluate
 from localup.demo.console import DemoConsole
 from localup.demo.progress import PendingReasonReader
-from localup.demo.scenario import ScenarioStep, StartCondition, hyperjobs_by_name, jobs_by_name, scenario_steps
-from localup.demo.summary import print_summary
+from localup.demo.scenario import ScenarioStep, hyperjobs_by_name, jobs_by_name, scenario_steps
 from localup.demo.view import PATHS, View
 from localup.managed_process import ProcessOptions
 from localup.processes import ProcessError, tail
@@ -134,8 +133,7 @@ class DemoRunner:
             self._stack.start_controller()
         for demo_job in step.jobs:
             self.view.timeline.on_submitted(demo_job, self._now)
-        setup.submit_jobs(self._tenant, step.jobs)
-        setup.submit_hyperjobs(self._tenant, step.hyperjobs)
+        setup.submit(self._tenant, [*step.jobs, *step.hyperjobs])
         setup.join_clusters(self._stack.plane.admin, step.clusters)
         self._joined += step.clusters
         self._previous_jobs = [demo_job.name for demo_job in step.jobs]
@@ -145,11 +143,11 @@ class DemoRunner:
         if step.starts_at > self._now or not self.view.have_summaries(self._joined):
             return False
         match step.start_when:
-            case StartCondition.RUNNING:
+            case "running":
                 return self.view.timeline.is_running(self._previous_jobs)
-            case StartCondition.ALL_SETTLED:
+            case "settled":
                 return self.view.are_jobs_settled
-            case StartCondition.TIME:
+            case _:
                 return True
 
     def _drain_events(self) -> None:
@@ -245,7 +243,7 @@ def run(demo_options: DemoOptions) -> int:
         ):
             result = runner.run()
             if not demo_options.bare:
-                print_summary(console, runner.view, result, stack)
+                table.print_summary(console, runner.view, result, stack)
             if demo_options.keep or demo_options.bare:
                 with suppress(KeyboardInterrupt):
                     _print_instructions(stack, console)

@@ -8,7 +8,7 @@ from typing import Final
 from localup.api import Api
 from localup.apply import Manifest, apply, create_namespace, read_manifests, wait_until
 from localup.demo.checks import Limits
-from localup.demo.scenario import EXAMPLES, NAMESPACES, DemoHyperJob, DemoJob
+from localup.demo.scenario import EXAMPLES, NAMESPACES, DemoHyperJob
 from localup.karmada.members.summary import ALLOCATABLE
 from localup.karmada.members.workloads import amounts
 
@@ -56,10 +56,10 @@ def limits() -> Limits:
     )
 
 
-def submit_jobs(tenant: Api, demo_jobs: Iterable[DemoJob]) -> None:
-    """Submit jobs as the tenant."""
-    for demo_job in demo_jobs:
-        tenant.create(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{demo_job.namespace}/jobs", demo_job.manifest)
+def submit(tenant: Api, items: Iterable[DemoHyperJob]) -> None:
+    """Submit jobs and HyperJobs as the tenant."""
+    for item in items:
+        tenant.create(item.path, item.manifest)
 
 
 def write_configuration(folder: Path, *, reclaim: bool) -> Path:
@@ -69,13 +69,6 @@ def write_configuration(folder: Path, *, reclaim: bool) -> Path:
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     path.write_text(json.dumps({**head, **rules}))
     return path
-
-
-def submit_hyperjobs(tenant: Api, demo_jobs: Iterable[DemoHyperJob]) -> None:
-    """Submit HyperJobs as the tenant."""
-    for demo_job in demo_jobs:
-        path = f"/apis/{demo_job.manifest['apiVersion']}/namespaces/{demo_job.namespace}/hyperjobs"
-        tenant.create(path, demo_job.manifest)
 
 
 def join_clusters(admin: Api, clusters: Iterable[str]) -> None:
