@@ -8,8 +8,8 @@ import sys
 import time
 import uuid
 from collections import ChainMap
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Never
 
 import structlog
@@ -17,114 +17,134 @@ import structlog
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
 from controller.cache.dynamic_informers import DynamicInformers
 from controller.cache.informer_factory import build_informers
-from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
-from controller.controllers.hyperjob.controller import ControllerView, new_controller, resync_after_cycle
-from controller.controllers.queue_commands.controller import command_dependencies, create_controller
-from controller.controllers.status_cleanup.controller import StaleStatusReconciler
+from controller.controllers.hyperjob.controller import HyperJobController, hyperjob_dependencies
+from controller.controllers.queue_commands.controller import CommandController, command_dependencies
+from controller.controllers.status_cleanup.controller import StaleStatusController
 from controller.controllers.webhook_config.controller import (
     DesiredConfigFile,
+    WebhookConfigController,
     WebhookConfigDependencies,
-    WebhookConfigReconciler,
 )
 from controller.estimator.dispatcher import EstimatorDispatcher
-from controller.events.binding_warnings import BindingWarnings
 from controller.kube.client import Api, Timeouts
 from controller.kube.config_file import ConfigurationFile
 from controller.kube.event_recorder import EventRecorder, RecorderOptions
 from controller.kube.informer import WatchOptions
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.leader_election import Candidate, LeaderElection
-from controller.kube.timing import Backoff, SteadyClock
-from controller.reporting.decision_log.setup import decision_logging
+from controller.kube.timing import Backoff, SteadyClock, wall_clock
+from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder
 from controller.reporting.metrics import Metrics
 from controller.reporting.probes import Readiness, Watchdog, configure_logging, serve_probes
 from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
-from controller.scheduling.writes import Write
+from controller.scheduling.workload_events import WorkloadEvents
 from controller.settings import Settings, SettingsError, parse_flags
 
 #: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.
 _CONNECTIONS = 1024 + 32
 
+#: Time for the decision log to write its remaining entries.
+_DECISION_LOG_STOP_SECONDS = 5
+
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Controller:
-    """Creates, starts and stops the parts of the controller process."""
+    """Creates, connects, starts and stops the parts of the controller process."""
 
     def __init__(self, settings: Settings, file: ConfigurationFile, api: Api, *, for_hyperjobs: Api) -> None:
         self.settings = settings
         self.file = file
         self.metrics = Metrics()
         self.store = Store(file.current)
+        clock = SteadyClock()
+        options = WatchOptions(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
+
+        # Kubernetes: leadership, informers and events.
         candidate = Candidate(settings.identity, uuid.uuid4().hex[:8])
         self.election = LeaderElection(api, settings.lease_namespace, candidate=candidate, timings=settings.timings)
-        self.election.on_change = self._on_leadership_change
-        self.leading = asyncio.Event()
-        """Set while this process may write."""
-        clock = SteadyClock()
+        self.informers = build_informers(api, self.store, options)
+        self.kinds = DynamicInformers(api, self.store, self.informers, options=options)
+        self.kinds.set_kinds(self.store.kinds)
+        recorder_options = RecorderOptions(settings.identity, settings.events_per_second, settings.event_backlog)
+        self.event_recorder = EventRecorder(
+            api, metrics=self.metrics, is_busy=lambda: self.actuator.backlog > 0, options=recorder_options, clock=clock
+        )
+
+        # Scheduling: decisions and their writes.
         self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self._may_write, clock=clock)
         self.actuator.limit(_limits(file.current))
-        watch_options = WatchOptions(
-            page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds
-        )
-        self.informers = build_informers(api, self.store, watch_options)
-        self.kinds = DynamicInformers(api, self.store, self.informers, options=watch_options)
-        self.kinds.set_kinds(self.store.kinds)
         # ChainMap is invariant in its value type; the loop only reads `synced`.
         caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds}, self.informers)
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
-        recorder_options = RecorderOptions(settings.identity, settings.events_per_second, settings.event_backlog)
-        self.event_recorder = EventRecorder(
-            api, self.store.binding, metrics=self.metrics, options=recorder_options, clock=clock
+        self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
+        self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
+
+        # Controllers of other objects.
+        self.hyperjobs = HyperJobController(
+            for_hyperjobs,
+            hyperjob_dependencies(self.store, lambda: self.loop.state, lambda: file.current, may_write=self._may_write),
+            watch_options=options,
+            clock=clock,
         )
-        self.event_recorder.is_busy = lambda: self.actuator.backlog > 0
-        self.stale_status = StaleStatusReconciler(api, self.store, may_write=self._may_write, clock=clock)
-        self.actuator.on_write_confirmed = self._write_confirmed
-        self.binding_warnings = BindingWarnings(self.store, self.event_recorder, may_write=self._may_write)
-        dependencies = command_dependencies(
-            self.store, lambda: self.loop.state, may_write=self._may_write, record_event=self.event_recorder.record
-        )
-        self.commands = create_controller(api, dependencies, self.store, watch_options)
-        webhook_config_dependencies = WebhookConfigDependencies(
-            self._may_write, lambda: file.current.repair.webhook_configuration, self.event_recorder.record
+        self.stale_status = StaleStatusController(api, self.store, may_write=self._may_write, clock=clock)
+        self.commands = CommandController(
+            api,
+            command_dependencies(
+                self.store, lambda: self.loop.state, may_write=self._may_write, record_event=self.event_recorder.record
+            ),
+            watch_options=options,
         )
         desired = DesiredConfigFile(settings.webhook_registration)
         desired.read()
-        self.webhook_config = WebhookConfigReconciler(
-            api, webhook_config_dependencies, file=desired, metrics=self.metrics, watch_options=watch_options
+        self.webhook_config = WebhookConfigController(
+            api,
+            WebhookConfigDependencies(
+                self._may_write, lambda: file.current.repair.webhook_configuration, self.event_recorder.record
+            ),
+            file=desired,
+            metrics=self.metrics,
+            watch_options=options,
         )
+
         self.metrics.register_state(lambda: self.loop.state, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
-        around = ControllerView(self.store, lambda: self.loop.state, lambda: file.current, self._may_write)
-        self.hyperjobs = new_controller(for_hyperjobs, around, watch_options, clock)
-        if settings.hyperjobs:
-            self.store.expect_hyperjobs()
-        self.loop.on_waits = resync_after_cycle(self.event_recorder.record_pending, self.hyperjobs)
-        self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
-        self.loop.on_queries = self.estimators.submit
+        self._connect()
+
+    def _connect(self) -> None:
+        """Add the handlers of each part to the events of the others."""
+        self.election.on_change.append(self._on_leadership_change)
+        self.actuator.on_write_confirmed += [self.workload_events.on_write, self.stale_status.on_write]
+        # The pending reasons of a HyperJob's parts and the capacity are current only after a cycle.
+        self.loop.on_waits += [self.workload_events.on_waits, lambda _: self.hyperjobs.wake()]
+        self.loop.on_queries.append(self.estimators.submit)
+        self.store.on_change += [self.commands.wake, self.hyperjobs.wake]
         self.store.enable_node_estimates()
+        if self.settings.hyperjobs:
+            self.store.expect_hyperjobs()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch, decide and write until *stop* is set; then wait for the writes in flight."""
+        poll_seconds = self.settings.poll_seconds
         async with asyncio.TaskGroup() as group:
             acting = group.create_task(self.actuator.run())
-            deciding = [group.create_task(informer.run()) for informer in self.informers.values()]
-            deciding.append(group.create_task(self.kinds.run()))
-            deciding.append(group.create_task(self.loop.run()))
-            deciding.append(group.create_task(Watchdog(self.metrics).run()))
-            if self.settings.hyperjobs:
-                deciding.append(group.create_task(self.hyperjobs.run()))
-            deciding.append(group.create_task(self.event_recorder.run()))
-            deciding.append(group.create_task(self.stale_status.run()))
-            deciding.append(group.create_task(self.commands.run()))
-            deciding.append(group.create_task(self.estimators.run()))
-            deciding.append(group.create_task(self.webhook_config.run()))
-            deciding.append(group.create_task(self.webhook_config.follow_file(poll_seconds=self.settings.poll_seconds)))
-            deciding.append(
-                group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
+            steps = (
+                *(informer.run() for informer in self.informers.values()),
+                self.kinds.run(),
+                self.loop.run(),
+                self.event_recorder.run(),
+                self.estimators.run(),
+                *((self.hyperjobs.run(),) if self.settings.hyperjobs else ()),
+                self.stale_status.run(),
+                self.commands.run(),
+                self.webhook_config.run(),
+                self.webhook_config.follow_file(poll_seconds=poll_seconds),
+                self.file.follow(self._configure, poll_seconds=poll_seconds),
+                Watchdog(self.metrics).run(),
             )
+            deciding = [group.create_task(step) for step in steps]
             electing = group.create_task(self.election.run())
             await stop.wait()
             await self._drain(acting, deciding)
@@ -133,11 +153,6 @@ class Controller:
             if self.actuator.is_drained:
                 await self.election.release()
 
-    def _write_confirmed(self, write: Write, facts: CachedBinding) -> None:
-        """Notify the event recorder and the status reconciler of a confirmed write."""
-        self.event_recorder.record_write(write, facts)
-        self.stale_status.on_write(write)
-
     def _may_write(self) -> bool:
         return self.election.may_write
 
@@ -145,11 +160,9 @@ class Controller:
         """Start to decide after acquiring leadership, or stop after losing it."""
         self.metrics.set_leading(leading=self.election.leads)
         if self.election.may_write:
-            self.leading.set()
-            self.binding_warnings.on_leading()
+            self.workload_events.on_leading()
             self.stale_status.on_leading()
         else:
-            self.leading.clear()
             self.actuator.drop_unsent()
             self.event_recorder.clear()
         self.loop.wake()
@@ -223,6 +236,23 @@ def _timeouts(settings: Settings) -> Timeouts:
     )
 
 
+@asynccontextmanager
+async def _log_decisions(settings: Settings, loop: AdmissionLoop, metrics: Metrics) -> AsyncIterator[None]:
+    """Record the decisions of *loop* in files, if a path is configured, until the context ends."""
+    if settings.decision_log is None:
+        yield
+        return
+    options = DecisionLogOptions(settings.decision_log, settings.decision_log_mib << 20, settings.decision_log_files)
+    decision_log = DecisionLog(options, settings.identity, on_lost=metrics.count_decision_log_loss)
+    loop.decision_recorder = DecisionRecorder(decision_log)
+    decision_log.start()
+    loop.decision_recorder.start_file(loop.state, wall_clock())
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(decision_log.stop, _DECISION_LOG_STOP_SECONDS)
+
+
 async def serve(settings: Settings) -> None:
     """Run the controller until SIGTERM or SIGINT."""
     stop = asyncio.Event()
@@ -238,7 +268,7 @@ async def serve(settings: Settings) -> None:
             process = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
             served = serve_probes(process.metrics, process.readiness, host=settings.host, port=settings.port)
             port = await stack.enter_async_context(served)
-            await stack.enter_async_context(decision_logging(settings, process.loop, process.metrics))
+            await stack.enter_async_context(_log_decisions(settings, process.loop, process.metrics))
             log.info("controller started", server=api.access.server, port=port)
             await process.run(stop)
     log.info("controller stopped")

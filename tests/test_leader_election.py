@@ -157,7 +157,7 @@ async def test_deleted_lease_is_recreated(arena, api):
 async def test_leadership_change_is_notified_once(arena):
     told = []
     first = arena.enter("a")
-    first.on_change = lambda: told.append((first.leads, first.may_write))
+    first.on_change.append(lambda: told.append((first.leads, first.may_write)))
     await arena.until(lambda: first.may_write)
     await arena.rounds()
     assert told == [(True, True)]
@@ -167,7 +167,7 @@ async def test_lapse_is_notified_before_late_renewal(arena):
     """A caller that read the state in between must be notified of the lapse."""
     told = []
     first = arena.enter("a")
-    first.on_change = lambda: told.append((first.leads, first.may_write))
+    first.on_change.append(lambda: told.append((first.leads, first.may_write)))
     await arena.until(lambda: first.may_write)
     arena.clock.now += TERMS.renew + 1
     assert not first.may_write

@@ -381,7 +381,7 @@ async def test_failed_cycle_drops_unsent_assumed_decisions():
         stage.loop._backoff.initial = 0.01
         stage.submit("a")
         await stage.hand.next()
-        stage.loop.on_waits = failing_once(stage.loop.on_waits)
+        stage.loop.on_waits.append(failing_once(lambda _: None))
         stage.submit("b")
         assert (await stage.hand.next()).workload == "Job ns/a"
 

@@ -64,14 +64,6 @@ from controller.engine.state.workloads import WorkloadUid
 from controller.kube.collection import Collection
 
 
-def _ignore_change() -> None:
-    """Ignore a change; the default callback."""
-
-
-def _ignore_event(*_: object) -> None:
-    """Ignore an event; the default callback."""
-
-
 def _cluster_scoped_key(_: str, name: str) -> str:
     """Return the key of a cluster-scoped object."""
     return name
@@ -96,15 +88,14 @@ class Store:
     ``is_complete``.
     """
 
-    def __init__(
-        self, configuration: VolcanoGlobalConfiguration | None = None, on_change: Callable[[], None] = _ignore_change
-    ) -> None:
-        self.on_change = on_change
-        self.on_conditions: Callable[[CachedBinding, frozenset[BindingCondition]], None] = _ignore_event
+    def __init__(self, configuration: VolcanoGlobalConfiguration | None = None) -> None:
+        self.on_change: list[Callable[[], None]] = []
+        """Called after a change that the engine has not received yet."""
+        self.on_conditions: list[Callable[[CachedBinding, frozenset[BindingCondition]], None]] = []
         """Called with the new conditions of a binding."""
-        self.on_name_collision: Callable[[CachedTemplate, CachedBinding], None] = _ignore_event
+        self.on_name_collision: list[Callable[[CachedTemplate, CachedBinding], None]] = []
         """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
-        self.on_error: Callable[[WorkloadUid, Exception], None] = _ignore_event
+        self.on_error: list[Callable[[WorkloadUid, Exception], None]] = []
         """Called with a workload that is quarantined because its evaluation failed."""
         self._name_collisions = NameCollisions()
         self._configuration = configuration or VolcanoGlobalConfiguration()
@@ -259,8 +250,12 @@ class Store:
         self._requirements.with_node_claims = self._is_estimating
         self._integrations = self._bindings.integrations = integrations
         self._policy_changed = True
-        self.on_change()
+        self._notify_change()
         return must_list
+
+    def _notify_change(self) -> None:
+        for handler in self.on_change:
+            handler()
 
     def enable_node_estimates(self) -> None:
         """Allow node estimates, where the configuration enables them: the engine's queries are answered."""
@@ -275,7 +270,7 @@ class Store:
     def on_estimate(self, estimate: Estimate) -> None:
         """Apply the answer of a cluster's estimator."""
         self._estimates.append(estimate)
-        self.on_change()
+        self._notify_change()
 
     def expect_hyperjobs(self) -> None:
         """Expect HyperJobs: a Job that refers to a HyperJob stays pending until the HyperJob lists it."""
@@ -292,7 +287,7 @@ class Store:
             known[uid] = cached
         for key in self._templates_by_hyperjob.of(uid):
             self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(key)))
-        self.on_change()
+        self._notify_change()
 
     def assume(self, uid: WorkloadUid, outcome: AssumedOutcome) -> None:
         """Assume *outcome*: it was decided and is being written. The engine's state includes it already."""
@@ -317,27 +312,27 @@ class Store:
         else:
             self._assumed.confirm(uid, resource_version, observed=binding.resource_version)
         self._changed_workloads[uid] = None
-        self.on_change()
+        self._notify_change()
 
     def roll_back(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
         """Drop the assumed outcome for *uid*: its write has failed; with a refusal, the workload backs off."""
         self._assumed.roll_back(uid, refusal if uid in self._by_uid else None)
         self._changed_workloads[uid] = None
-        self.on_change()
+        self._notify_change()
 
     def back_off(self, uid: WorkloadUid, refusal: Refusal) -> None:
         """Let *uid* back off for *refusal*: its decision is not written, and writes in progress stay assumed."""
         if uid in self._by_uid:
             self._assumed.back_off(uid, refusal)
         self._changed_workloads[uid] = None
-        self.on_change()
+        self._notify_change()
 
     def quarantine(self, uid: WorkloadUid, why: str, until: int) -> None:
         """Quarantine *uid* *until* then, because its evaluation failed: it is not admitted and keeps its charge."""
         if uid in self._by_uid:
             self._quarantined[uid] = why, until
         self._changed_workloads[uid] = None
-        self.on_change()
+        self._notify_change()
 
     @property
     def next_retry_at(self) -> int | None:
@@ -349,14 +344,14 @@ class Store:
         for uid in self._assumed:
             if not is_in_progress(uid) and self._assumed.drop_unsent(uid):
                 self._changed_workloads[uid] = None
-        self.on_change()
+        self._notify_change()
 
     def resume(self, template: TemplateKey) -> bool:
         """Let aborted workloads of a template be retried; return whether there are any."""
         result = [uid for uid in self._uids_by_template.of(template) if is_aborted(self._by_uid[uid])]
         self._resumed.update(result)
         self._changed_workloads.update(dict.fromkeys(result))
-        self.on_change()
+        self._notify_change()
         return bool(result)
 
     def sync_to(self, state: EventHandler, now: int) -> None:
@@ -448,7 +443,8 @@ class Store:
                 binding, self.template(binding), context=context, local_state=self._local_state(binding, now)
             )
         except Exception as error:  # noqa: BLE001 -- tenants write the objects; one must not block all
-            self.on_error(binding.uid, error)
+            for on_error in self.on_error:
+                on_error(binding.uid, error)
             return build_quarantined(binding, context, outcomes, type(error).__name__)
 
     def _local_state(self, binding: CachedBinding, now: int) -> LocalState:
@@ -490,7 +486,8 @@ class Store:
         if result & REPAIRABLE:
             self._repairable[binding.uid] = None
         if not result <= known:
-            self.on_conditions(binding, result - known)
+            for on_conditions in self.on_conditions:
+                on_conditions(binding, result - known)
 
     # -- changes of the collections --------------------------------------
 
@@ -521,7 +518,7 @@ class Store:
             self._changed_workloads[after.uid] = None
             if after.template.kind != VOLCANO_JOB:
                 self._check_name_collision(self.jobs.get(colliding_job_key(after)), after)
-        self.on_change()
+        self._notify_change()
 
     def _template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
         if before is not None and before.hyperjob is not None:
@@ -537,15 +534,16 @@ class Store:
         present = after or before
         if present is not None:
             self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(present.key)))
-        self.on_change()
+        self._notify_change()
 
     def _check_name_collision(self, job: CachedTemplate | None, binding: CachedBinding | None) -> None:
         if job is not None and binding is not None and self._name_collisions.add(job, binding):
-            self.on_name_collision(job, binding)
+            for on_name_collision in self.on_name_collision:
+                on_name_collision(job, binding)
 
     def _queue_changed(self, before: CachedQueue | None, after: CachedQueue | None) -> None:
         self._changed_queues.update({cached.key: None for cached in (before, after) if cached is not None})
-        self.on_change()
+        self._notify_change()
 
     def _cluster_changed(self, before: CachedCluster | None, after: CachedCluster | None) -> None:
         for cached in (before, after):
@@ -554,11 +552,11 @@ class Store:
                 freed = self.start_failures.cluster_changed(after.cluster if after is not None else None, cached.key)
                 self._failed_starts.expire(self.start_failures.pop_changed_clusters())
                 self._changed_workloads.update(dict.fromkeys(freed))
-        self.on_change()
+        self._notify_change()
 
     def _class_changed(self, before: CachedPriorityClass | None, after: CachedPriorityClass | None) -> None:
         self._changed_classes.update({cached.key: None for cached in (before, after) if cached is not None})
-        self.on_change()
+        self._notify_change()
 
     def _sync_priority_classes(self) -> None:
         """Mark workloads as changed if their PriorityClass, or the default that they use, has changed."""

@@ -1,4 +1,7 @@
-"""Reloads a file when its content changes; an invalid file leaves the previous content in force."""
+"""Reloads a file when its content changes, such as the VolcanoGlobalConfiguration.
+
+An invalid file leaves the previous content in force.
+"""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -1,28 +1,22 @@
 """Writes Kubernetes events at a limited rate; messages beyond its queue are dropped and counted.
 
-Recording never blocks the caller.
+Recording never blocks the caller. The queue holds one message per subject and topic, evictions and warnings first.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import msgspec
 import structlog
 
-from controller.cache.objects import CachedBinding
-from controller.engine.plan import Wait
-from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
 from controller.kube.events import Event, EventMessage, build_events, observed_count, series_patch
 from controller.kube.timing import Backoff, Clock, wall_clock
-from controller.reporting.metrics import Metrics
-from controller.scheduling.workload_events import pending_event, warning_event, write_event
-from controller.scheduling.writes import Write
 
 
 class EventQueue:
@@ -106,22 +100,28 @@ class RecorderOptions:
     """Longest time for which events wait until decisions are written."""
 
 
+class Metrics(Protocol):
+    """Counts events."""
+
+    def count_event(self, outcome: str) -> None:
+        """Count an event as written, refused, failed or dropped."""
+
+
 class EventRecorder:
     """Queues event messages and writes them while ``run`` is running."""
 
     def __init__(
         self,
         api: Api,
-        binding: Callable[[WorkloadUid], CachedBinding | None],
         *,
         metrics: Metrics,
+        is_busy: Callable[[], bool] = lambda: False,
         options: RecorderOptions | None = None,
         clock: Clock = wall_clock,
     ) -> None:
-        self.is_busy: Callable[[], bool] = _is_never_busy
-        """Returns whether decisions wait to be written; they have priority."""
         self._api = api
-        self._binding = binding
+        self._is_busy = is_busy
+        """Returns whether decisions wait to be written; they have priority."""
         self._metrics = metrics
         self._options = options or RecorderOptions()
         self._clock = clock
@@ -136,43 +136,27 @@ class EventRecorder:
         self._slot_at = 0.0
         self._wake = asyncio.Event()
 
-    # -- recording ----------------------------------------------------------
-
-    def record_pending(self, waits: Iterable[Wait]) -> None:
-        """Record the reasons of workloads that are pending."""
-        for wait in waits:
-            if self._queue.is_full:
-                self._metrics.count_event("dropped")
-                continue
-            facts = self._binding(wait.workload.uid)
-            if facts is not None:
-                self._enqueue(pending_event(wait, facts))
-
-    def record_write(self, write: Write, facts: CachedBinding) -> None:
-        """Record an admission or eviction that was written."""
-        message = write_event(write, facts)
-        if message is not None:
-            self._enqueue(message)
-
-    def record_warning(self, facts: CachedBinding, reason: str, note: str) -> None:
-        """Record a warning about a workload."""
-        self._enqueue(warning_event(facts, reason, note))
+    @property
+    def is_full(self) -> bool:
+        """Return whether a message of normal priority would be dropped."""
+        return self._queue.is_full
 
     def record(self, message: EventMessage) -> None:
-        """Record a message about an object that is not a workload."""
-        self._enqueue(message)
+        """Queue *message*, or drop and count one message if the queue is full."""
+        if not self._options.per_second:
+            return
+        if self._queue.put(message) is not None:
+            self.count_dropped()
+        self._wake.set()
+
+    def count_dropped(self) -> None:
+        """Count a message that was not queued, because the queue was full."""
+        self._metrics.count_event("dropped")
 
     def clear(self) -> None:
         """Drop queued messages after losing leadership."""
         self._queue.clear()
         self._deferred.clear()
-
-    def _enqueue(self, message: EventMessage) -> None:
-        if not self._options.per_second:
-            return
-        if self._queue.put(message) is not None:
-            self._metrics.count_event("dropped")
-        self._wake.set()
 
     # -- writing ------------------------------------------------------------
 
@@ -192,7 +176,7 @@ class EventRecorder:
     async def _yield_to_decisions(self) -> None:
         """Wait for a limited time while decisions are written; an event costs the API server as much as one of them."""
         ends_at = time.monotonic() + self._options.max_delay_seconds
-        while len(self._queue) and self.is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
+        while len(self._queue) and self._is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
             await asyncio.sleep(_POLL_SECONDS)
 
     def _is_deferred(self, message: EventMessage) -> bool:
@@ -210,11 +194,10 @@ class EventRecorder:
         return True
 
     def _requeue(self, uid: str) -> None:
-        """Queue a deferred message again if the workload is still pending."""
+        """Queue a deferred message again if it still holds."""
         message = self._deferred.pop(uid, None)
-        facts = self._binding(WorkloadUid(uid))
-        if message is not None and facts is not None and facts.is_suspended and not self._queue.contains(message):
-            self._enqueue(message)
+        if message is not None and message.is_current() and not self._queue.contains(message):
+            self.record(message)
 
     async def _wait_for_slot(self) -> None:
         """Wait until the rate allows one more event; unused slots of the last second may be used at once."""
@@ -264,11 +247,6 @@ class EventRecorder:
             await self._api.create(event.folder, msgspec.json.encode(event.manifest))
             count = 0
         _remember(self._counts, event.path, count + 1)
-
-
-def _is_never_busy() -> bool:
-    """Return that no decisions wait."""
-    return False
 
 
 def _remember(memory: OrderedDict[str, V], key: str, value: V) -> None:

@@ -1,7 +1,7 @@
-"""Builds Kubernetes events (events.k8s.io/v1).
+"""Messages about objects, and the Kubernetes events (events.k8s.io/v1) that are built from them.
 
-Pure. The name of an event is a hash of its content, so that a repetition, also after a restart, updates the
-series of the existing event.
+Pure. A note is rendered when its event is written, because most messages are replaced before that. The name of an event
+is a hash of its content, so that a repetition, also after a restart, updates the series of the existing event.
 """
 
 import hashlib
@@ -41,6 +41,8 @@ class EventMessage:
     regarding: tuple[Reference, ...]
     note: Callable[[], str]
     kind: EventType = "Normal"
+    is_current: Callable[[], bool] = lambda: True
+    """Whether the message still holds; a deferred one is dropped otherwise."""
 
     @property
     def key(self) -> tuple[str, str]:

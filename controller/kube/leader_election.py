@@ -1,6 +1,8 @@
 """Acquires and renews the leader lease.
 
-Leadership ends by itself when the lease was not renewed in time, even if all requests hang.
+Leadership ends by itself when the lease was not renewed in time, even if all requests hang. A lease does not exclude a
+second writer by itself; the proportions of its timings do, and are validated here. A candidate measures time with its
+own clock from the moment when it saw the lease change; timestamps inside the lease are informational.
 """
 
 import asyncio
@@ -146,13 +148,13 @@ _decoder = msgspec.json.Decoder(_LeaseObject)
 class LeaderElection:
     """Leader election for one candidate, while ``run`` is running."""
 
-    on_change: Callable[[], None]
+    on_change: list[Callable[[], None]]
     """Called whenever ``leads`` or ``may_write`` changes."""
 
     def __init__(
         self, api: Api, namespace: str, *, candidate: Candidate, timings: LeaseTimings, clock: Uptime = uptime
     ) -> None:
-        self.on_change = lambda: None
+        self.on_change = []
         self._api = api
         self._folder = LEASES.item_path(namespace, "").rstrip("/")
         self._path = LEASES.item_path(namespace, "volcano-global-controller")
@@ -301,7 +303,8 @@ class LeaderElection:
             self._timer = asyncio.get_running_loop().call_later(max(turn - now, 0), self._notify)
         if stands != self._notified:
             self._notified = stands
-            self.on_change()
+            for handler in self.on_change:
+                handler()
 
 
 def _compare_and_set(lease: Lease, spec: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Clocks that are passed into the parts of the controller, so that tests can run on virtual time."""
+"""Clocks and retry delays, passed into the parts of a process, so that tests can run on virtual time."""
 
 import random
 import time
@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Clock = Callable[[], int]
-
 """Milliseconds since 1970."""
 
 Uptime = Callable[[], float]
-
 """Seconds since an arbitrary point; monotonic, and continues during system suspend."""
 
 

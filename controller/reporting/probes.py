@@ -1,4 +1,7 @@
-"""Sets up logging to standard error, and serves probes and metrics."""
+"""Sets up logging to standard error, serves probes and metrics, and detects a blocked event loop.
+
+A blocked event loop is only reported; the liveness probe ends a process that hangs.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Sends decisions to the API server: one patch per decision, a bounded number at once, never two for one binding.
+"""Sends decisions to the API server: one patch per decision, at a limited rate, never two at once for one binding.
 
 A decision stays charged until its outcome is known. Requests about one binding are at least a second apart.
 """
@@ -154,8 +154,8 @@ class Actuator:
     ) -> None:
         self.retries: partial[Backoff] = partial(Backoff, initial=2, maximum=10)
         """Creates the backoff between the requests of one write."""
-        self.on_write_confirmed: Callable[[Write, CachedBinding], None] = _ignore_settled
-        """Called with every write whose effect was observed; it must not block."""
+        self.on_write_confirmed: list[Callable[[Write, CachedBinding], None]] = []
+        """Called with every write whose effect was observed; they must not block."""
         self._api = api
         self._assumed = assumed
         self._metrics = metrics
@@ -374,7 +374,8 @@ class Actuator:
         self._update_cache(facts)
         self._assumed.confirm(write.uid, facts.resource_version)
         self._retry_states.pop(write.uid, None)
-        self.on_write_confirmed(write, facts)
+        for handler in self.on_write_confirmed:
+            handler(write, facts)
         if write.effect == "admit":
             self._metrics.count_admission(write.queue, wait_seconds=write.wait_seconds)
             log.info("workload admitted", workload=write.workload, queue=write.queue, clusters=write.clusters)
@@ -398,7 +399,3 @@ class Actuator:
 
     def _count(self, write: Write, outcome: str, began: float) -> None:
         self._metrics.count_patch(write.effect, outcome, seconds=time.monotonic() - began)
-
-
-def _ignore_settled(_: Write, __: CachedBinding) -> None:
-    """Ignore a confirmed write."""

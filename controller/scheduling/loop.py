@@ -108,6 +108,11 @@ class DecisionSink(Protocol):
 class AdmissionLoop:
     """Applies changes from the store to the engine's state and submits its decisions to the actuator."""
 
+    on_waits: list[Callable[[tuple[Wait, ...]], None]]
+    """Called after each plan with the workloads whose pending reason changed; they must not block."""
+    on_queries: list[Callable[[tuple[Query, ...]], None]]
+    """Called with the queries for the clusters' scheduler estimators."""
+
     def __init__(
         self,
         store: Store,
@@ -120,10 +125,8 @@ class AdmissionLoop:
         self.state = Engine()
         self.last_error: str | None = None
         """Why the last cycle failed."""
-        self.on_waits: Callable[[tuple[Wait, ...]], None] = _ignore_waits
-        """Called with the workloads whose pending reason changed; it must not block."""
-        self.on_queries: Callable[[tuple[Query, ...]], None] = _ignore_queries
-        """Called with the queries for the clusters' scheduler estimators."""
+        self.on_waits = []
+        self.on_queries = []
         self.decision_recorder = DecisionRecorder()
         """Records every decision."""
         self._store = store
@@ -142,8 +145,8 @@ class AdmissionLoop:
         self._plan_slices = 0
         """Number of its slices so far."""
         self._wake = asyncio.Event()
-        store.on_change = self._wake.set
-        store.on_error = partial(self._report, "assess")
+        store.on_change.append(self._wake.set)
+        store.on_error.append(partial(self._report, "assess"))
 
     def wake(self) -> None:
         """Start a cycle after a change outside the store."""
@@ -239,8 +242,10 @@ class AdmissionLoop:
         self._write_reservations([note for note in plan.record_updates if note.workload.uid not in stale], now)
         self._requeue([workload for workload in plan.reschedules if workload.uid not in stale], now)
         self._submit_decisions([item for item in plan.decisions if item.workload.uid not in stale], now)
-        self.on_waits(plan.waits)
-        self.on_queries(plan.queries)
+        for on_waits in self.on_waits:
+            on_waits(plan.waits)
+        for on_queries in self.on_queries:
+            on_queries(plan.queries)
         return now if plan.is_cut else plan.wake_at
 
     def _stale(self, plan: Plan) -> set[WorkloadUid]:
@@ -445,11 +450,3 @@ def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
 def _assumed_eviction(decision: Evict, excluded_clusters: Mapping[ClusterName, str]) -> AssumedEviction:
     refusal = decision.back_off.refusal if decision.back_off is not None else None
     return AssumedEviction(refusal, decision.workload.has_run, excluded_clusters)
-
-
-def _ignore_queries(_: tuple[Query, ...]) -> None:
-    """Ignore the queries; the sum over all nodes decides."""
-
-
-def _ignore_waits(_: tuple[Wait, ...]) -> None:
-    """Ignore the pending workloads."""

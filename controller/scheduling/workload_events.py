@@ -1,14 +1,28 @@
-"""Content of the events about workloads, and the objects that they regard.
+"""Records events about workloads: why they are pending, admissions, evictions, and conditions of their bindings.
 
-Pure. The note is rendered when the event is written, because most pending workloads are admitted before that.
+A binding condition is recorded once, when it is first observed, by the leader.
 """
 
-from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
-from controller.cache.objects import CachedBinding
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import structlog
+
+from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS
+from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
+from controller.cache.store import Store
 from controller.engine.plan import Wait
 from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.state.workloads import WorkloadUid
+from controller.kube.event_recorder import EventRecorder
 from controller.kube.events import EventMessage, Reference
-from controller.reporting.messages import EVICTION_MESSAGES, pending_message, remedy_message
+from controller.reporting.messages import (
+    BINDING_WARNINGS,
+    EVICTION_MESSAGES,
+    NAME_COLLISION,
+    pending_message,
+    remedy_message,
+)
 from controller.scheduling.writes import Write
 
 #: Reasons that end without an action of the user; events with other reasons are warnings.
@@ -29,7 +43,7 @@ _TRANSIENT = frozenset(
 )
 
 
-def pending_event(wait: Wait, facts: CachedBinding) -> EventMessage:
+def pending_event(wait: Wait, facts: CachedBinding, is_current: Callable[[], bool] = lambda: True) -> EventMessage:
     """Return the message with the reason why a workload is pending."""
     refusal = wait.refusal
     return EventMessage(
@@ -40,6 +54,7 @@ def pending_event(wait: Wait, facts: CachedBinding) -> EventMessage:
         event_references(facts),
         lambda: f"pending in queue '{wait.workload.queue}': {pending_message(refusal)}; {remedy_message(refusal)}",
         "Normal" if refusal.reason in _TRANSIENT else "Warning",
+        is_current,
     )
 
 
@@ -85,3 +100,81 @@ def _eviction_note(write: Write) -> str:
     why = write.message or EVICTION_MESSAGES[EvictionReason(write.reason)]
     preemptor = f" for {write.preemptor}" if write.preemptor else ""
     return f"evicted{preemptor}: {why}; pending again in queue '{write.queue}' with its original queueing time"
+
+
+#: Conditions that do not occur by mistake or harm other tenants; they are logged too.
+_LOGGED_CONDITIONS = frozenset(
+    {
+        BindingCondition.NOT_SUSPENDED,
+        BindingCondition.PLACED_WITHOUT_ADMISSION,
+        BindingCondition.RESUSPENDED_AFTER_ADMISSION,
+        BindingCondition.EVICTED_BY_OTHERS,
+    }
+)
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class WorkloadEvents:
+    """Records events about workloads: pending reasons, written decisions and binding conditions."""
+
+    def __init__(self, store: Store, recorder: EventRecorder, *, may_write: Callable[[], bool]) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._may_write = may_write
+        store.on_conditions.append(self._on_conditions)
+        store.on_name_collision.append(self._on_name_collision)
+
+    def on_leading(self) -> None:
+        """Record the conditions that were observed before this process became the leader."""
+        for uid, conditions in self._store.conditions.items():
+            binding = self._store.binding(uid)
+            if binding is not None:
+                self._on_conditions(binding, conditions)
+        for job, binding in self._store.name_collisions:
+            self._on_name_collision(job, binding)
+
+    def on_waits(self, waits: Iterable[Wait]) -> None:
+        """Record the reasons of workloads that are pending."""
+        for wait in waits:
+            if self._recorder.is_full:
+                self._recorder.count_dropped()
+            elif (facts := self._store.binding(wait.workload.uid)) is not None:
+                self._recorder.record(pending_event(wait, facts, partial(self._is_pending, facts.uid)))
+
+    def on_write(self, write: Write, facts: CachedBinding) -> None:
+        """Record an admission or eviction that was written."""
+        message = write_event(write, facts)
+        if message is not None:
+            self._recorder.record(message)
+
+    def _is_pending(self, uid: WorkloadUid) -> bool:
+        binding = self._store.binding(uid)
+        return binding is not None and binding.is_suspended
+
+    def _on_conditions(self, binding: CachedBinding, conditions: frozenset[BindingCondition]) -> None:
+        if not self._may_write():
+            return
+        for condition in sorted(conditions & BINDING_WARNINGS.keys()):
+            if condition in _LOGGED_CONDITIONS:
+                log.warning(
+                    "binding condition observed", namespace=binding.namespace, name=binding.name, condition=condition
+                )
+            self._recorder.record(warning_event(binding, condition, _warning_note(binding, condition)))
+
+    def _on_name_collision(self, job: CachedTemplate, binding: CachedBinding) -> None:
+        if not self._may_write():
+            return
+        log.warning("binding name collision", namespace=binding.namespace, name=binding.name, job=job.key.name)
+        note = NAME_COLLISION.format(
+            binding=binding.name, kind=binding.api.kind, name=binding.template.name, version=binding.api.group_version
+        )
+        about = Reference(JOBS.api_version, JOBS.kind, job.key.namespace, job.key.name, job.uid)
+        self._recorder.record(EventMessage(job.uid, "warned", "Warn", "NameTaken", (about,), lambda: note, "Warning"))
+
+
+def _warning_note(binding: CachedBinding, condition: BindingCondition) -> str:
+    """Return the text for a condition, with the clusters in the record and in the binding."""
+    before = ", ".join(binding.record.clusters) if binding.record else ""
+    after = ", ".join(target.name for target in binding.targets)
+    return BINDING_WARNINGS[condition].replace("{before}", before or "none").replace("{after}", after or "none")

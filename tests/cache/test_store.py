@@ -168,7 +168,8 @@ def test_workloads_are_sent_before_clusters():
 
 def test_every_change_wakes_the_loop():
     woken: list[int] = []
-    store = Store(on_change=lambda: woken.append(1))
+    store = Store()
+    store.on_change.append(lambda: woken.append(1))
     upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")), ("queues", queue("a")), ("clusters", cluster("m1")))
     assert len(woken) == 4
 
@@ -429,7 +430,7 @@ def test_write_response_after_newer_event_calls_on_change():
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=21)))
     told = []
-    store.on_change = lambda: told.append(state(store, ear))
+    store.on_change.append(lambda: told.append(state(store, ear)))
     upsert(store, ("bindings", binding("j1", version=20, paused=False)))
     assert told == []
     store.confirm("rb-j1", 20)

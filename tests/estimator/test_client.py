@@ -17,8 +17,7 @@ from controller.api.pods import (
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate, Query
 from controller.engine.state.requests import PodSet
-from controller.estimator import client as connection
-from controller.estimator import messages
+from controller.estimator import client, messages
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorOptions
 from tests.estimator.authority import Authority
@@ -66,15 +65,17 @@ class EstimatorHarness:
         self.ports: dict[str, int] = {}
         self.access = EstimatorOptions(timeout_seconds=timeout, **options)
 
+        connect_to = client.connect
+
         async def connect(options: EstimatorOptions, cluster: str):
             port = self.ports[cluster]
-            return await connection.connect(EstimatorOptions(**{**_fields(options), "port": port}), cluster)
+            return await connect_to(EstimatorOptions(**{**_fields(options), "port": port}), cluster)
 
         async def host(*_: object) -> str:
             return "localhost"
 
-        monkeypatch.setattr("controller.estimator.client.connect", connect)
-        monkeypatch.setattr(connection, "_resolve_host", host)
+        monkeypatch.setattr(client, "connect", connect)
+        monkeypatch.setattr(client, "_resolve_host", host)
         self.estimators = EstimatorDispatcher(self.access, self.answers.put_nowait, metrics=self.metrics)
 
     async def __aenter__(self):

@@ -51,7 +51,7 @@ async def estimating(*, cpus: int = 8, configuration: VolcanoGlobalConfiguration
             metrics=stage.metrics,
             client_of=lambda _: player,
         )
-        stage.loop.on_queries = estimators.submit
+        stage.loop.on_queries.append(estimators.submit)
         stage.store.enable_node_estimates()
         stage.store.configure(configuration)
         running = group.create_task(estimators.run())
@@ -114,7 +114,7 @@ async def test_invalid_estimate_falls_back_to_the_cluster_summary(answer):
 async def test_pending_reason_names_the_cluster():
     waits: asyncio.Queue = asyncio.Queue()
     async with estimating() as (stage, player):
-        stage.loop.on_waits = lambda found: [waits.put_nowait(each) for each in found]
+        stage.loop.on_waits.append(lambda found: [waits.put_nowait(each) for each in found])
         player.answers.put_nowait(0)
         stage.submit("a")
         async with asyncio.timeout(LIMIT_SECONDS):

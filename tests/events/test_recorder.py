@@ -16,12 +16,12 @@ FOLDER = "/apis/events.k8s.io/v1/namespaces/ns/events"
 
 
 @asynccontextmanager
-async def telling(tmp_path, *, patience: float) -> AsyncIterator[tuple[EventRecorder, ScriptedServer]]:
+async def telling(tmp_path, *, patience: float, is_busy) -> AsyncIterator[tuple[EventRecorder, ScriptedServer]]:
     async with scripted_server() as server:
         server.says("POST", FOLDER, answering(201, {}))
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
             manner = RecorderOptions(per_second=1000, max_delay_seconds=patience)
-            recorder = EventRecorder(api, lambda _: None, metrics=Metrics(), options=manner)
+            recorder = EventRecorder(api, metrics=Metrics(), is_busy=is_busy, options=manner)
             running = group.create_task(recorder.run())
             yield recorder, server
             running.cancel()
@@ -39,9 +39,8 @@ async def told(server: ScriptedServer, count: int) -> list[str]:
 
 
 async def test_events_wait_for_decisions_and_skip_outdated_ones(tmp_path):
-    async with telling(tmp_path, patience=3600) as (recorder, server):
-        busy = [True]
-        recorder.is_busy = lambda: busy[0]
+    busy = [True]
+    async with telling(tmp_path, patience=3600, is_busy=lambda: busy[0]) as (recorder, server):
         recorder.record(news("waits", "no room"))
         await asyncio.sleep(0.3)
         assert server.bodies == []
@@ -51,7 +50,6 @@ async def test_events_wait_for_decisions_and_skip_outdated_ones(tmp_path):
 
 
 async def test_events_are_written_despite_constant_decisions(tmp_path):
-    async with telling(tmp_path, patience=0.2) as (recorder, server):
-        recorder.is_busy = lambda: True
+    async with telling(tmp_path, patience=0.2, is_busy=lambda: True) as (recorder, server):
         recorder.record(news("waits", "no room"))
         assert await told(server, 1) == ["no room"]

@@ -1,6 +1,7 @@
 """Splits a job by the free capacity of the clusters: which clusters take parts, and of which size.
 
-Pure. The tracker knows the candidate clusters and what earlier jobs use.
+Pure. Equal units are packed onto clusters with as few parts as possible. One cluster, the leader, also takes the pods
+that must exist once. The tracker knows the candidate clusters and what earlier jobs use.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,6 @@ class PackingRequest:
 
 
 Shares = tuple[tuple[str, int], ...]
-
 """Units of each cluster; the leader first."""
 
 
@@ -161,7 +161,6 @@ UNLIMITED = 10_000
 _MAX_SUBSETS = 300
 
 PartShare = tuple[str, PodCounts]
-
 """Cluster of a part, and its pods of each task."""
 
 

@@ -2,6 +2,10 @@
 
 Pure. The manifests contain only the fields that the controller owns; they are written by server-side apply. Names and
 labels are upstream's.
+
+A pod's rank among all pods of the HyperJob is ``HYPERJOB_RANK_OFFSET`` + ``VC_TASK_INDEX`` of Volcano's env plugin. A
+plugin that needs a leader task (pytorch, mpi) is set only on the part with the leader; the other parts get the plugins
+that it implies, and the address of the leader in ``HYPERJOB_MASTER``.
 """
 
 import hashlib

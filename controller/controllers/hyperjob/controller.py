@@ -33,7 +33,6 @@ from controller.controllers.hyperjob.reconciler import Reconciler
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.engine.engine import Engine
 from controller.engine.placement.fit import capacities_when_empty, free_capacities
-from controller.engine.plan import Wait
 from controller.engine.reasons import Refusal
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import Resources
@@ -316,54 +315,21 @@ class HyperJobController:
             await asyncio.sleep(max(_RESYNC_SECONDS - (time.monotonic() - began), 0.02))
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerView:
-    """The parts of the admission controller that the HyperJob controller reads."""
-
-    store: Store
-    state: Callable[[], Engine]
-    configuration: Callable[[], VolcanoGlobalConfiguration]
-    may_write: Callable[[], bool]
-
-
-def new_controller(api: Api, view: ControllerView, watch_options: WatchOptions, clock: Clock) -> HyperJobController:
-    """Return a HyperJob controller that is triggered by every change of the store.
-
-    The store's existing change handler keeps being called; the admission loop must have set it already.
-    """
-    store, state = view.store, view.state
-    dependencies = Dependencies(
-        may_write=view.may_write,
-        capacity=lambda: capacity_snapshot(state(), view.configuration()),
+def hyperjob_dependencies(
+    store: Store,
+    state: Callable[[], Engine],
+    configuration: Callable[[], VolcanoGlobalConfiguration],
+    *,
+    may_write: Callable[[], bool],
+) -> Dependencies:
+    """Return the dependencies, from the engine's clusters and queues and from *store*."""
+    return Dependencies(
+        may_write=may_write,
+        capacity=lambda: capacity_snapshot(state(), configuration()),
         binding=store.bindings.get,
         pending_reason=lambda uid: pending_reason(state().refusal(uid)),
         hyperjob_changed=store.hyperjob_changed,
     )
-    hyperjob_controller = HyperJobController(api, dependencies, watch_options=watch_options, clock=clock)
-    listening = store.on_change
-
-    def changed() -> None:
-        listening()
-        hyperjob_controller.wake()
-
-    store.on_change = changed
-    return hyperjob_controller
-
-
-def resync_after_cycle(
-    on_reasons: Callable[[tuple[Wait, ...]], None], hyperjob_controller: HyperJobController
-) -> Callable[[tuple[Wait, ...]], None]:
-    """Return a handler of pending reasons that calls *on_reasons* and then triggers the HyperJob controller.
-
-    The pending reasons of parts and the clusters' capacity are current only after a cycle has processed the store's
-    changes.
-    """
-
-    def waits(reasons: tuple[Wait, ...]) -> None:
-        on_reasons(reasons)
-        hyperjob_controller.wake()
-
-    return waits
 
 
 def capacity_snapshot(state: Engine, configuration: VolcanoGlobalConfiguration) -> CapacitySnapshot | None:

@@ -1,6 +1,7 @@
-"""Decodes the observed HyperJobs and their objects; there are few of them, so they are cached decoded.
+"""Decodes the observed HyperJobs and their objects, and derives the phase of each part.
 
-The UID of the controlling owner decides to which HyperJob an object belongs, never labels or names.
+There are few of them, so they are cached decoded. The UID of the controlling owner decides to which HyperJob an object
+belongs, never labels or names. A part in a terminal phase never leaves it, whatever is observed later.
 """
 
 from array import array

@@ -19,7 +19,6 @@ from controller.engine.state.requests import pod_request
 from controller.engine.state.resources import Resources, scale, total
 
 PodCounts = tuple[int, ...]
-
 """Number of pods of each task, in the order of the template."""
 
 

@@ -1,8 +1,8 @@
-"""Reconciles one HyperJob: writes its objects and its status; the only module of this package that writes.
+"""Reconciles one HyperJob: compares its objects with their desired state, and writes them and its status.
 
-Each pass compares the observed objects with their desired state, so that a pass that was interrupted between two writes
-is completed by the next one. Objects of other owners are never changed: if one has the name of a part's object, nothing
-new is created and the HyperJob's status says so.
+A pass that was interrupted between two writes is completed by the next one. Deletions come first, then for each part
+its policy and then its Job: without the policy, another policy might match the Job. Objects of other owners are never
+changed: if one has the name of a part's object, nothing new is created and the HyperJob's status says so.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -34,7 +34,6 @@ from controller.kube.timing import Clock, wall_clock
 from controller.kube.watch_events import read_meta
 
 ObjectsByName = Mapping[str, ObservedChild]
-
 """Objects of one kind that belong to a HyperJob, by name."""
 
 
@@ -134,7 +133,6 @@ _MAX_SINGLE_LOOKUPS = 8
 _MAX_REMEMBERED = 1000
 
 Versions = tuple[int, int]
-
 """The resourceVersions of a part's Job and policy."""
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

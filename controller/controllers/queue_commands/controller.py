@@ -287,21 +287,6 @@ def command_dependencies(
     )
 
 
-def create_controller(
-    api: Api, dependencies: CommandDependencies, store: Store, watch_options: WatchOptions
-) -> CommandController:
-    """Return the command controller; it checks closing queues after every change of *store*."""
-    controller = CommandController(api, dependencies, watch_options=watch_options)
-    previous = store.on_change
-
-    def changed() -> None:
-        previous()
-        controller.wake()
-
-    store.on_change = changed
-    return controller
-
-
 def _closing_queues(store: Store) -> Iterator[str]:
     return (facts.key for facts in store.queues if facts.queue.state is QueueState.CLOSING)
 

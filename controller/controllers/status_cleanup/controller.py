@@ -26,7 +26,7 @@ _POLL_SECONDS = 1.0
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class StaleStatusReconciler:
+class StaleStatusController:
     """Corrects the status of evicted workloads while ``run`` is running."""
 
     def __init__(self, api: Api, store: Store, *, may_write: Callable[[], bool], clock: Clock) -> None:
@@ -40,7 +40,7 @@ class StaleStatusReconciler:
         self._backoff = Backoff(initial=1, maximum=60)
         self._wake = asyncio.Event()
 
-    def on_write(self, write: Write) -> None:
+    def on_write(self, write: Write, _: CachedBinding) -> None:
         """Queue the workload that *write* evicts; ignore other writes."""
         if write.effect == "evict":
             self._pending[write.uid] = None

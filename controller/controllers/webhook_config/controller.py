@@ -43,7 +43,7 @@ class ObservedConfiguration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WebhookConfigDependencies:
-    """The parts of the controller that the reconciler needs."""
+    """The parts of the process that the controller needs."""
 
     may_write: Callable[[], bool]
     is_repair_enabled: Callable[[], bool]
@@ -68,7 +68,7 @@ class DesiredConfigFile(WatchedFile[Mapping[str, Mapping[str, Any]]]):
         return {item["kind"]: item for item in documents if isinstance(item, dict) and item.get("kind") in _KINDS}
 
 
-class WebhookConfigReconciler:
+class WebhookConfigController:
     """Watches, compares, reports and repairs while ``run`` is running."""
 
     def __init__(
@@ -123,7 +123,7 @@ class WebhookConfigReconciler:
                 self._wake.clear()
                 if await self._reconcile():
                     await self._wake.wait()
-        raise AssertionError("the reconciler runs until it is cancelled")
+        raise AssertionError("the controller runs until it is cancelled")
 
     def wake(self) -> None:
         """Reconcile after a change of leadership or of the operator's configuration."""
