@@ -3,8 +3,7 @@ import json
 import pytest
 import yaml
 
-from controller.controllers.hyperjob.__main__ import FOLDER, outdated
-from controller.controllers.hyperjob.crd import crd_files
+from docs.generate_crds import crd_files, outdated_crds
 from localup.api import ApiError
 from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
@@ -28,7 +27,7 @@ def fields(schema, path=""):
 
 
 def test_crds_in_the_chart_are_up_to_date():
-    assert outdated(FOLDER) == [], "run python -m controller.controllers.hyperjob"
+    assert outdated_crds() == [], "run python docs/generate_crds.py"
 
 
 def test_crd_has_every_upstream_field_with_its_type(real_definitions):

@@ -1,10 +1,12 @@
-"""Generates the CRDs of both HyperJob API groups from the models.
+"""Writes the CRDs of HyperJobs into the chart: `python docs/generate_crds.py [--check]`.
 
-The JSON Schema that pydantic generates is converted to the structural schema that Kubernetes requires. No file is read
-or written.
+The JSON Schema that pydantic generates from the models is converted to the structural schema that Kubernetes requires.
 """
 
+import argparse
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,6 +16,8 @@ from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec, HyperJobSt
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, Resource
 
 Schema = dict[str, Any]
+
+FOLDER = Path(__file__).parents[1] / "charts" / "volcano-global" / "files" / "crds"
 
 MODELS: Mapping[Resource, type[BaseModel]] = {HYPERJOBS: HyperJobSpec, BATCH_HYPERJOBS: BatchHyperJobSpec}
 
@@ -130,3 +134,27 @@ def _additional(schema: Schema, known: Mapping[str, Schema]) -> Schema:
     if values is True:
         return {"x-kubernetes-preserve-unknown-fields": True}
     return {"additionalProperties": _to_structural(values, known)} if values else {}
+
+
+def outdated_crds() -> list[str]:
+    """Return the files of the chart that differ from the generated CRDs."""
+    return [
+        name
+        for name, text in crd_files().items()
+        if not (FOLDER / name).is_file() or (FOLDER / name).read_text() != text
+    ]
+
+
+def main() -> None:
+    """Write the CRDs, or with ``--check`` only report which are outdated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a definition is outdated")
+    names = outdated_crds()
+    if parser.parse_args().check:
+        sys.exit(f"outdated: {', '.join(names)}; run python docs/generate_crds.py" if names else 0)
+    for name in names:
+        (FOLDER / name).write_text(crd_files()[name])
+
+
+if __name__ == "__main__":
+    main()
