@@ -4,13 +4,14 @@ Events are counted by their callers; ``state_collector`` reads the present state
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.reporting.state_collector import MAX_QUEUES, InformerStats, StateCollector
+from controller.reporting.state_collector import MAX_QUEUES, NAMESPACE, InformerStats, StateCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -25,91 +26,34 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._queues: set[str] = set()
         ProcessCollector(registry=self.registry)
-        self._admissions = Counter(
-            "volcano_global_admitted_workloads",
-            "Workloads admitted, as acknowledged by the API server, by queue.",
-            ("queue",),
-            registry=self.registry,
-        )
-        self._evictions = Counter(
-            "volcano_global_evicted_workloads",
-            "Workloads evicted, by queue and reason.",
-            ("queue", "reason"),
-            registry=self.registry,
-        )
-        self._wait_times = Histogram(
-            "volcano_global_admission_wait_time_seconds",
-            "Time from a template's creation to its admission, by queue.",
-            ("queue",),
-            buckets=_LONG,
-            registry=self.registry,
-        )
-        self._cycles = Histogram(
-            "volcano_global_cycle_duration_seconds",
-            "Time to apply changes and decide.",
-            buckets=_SHORT,
-            registry=self.registry,
-        )
-        self._failed_cycles = Counter(
-            "volcano_global_failed_cycles", "Cycles that ended in an internal error.", registry=self.registry
-        )
-        self._internal_errors = Counter(
-            "volcano_global_internal_errors",
-            "Workloads that were set aside after an internal error, by step.",
-            ("step",),
-            registry=self.registry,
-        )
-        self._patches = Histogram(
-            "volcano_global_patch_duration_seconds",
-            "Duration of a patch, by effect and outcome.",
-            ("effect", "outcome"),
-            buckets=_SHORT,
-            registry=self.registry,
-        )
-        self._conflicts = Counter(
-            "volcano_global_patch_conflicts",
-            "Patches rejected because the binding had changed since the decision.",
-            registry=self.registry,
-        )
-        self._events = Counter(
-            "volcano_global_events",
-            "Kubernetes events by outcome; `dropped`: the queue was full.",
-            ("outcome",),
-            registry=self.registry,
-        )
-        self._lag = Histogram(
-            "volcano_global_event_loop_lag_seconds",
-            "Delay of the event loop; a delay above one second is logged.",
-            buckets=_SHORT,
-            registry=self.registry,
-        )
-        self._registered = Gauge(
-            "volcano_global_webhook_registered",
-            "1 while the webhook configuration of a kind is as desired, else 0.",
-            ("configuration",),
-            registry=self.registry,
-        )
-        self._turns = Counter(
-            "volcano_global_leadership_changes",
-            "Changes of leadership of this process.",
-            registry=self.registry,
-        )
-        self._leading = Gauge(
-            "volcano_global_leader", "1 while this process may write, else 0.", registry=self.registry
-        )
-
-        self._estimates = Histogram(
-            "volcano_global_estimator_query_duration_seconds",
-            "Duration of a query to a cluster's scheduler estimator, by outcome.",
-            ("outcome",),
-            buckets=_SHORT,
-            registry=self.registry,
-        )
-        self._lost_decision_files = Counter(
-            "volcano_global_decision_log_losses",
-            "Interruptions of the decision log; a part of it is missing after each.",
-            registry=self.registry,
-        )
+        counter = partial(Counter, namespace=NAMESPACE, registry=self.registry)
+        gauge = partial(Gauge, namespace=NAMESPACE, registry=self.registry)
+        durations = partial(Histogram, namespace=NAMESPACE, registry=self.registry, buckets=_SHORT)
+        waits = partial(Histogram, namespace=NAMESPACE, registry=self.registry, buckets=_LONG)
+        text = "Workloads admitted, as acknowledged by the API server, by queue."
+        self._admissions = counter("admitted_workloads", text, ("queue",))
+        self._evictions = counter("evicted_workloads", "Workloads evicted, by queue and reason.", ("queue", "reason"))
+        text = "Time from a template's creation to its admission, by queue."
+        self._wait_times = waits("admission_wait_time_seconds", text, ("queue",))
+        self._cycles = durations("cycle_duration_seconds", "Time to apply changes and decide.")
+        self._failed_cycles = counter("failed_cycles", "Cycles that ended in an internal error.")
+        text = "Workloads that were set aside after an internal error, by step."
+        self._internal_errors = counter("internal_errors", text, ("step",))
+        text = "Duration of a patch, by effect and outcome."
+        self._patches = durations("patch_duration_seconds", text, ("effect", "outcome"))
+        text = "Patches rejected because the binding had changed since the decision."
+        self._conflicts = counter("patch_conflicts", text)
+        self._events = counter("events", "Kubernetes events by outcome; `dropped`: the queue was full.", ("outcome",))
+        text = "Delay of the event loop; a delay above one second is logged."
+        self._lag = durations("event_loop_lag_seconds", text)
+        text = "1 while the webhook configuration of a kind is as desired, else 0."
+        self._registered = gauge("webhook_registered", text, ("configuration",))
+        self._turns = counter("leadership_changes", "Changes of leadership of this process.")
+        self._leading = gauge("leader", "1 while this process may write, else 0.")
+        text = "Duration of a query to a cluster's scheduler estimator, by outcome."
+        self._estimates = durations("estimator_query_duration_seconds", text, ("outcome",))
+        text = "Interruptions of the decision log; a part of it is missing after each."
+        self._lost_decision_files = counter("decision_log_losses", text)
 
     def register_state(self, state: Callable[[], Engine], store: Store, informers: Mapping[str, InformerStats]) -> None:
         """Export the present state at each scrape; *state* returns the engine's state in use."""

@@ -6,7 +6,7 @@ Every label has a bounded set of values: only some queues are exported by name.
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -17,7 +17,14 @@ from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import PODS, base_units
 from controller.engine.state.workloads import WorkloadState
 
+NAMESPACE = "volcano_global"
+"""First part of the name of every metric."""
+
 QueueAmounts = Mapping[str, int | Fraction]
+L = TypeVar("L", bound=str)
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+"""Label values and number of each sample."""
 
 #: Queues beyond this number, those with the fewest pending workloads, are exported together without a name.
 MAX_QUEUES = 200
@@ -63,38 +70,39 @@ class StateCollector:
         yield from self._caches()
 
     def _workloads(self, state: Engine) -> Iterator[Metric]:
-        admitted = Tally(
-            workload.queue for workload in state.workloads.values() if workload.state is WorkloadState.ADMITTED
-        )
-        yield _gauge(
-            "admitted_active_workloads", "Admitted workloads that are not finished.", "queue", _with_remainder(admitted)
-        )
+        admitted: Tally[QueueName] = Tally()
+        states: Tally[WorkloadState] = Tally()
+        for workload in state.workloads.values():
+            states[workload.state] += 1
+            if workload.state is WorkloadState.ADMITTED:
+                admitted[workload.queue] += 1
+        text = "Admitted workloads that are not finished."
+        yield _gauge("admitted_active_workloads", text, ("queue",), _with_remainder(admitted))
         reasons = Tally(state.last_reasons.values())
-        yield _gauge("pending_workloads_by_reason", "Pending workloads, by reason.", "reason", reasons.items())
-        states = Tally(workload.state for workload in state.workloads.values())
-        yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
+        yield _gauge("pending_workloads_by_reason", "Pending workloads, by reason.", ("reason",), _by_label(reasons))
+        yield _gauge("workloads", "Gated workloads, by state.", ("state",), _by_label(states))
         conditions = Tally(condition for found in self._store.conditions.values() for condition in found)
-        yield _gauge(
-            "bindings_by_condition",
-            "Bindings with a condition that may need an action.",
-            "condition",
-            conditions.items(),
-        )
+        text = "Bindings with a condition that may need an action."
+        yield _gauge("bindings_by_condition", text, ("condition",), _by_label(conditions))
 
     def _caches(self) -> Iterator[Metric]:
-        caches = self._informers.items()
-        synced = ((name, cache.is_synced) for name, cache in caches)
-        yield _gauge("cache_synced", "1 while a cache equals a state of the API server.", "resource", synced)
-        silent = ((name, min(cache.seconds_since_response, 1e9)) for name, cache in caches)
-        yield _gauge("cache_silence_seconds", "Time since the last message of the API server.", "resource", silent)
-        lists = ((name, cache.lists) for name, cache in caches)
-        yield _counter("cache_lists", "Complete lists that were applied.", "resource", lists)
-        unreadable = ((name, cache.unreadable) for name, cache in caches)
-        yield _gauge(
-            "cache_unreadable_objects", "Objects whose present version cannot be decoded.", "resource", unreadable
-        )
-        failures = ((name, cache.decode_failures) for name, cache in caches)
-        yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", "resource", failures)
+        informers = self._informers
+
+        def samples(value: Callable[[InformerStats], float]) -> Samples:
+            return (((name,), value(informer)) for name, informer in informers.items())
+
+        label = ("resource",)
+        text = "1 while a cache equals a state of the API server."
+        yield _gauge("cache_synced", text, label, samples(lambda informer: informer.is_synced))
+        text = "Time since the last message of the API server."
+        silence = samples(lambda informer: min(informer.seconds_since_response, 1e9))
+        yield _gauge("cache_silence_seconds", text, label, silence)
+        lists = samples(lambda informer: informer.lists)
+        yield _counter("cache_lists", "Complete lists that were applied.", label, lists)
+        text = "Objects whose present version cannot be decoded."
+        yield _gauge("cache_unreadable_objects", text, label, samples(lambda informer: informer.unreadable))
+        failures = samples(lambda informer: informer.decode_failures)
+        yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", label, failures)
 
 
 def _pending_by_queue(state: Engine) -> tuple[Tally[QueueName], Tally[QueueName]]:
@@ -108,15 +116,13 @@ def _pending_by_queue(state: Engine) -> tuple[Tally[QueueName], Tally[QueueName]
 
 
 def _pending_metric(active: Tally[QueueName], inadmissible: Tally[QueueName]) -> Metric:
-    family = GaugeMetricFamily(
-        "volcano_global_pending_workloads",
-        "Pending workloads, by queue; `inadmissible`: capacity alone cannot admit them.",
-        labels=("queue", "status"),
+    text = "Pending workloads, by queue; `inadmissible`: capacity alone cannot admit them."
+    samples = (
+        ((*queue, status), count)
+        for status, counts in (("active", active), ("inadmissible", inadmissible))
+        for queue, count in _with_remainder(counts)
     )
-    for status, counts in (("active", active), ("inadmissible", inadmissible)):
-        for queue, count in _with_remainder(counts):
-            family.add_metric((queue, status), count)
-    return family
+    return _gauge("pending_workloads", text, ("queue", "status"), samples)
 
 
 def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> list[QueueName]:
@@ -136,13 +142,14 @@ def _queue_metrics(standing: QueueShares, names: list[QueueName]) -> Iterator[Me
         ("limit", "Limit of a queue.", lambda name: standing.quota.limits[name].limit),
     )
     for word, text, amounts in tables:
-        family = GaugeMetricFamily(f"volcano_global_queue_resource_{word}", text, labels=("queue", "resource"))
-        for name in names:
-            for resource in resources:
-                family.add_metric((name, resource), float(amounts(name).get(resource, 0) / base_units(resource)))
-        yield family
-    shares = ((name, _usage_ratio(standing, name)) for name in names)
-    yield _gauge("queue_usage_ratio", "Usage divided by fair share, of the dominant resource.", "queue", shares)
+        samples = (
+            ((name, resource), float(amounts(name).get(resource, 0) / base_units(resource)))
+            for name in names
+            for resource in resources
+        )
+        yield _gauge(f"queue_resource_{word}", text, ("queue", "resource"), samples)
+    shares = (((name,), _usage_ratio(standing, name)) for name in names)
+    yield _gauge("queue_usage_ratio", "Usage divided by fair share, of the dominant resource.", ("queue",), shares)
 
 
 def _usage_ratio(standing: QueueShares, name: QueueName) -> float:
@@ -150,22 +157,27 @@ def _usage_ratio(standing: QueueShares, name: QueueName) -> float:
     return float("inf") if is_infinite else float(share)
 
 
-def _with_remainder(counts: Mapping[QueueName, int]) -> list[tuple[str, int]]:
+def _with_remainder(counts: Mapping[QueueName, int]) -> list[tuple[tuple[str], int]]:
+    """Return the largest *counts* as samples, and the sum of all others without a queue name."""
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown: list[tuple[str, int]] = [(str(queue), count) for queue, count in most[:MAX_QUEUES]]
+    shown: list[tuple[tuple[str], int]] = [((queue,), count) for queue, count in most[:MAX_QUEUES]]
     rest = sum(count for _, count in most[MAX_QUEUES:])
-    return [*shown, ("", rest)] if rest else shown
+    return [*shown, (("",), rest)] if rest else shown
 
 
-def _gauge(name: str, text: str, label: str, samples: Iterable[tuple[str, float]]) -> Metric:
-    family = GaugeMetricFamily(f"volcano_global_{name}", text, labels=(label,))
-    for value, sample in samples:
-        family.add_metric((value,), sample)
-    return family
+def _by_label(counts: Tally[L]) -> Samples:
+    return (((label,), count) for label, count in counts.items())
 
 
-def _counter(name: str, text: str, label: str, samples: Iterable[tuple[str, float]]) -> Metric:
-    family = CounterMetricFamily(f"volcano_global_{name}", text, labels=(label,))
-    for value, sample in samples:
-        family.add_metric((value,), sample)
+def _gauge(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    return _with_samples(GaugeMetricFamily(f"{NAMESPACE}_{name}", text, labels=labels), samples)
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    return _with_samples(CounterMetricFamily(f"{NAMESPACE}_{name}", text, labels=labels), samples)
+
+
+def _with_samples(family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
+    for labels, number in samples:
+        family.add_metric(labels, number)
     return family
