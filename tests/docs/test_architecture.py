@@ -1,0 +1,42 @@
+"""The architecture page names packages, modules and functions that exist."""
+
+import importlib
+import re
+from functools import reduce
+
+import pytest
+
+from docs import generate
+
+PAGE = (generate.ROOT / "docs" / "development" / "architecture.md").read_text()
+TOUR = PAGE.partition("## From the watch to the patch")[2].partition("\n## ")[0]
+STEPS = [line.split("|") for line in TOUR.splitlines() if re.match(r"\| \d", line)]
+NAMES = re.findall(r"`(controller(?:\.\w+){2,})`", PAGE)
+
+
+def resolve(name):
+    """Return the class or function with a dotted name."""
+    parts = name.split(".")
+    length = max(end for end in range(1, len(parts)) if is_module(parts[:end]))
+    found = importlib.import_module(".".join(parts[:length]))
+    return reduce(getattr, parts[length:], found)
+
+
+def is_module(parts):
+    return generate.ROOT.joinpath(*parts).with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES)))
+def test_architecture_page_names_existing_objects(name):
+    assert resolve(name) is not None
+
+
+def test_architecture_page_lists_every_package():
+    listed = set(re.findall(r"^\| `controller/(\w+)` \|", PAGE, re.MULTILINE))
+    folders = (generate.ROOT / "controller").iterdir()
+    assert listed == {folder.name for folder in folders if (folder / "__init__.py").is_file()}
+
+
+def test_code_tour_has_at_most_ten_steps_and_five_forms():
+    assert len(STEPS) <= 10
+    assert len([step for step in STEPS if step[4].strip()]) <= 5
