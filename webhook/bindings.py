@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from controller.api.bindings import Suspension
 from controller.api.keys import POLICY_LABELS
 from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
 from webhook.review import Members, Operation, Request, members
@@ -36,7 +37,7 @@ class GatedKinds:
     exempt_namespaces: frozenset[str] = frozenset()
 
 
-class Template(msgspec.Struct, frozen=True, rename="camel"):
+class TemplateReference(msgspec.Struct, frozen=True, rename="camel"):
     """Reference from a binding to its template."""
 
     api_version: str
@@ -48,23 +49,17 @@ class Template(msgspec.Struct, frozen=True, rename="camel"):
         return GroupKind(group if slash else "", self.kind)
 
 
-class Suspension(msgspec.Struct, frozen=True):
-    """Suspension of a binding; only `scheduling` is volcano-global's."""
-
-    scheduling: bool | None = None
-
-
-class Spec(msgspec.Struct, frozen=True, rename="camel"):
+class ReviewedBindingSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Fields of the spec of a binding that decide the answer."""
 
-    resource: Template
+    resource: TemplateReference
     suspension: Suspension | None = None
     clusters: list[Any] | None = None
     required_by: list[Any] | None = None
     """The bindings that this one is a dependency of."""
 
 
-_SPEC = msgspec.json.Decoder(Spec)
+_SPEC = msgspec.json.Decoder(ReviewedBindingSpec)
 
 _SUSPEND = Operation("add", "/spec/suspension", {"scheduling": True})
 #: The answer for nearly every binding.
@@ -88,7 +83,7 @@ def review_binding(request: Request, gated_kinds: GatedKinds) -> AdmissionRespon
     return suspend(spec)
 
 
-def read_spec(binding: Members) -> Spec:
+def read_spec(binding: Members) -> ReviewedBindingSpec:
     """Return the fields that decide in *binding*; raises `ValueError` if it is undecodable or has repeated fields."""
     spec_value = binding.get("spec")
     if spec_value is None:
@@ -111,7 +106,7 @@ def _is_selected_by_policy(binding: Members) -> bool:
     return any(claim in labels for claim in POLICY_LABELS)
 
 
-def suspend(spec: Spec) -> AdmissionResponse:
+def suspend(spec: ReviewedBindingSpec) -> AdmissionResponse:
     """Return the patch that suspends a binding and removes its clusters, if necessary.
 
     Karmada would dispatch a suspended binding that has clusters.

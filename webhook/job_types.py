@@ -1,14 +1,11 @@
-"""Defines the fields of a Volcano Job that the webhook validates.
-
-They are separate from the Job that the controller watches, which decodes only what a job requests, for tens of
-thousands of jobs.
-"""
+"""Defines the fields of a Volcano Job that the webhook validates, in addition to those that the controller watches."""
 
 from typing import Any
 
 import msgspec
 
-from controller.api.meta import Quantities
+from controller.api.jobs import Job, JobSpec, PartitionPolicy, Task
+from controller.api.pods import Container, PodSpec, PodTemplate
 
 MPI = "mpi"
 
@@ -20,7 +17,7 @@ MAX_TASKS = 1000
 NEED_SERVICE = ("tensorflow", MPI, "pytorch", "ray")
 
 
-class Policy(msgspec.Struct, frozen=True, rename="camel"):
+class LifecyclePolicy(msgspec.Struct, frozen=True, rename="camel"):
     """Action of Volcano on an event of a job or task."""
 
     action: str = ""
@@ -34,7 +31,7 @@ class Policy(msgspec.Struct, frozen=True, rename="camel"):
         return tuple(dict.fromkeys((*(self.events or ()), *filter(None, (self.event,)))))
 
 
-class Topology(msgspec.Struct, frozen=True, rename="camel"):
+class NetworkTopology(msgspec.Struct, frozen=True, rename="camel"):
     """Network topology constraint: the highest tier that the pods may span."""
 
     highest_tier_allowed: int | None = None
@@ -46,13 +43,11 @@ class Topology(msgspec.Struct, frozen=True, rename="camel"):
         return self.highest_tier_allowed is not None and bool(self.highest_tier_name)
 
 
-class PartitionPolicy(msgspec.Struct, frozen=True, rename="camel"):
+class ReviewedPartitionPolicy(PartitionPolicy, frozen=True, rename="camel"):
     """Division of a task into partitions that start together."""
 
     total_partitions: int = 0
-    partition_size: int = 0
-    min_partitions: int = 0
-    network_topology: Topology | None = None
+    network_topology: NetworkTopology | None = None
 
 
 class DependsOn(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,63 +56,43 @@ class DependsOn(msgspec.Struct, frozen=True, rename="camel"):
     name: tuple[str, ...] | None = None
 
 
-class Resources(msgspec.Struct, frozen=True):
-    """Requests and limits of a container."""
-
-    requests: Quantities | None = None
-    limits: Quantities | None = None
-
-
-class Container(msgspec.Struct, frozen=True):
+class ReviewedContainer(Container, frozen=True, rename="camel"):
     """A container of a pod."""
 
     name: str = ""
     image: str = ""
-    resources: Resources | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class ReviewedPodSpec(PodSpec, frozen=True, rename="camel"):
     """Spec of a pod."""
 
-    containers: tuple[Container, ...] | None = None
-    init_containers: tuple[Container, ...] | None = None
+    containers: tuple[ReviewedContainer, ...] | None = None
+    init_containers: tuple[ReviewedContainer, ...] | None = None
     restart_policy: str = ""
-    dns_policy: str = msgspec.field(default="", name="dnsPolicy")
+    dns_policy: str = ""
     host_network: bool = False
-    priority_class_name: str = ""
 
     @property
-    def all_containers(self) -> tuple[Container, ...]:
+    def all_containers(self) -> tuple[ReviewedContainer, ...]:
         """Return the containers, followed by the init containers."""
         return (*(self.containers or ()), *(self.init_containers or ()))
 
 
-class PodTemplate(msgspec.Struct, frozen=True):
+class ReviewedPodTemplate(PodTemplate, frozen=True):
     """Template for the pods of a task."""
 
-    spec: PodSpec = PodSpec()
+    spec: ReviewedPodSpec = ReviewedPodSpec()
 
 
-class Task(msgspec.Struct, frozen=True, rename="camel"):
+class ReviewedTask(Task, frozen=True, rename="camel"):
     """A number of equal pods of a job."""
 
-    name: str = ""
-    replicas: int = 0
-    min_available: int | None = None
     max_retry: int = 0
     topology_policy: str = ""
-    policies: tuple[Policy, ...] | None = None
+    policies: tuple[LifecyclePolicy, ...] | None = None
     depends_on: DependsOn | None = None
-    partition_policy: PartitionPolicy | None = None
-    template: PodTemplate = PodTemplate()
-
-    @property
-    def effective_min_available(self) -> int:
-        """Return how many pods of the task must run, by `minAvailable` or its default."""
-        if self.min_available is not None:
-            return self.min_available
-        policy = self.partition_policy
-        return policy.min_partitions * policy.partition_size if policy and policy.min_partitions > 0 else self.replicas
+    partition_policy: ReviewedPartitionPolicy | None = None
+    template: ReviewedPodTemplate = ReviewedPodTemplate()
 
 
 class Volume(msgspec.Struct, frozen=True, rename="camel"):
@@ -128,20 +103,17 @@ class Volume(msgspec.Struct, frozen=True, rename="camel"):
     volume_claim: dict[str, Any] | None = None
 
 
-class Spec(msgspec.Struct, frozen=True, rename="camel"):
+class ReviewedJobSpec(JobSpec, frozen=True, rename="camel"):
     """Spec of a job."""
 
-    queue: str = ""
-    priority_class_name: str = ""
     scheduler_name: str = ""
-    min_available: int = 0
     max_retry: int = 0
     ttl_seconds_after_finished: int | None = None
     plugins: dict[str, tuple[str, ...] | None] | None = None
-    policies: tuple[Policy, ...] | None = None
+    policies: tuple[LifecyclePolicy, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
-    network_topology: Topology | None = None
-    tasks: tuple[Task, ...] | None = None
+    network_topology: NetworkTopology | None = None
+    tasks: tuple[ReviewedTask, ...] | None = None
 
     @property
     def priority_classes(self) -> frozenset[str]:
@@ -150,7 +122,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
         return frozenset({self.priority_class_name, *pods} - {""})
 
     @property
-    def all_tasks(self) -> tuple[Task, ...]:
+    def all_tasks(self) -> tuple[ReviewedTask, ...]:
         """Return the tasks, or an empty tuple if the field is missing."""
         return self.tasks or ()
 
@@ -165,31 +137,23 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
         return sum(task.replicas for task in self.all_tasks)
 
 
-class State(msgspec.Struct, frozen=True):
+class JobState(msgspec.Struct, frozen=True):
     """State of a job."""
 
     phase: str = ""
 
 
-class Status(msgspec.Struct, frozen=True):
+class JobStatus(msgspec.Struct, frozen=True):
     """Status of a job as the clusters report it."""
 
-    state: State | None = None
+    state: JobState | None = None
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Name of a job."""
-
-    name: str = ""
-    generate_name: str = ""
-
-
-class Job(msgspec.Struct, frozen=True):
+class ReviewedJob(Job, frozen=True):
     """A Volcano Job."""
 
-    metadata: Metadata = Metadata()
-    spec: Spec = Spec()
-    status: Status | None = None
+    spec: ReviewedJobSpec = ReviewedJobSpec()
+    status: JobStatus | None = None
 
     @property
     def phase(self) -> str:
@@ -197,9 +161,9 @@ class Job(msgspec.Struct, frozen=True):
         return self.status.state.phase if self.status and self.status.state else ""
 
 
-_JOB = msgspec.json.Decoder(Job)
+_JOB = msgspec.json.Decoder(ReviewedJob)
 
 
-def read_job(raw: msgspec.Raw) -> Job:
+def read_job(raw: msgspec.Raw) -> ReviewedJob:
     """Return the Job in *raw*, or raise `ValueError` if it cannot be decoded."""
     return _JOB.decode(raw)

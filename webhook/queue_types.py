@@ -8,6 +8,7 @@ import msgspec
 
 from controller.api.meta import Quantities
 from controller.api.quantity import QuantityError, parse_quantity
+from controller.api.queues import Queue, QueueSpec, QueueStatus
 
 QueueName = NewType("QueueName", str)
 Amounts = Mapping[str, int]
@@ -19,61 +20,25 @@ HIERARCHY = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
 
 
-class Guarantee(msgspec.Struct, frozen=True):
-    """Guarantee of a queue."""
+class ReviewedQueueStatus(QueueStatus, frozen=True):
+    """Status of a queue, with the resources of its pods."""
 
-    resource: Quantities | None = None
-
-
-class Spec(msgspec.Struct, frozen=True):
-    """Spec of a queue."""
-
-    weight: int = 0
-    parent: str = ""
-    reclaimable: bool | None = None
-    capability: Quantities | None = None
-    deserved: Quantities | None = None
-    guarantee: Guarantee | None = None
-
-
-class Status(msgspec.Struct, frozen=True):
-    """Status of a queue."""
-
-    state: str = ""
     allocated: Quantities | None = None
 
 
-class Metadata(msgspec.Struct, frozen=True):
-    """Name and annotations of a queue."""
-
-    name: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class Queue(msgspec.Struct, frozen=True):
+class ReviewedQueue(Queue, frozen=True):
     """A Volcano Queue."""
 
-    metadata: Metadata = Metadata()
-    spec: Spec | None = None
-    status: Status | None = None
-
-    @property
-    def state(self) -> str:
-        """Return the state of the queue; empty means open."""
-        return self.status.state if self.status else ""
+    status: ReviewedQueueStatus | None = None
 
     def annotation(self, name: str) -> str:
         """Return an annotation, or an empty string if it is missing."""
-        return (self.metadata.annotations or {}).get(name, "")
+        return self.metadata.annotations.get(name, "")
 
+    @property
     def quantities(self) -> Mapping[str, Quantities]:
         """Return capability, deserved and guarantee, by field name."""
-        spec = self.spec or Spec()
-        return {
-            "capability": spec.capability or {},
-            "deserved": spec.deserved or {},
-            "guarantee": (spec.guarantee and spec.guarantee.resource) or {},
-        }
+        return (self.spec or QueueSpec()).quantities
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +58,19 @@ class CachedQueue:
         return self.state in OPEN_STATES
 
 
-_QUEUE = msgspec.json.Decoder(Queue)
+_QUEUE = msgspec.json.Decoder(ReviewedQueue)
 
 
-def read_queue(raw: bytes | msgspec.Raw) -> Queue:
+def read_queue(raw: bytes | msgspec.Raw) -> ReviewedQueue:
     """Return the Queue in *raw*, or raise `ValueError` if it cannot be decoded."""
     return _QUEUE.decode(raw)
 
 
-def to_cached(queue: Queue) -> CachedQueue:
+def to_cached(queue: ReviewedQueue) -> CachedQueue:
     """Return what is cached of *queue*."""
     name = QueueName(queue.metadata.name)
     parent = QueueName("" if name == ROOT else (queue.spec and queue.spec.parent) or ROOT)
-    amounts = {field: _parse_amounts(quantities) for field, quantities in queue.quantities().items()}
+    amounts = {field: _parse_amounts(quantities) for field, quantities in queue.quantities.items()}
     pods = _parse_amounts((queue.status and queue.status.allocated) or {}).get("pods", 0)
     return CachedQueue(name, parent, queue.state, queue.annotation(HIERARCHY), amounts, pods)
 

@@ -122,8 +122,8 @@ class TargetCluster(msgspec.Struct, rename="camel", frozen=True, gc=False):
 class Suspension(msgspec.Struct, rename="camel", frozen=True):
     """Whether scheduling and dispatching of a binding are suspended."""
 
-    scheduling: bool = False
-    dispatching: bool = False
+    scheduling: bool | None = False
+    dispatching: bool | None = False
 
 
 class GracefulEvictionTask(msgspec.Struct, rename="camel", frozen=True):

@@ -15,14 +15,25 @@ class PartitionPolicy(msgspec.Struct, rename="camel", frozen=True):
     min_partitions: int = 0
 
 
-class TaskSpec(msgspec.Struct, rename="camel", frozen=True):
+class Task(msgspec.Struct, rename="camel", frozen=True):
     """Equal pods of a job."""
 
     name: str = ""
     replicas: int = 0
     min_available: int | None = None
     partition_policy: PartitionPolicy | None = None
-    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
+    template: PodTemplate = PodTemplate()
+
+    @property
+    def partition_minimum(self) -> int:
+        """Number of pods that the partition policy needs at once, 0 without one."""
+        policy = self.partition_policy
+        return policy.min_partitions * policy.partition_size if policy and policy.min_partitions > 0 else 0
+
+    @property
+    def effective_min_available(self) -> int:
+        """Number of pods of the task that must run, by `minAvailable` or its default."""
+        return (self.partition_minimum or self.replicas) if self.min_available is None else self.min_available
 
 
 class JobSpec(msgspec.Struct, rename="camel", frozen=True):
@@ -31,7 +42,7 @@ class JobSpec(msgspec.Struct, rename="camel", frozen=True):
     queue: str = ""
     min_available: int = 0
     priority_class_name: str = ""
-    tasks: list[TaskSpec] = msgspec.field(default_factory=list)
+    tasks: tuple[Task, ...] | None = None
 
 
 class Job(WatchedObject, frozen=True):

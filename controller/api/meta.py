@@ -27,6 +27,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", frozen=True):
     """Identity, labels and annotations of an object."""
 
     name: str = ""
+    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""

@@ -10,8 +10,8 @@ from controller.api.meta import Quantities
 class ResourceRequirements(msgspec.Struct, rename="camel", frozen=True):
     """Requests and limits of a container or of a pod."""
 
-    requests: Quantities = msgspec.field(default_factory=dict)
-    limits: Quantities = msgspec.field(default_factory=dict)
+    requests: Quantities | None = None
+    limits: Quantities | None = None
 
 
 class Container(msgspec.Struct, rename="camel", frozen=True):
@@ -31,8 +31,8 @@ class PodResourceClaim(msgspec.Struct, rename="camel", frozen=True):
 class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     """Spec of a pod."""
 
-    containers: list[Container] = msgspec.field(default_factory=list)
-    init_containers: list[Container] = msgspec.field(default_factory=list)
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
     overhead: Quantities = msgspec.field(default_factory=dict)
     resources: ResourceRequirements | None = None
     priority_class_name: str = ""

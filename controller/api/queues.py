@@ -1,5 +1,7 @@
 """Wire types of the Volcano Queue, of commands on queues and jobs, and of Kubernetes' PriorityClass."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from controller.api.meta import Quantities, WatchedObject, decode_watched
@@ -8,20 +10,31 @@ from controller.api.meta import Quantities, WatchedObject, decode_watched
 class Guarantee(msgspec.Struct, rename="camel", frozen=True):
     """Guaranteed resources of a queue."""
 
-    resource: Quantities = msgspec.field(default_factory=dict)
+    resource: Quantities | None = None
 
 
 class QueueSpec(msgspec.Struct, rename="camel", frozen=True):
     """Spec of a queue: its limit, share and guarantee."""
 
-    weight: int = 1
+    weight: int = 0
+    """Its default is 1."""
     parent: str = ""
     priority: int = 0
-    capability: Quantities = msgspec.field(default_factory=dict)
-    deserved: Quantities = msgspec.field(default_factory=dict)
+    capability: Quantities | None = None
+    deserved: Quantities | None = None
     guarantee: Guarantee | None = None
-    reclaimable: bool = True
+    reclaimable: bool | None = None
+    """Its default is true."""
     dequeue_strategy: str = ""
+
+    @property
+    def quantities(self) -> Mapping[str, Quantities]:
+        """Capability, deserved and guarantee, by field name."""
+        return {
+            "capability": self.capability or {},
+            "deserved": self.deserved or {},
+            "guarantee": (self.guarantee and self.guarantee.resource) or {},
+        }
 
 
 class QueueStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -33,8 +46,13 @@ class QueueStatus(msgspec.Struct, rename="camel", frozen=True):
 class Queue(WatchedObject, frozen=True):
     """A Volcano Queue."""
 
-    spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
-    status: QueueStatus = msgspec.field(default_factory=QueueStatus)
+    spec: QueueSpec | None = None
+    status: QueueStatus | None = None
+
+    @property
+    def state(self) -> str:
+        """State of the queue; empty means open."""
+        return self.status.state if self.status else ""
 
 
 _QUEUE = msgspec.json.Decoder(Queue)

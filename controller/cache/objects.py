@@ -11,6 +11,7 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
+from controller.api.bindings import Suspension
 from controller.engine.placement.filter import is_effective
 from controller.engine.state.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -119,14 +120,6 @@ class AdmissionRecord(msgspec.Struct, frozen=True, gc=False):
         return bool(self.charge)
 
 
-@dataclass(frozen=True, slots=True)
-class Suspension:
-    """A binding's ``spec.suspension``."""
-
-    scheduling: bool = False
-    dispatching: bool = False
-
-
 class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     """A ResourceBinding or, without a namespace, a ClusterResourceBinding."""
 
@@ -178,7 +171,7 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_suspended(self) -> bool:
         """Whether Karmada's scheduler ignores it because its scheduling is suspended."""
-        return self.suspension is not None and self.suspension.scheduling
+        return self.suspension is not None and bool(self.suspension.scheduling)
 
     @property
     def has_suspension(self) -> bool:

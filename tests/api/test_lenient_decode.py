@@ -30,7 +30,7 @@ def test_null_is_an_unset_field():
     )
     assert job.decode_errors == ()
     assert job.spec.queue == ""
-    assert job.spec.tasks[0].template.spec.containers == []
+    assert not job.spec.tasks[0].template.spec.containers
 
 
 def test_invalid_annotation_does_not_hide_the_others():

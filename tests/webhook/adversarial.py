@@ -11,13 +11,14 @@ from typing import Any
 
 from controller.api import quantity
 from controller.api.configuration import Resize
+from controller.api.meta import ObjectMeta
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.reviews import container, job_binding, review, review_of, task, volcano_job, volcano_queue, wire
 from webhook import review as reviews
 from webhook.app import review_body
 from webhook.bindings import GatedKinds, review_binding
 from webhook.queue_cache import QueueCache
-from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
+from webhook.queue_types import ReviewedQueue, ReviewedQueueStatus, to_cached
 from webhook.response import AdmissionResponse, review_response
 from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy, mutate_job, validate_job
@@ -43,7 +44,8 @@ def attack(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], byte
 def queues(count: int = 200) -> QueueCache:
     """Return *count* open queues in a hierarchy."""
     book = QueueCache()
-    book.replace([to_cached(Queue(Metadata(f"q{n}"), Spec(), Status("Open"))) for n in range(count)])
+    status = ReviewedQueueStatus("Open")
+    book.replace([to_cached(ReviewedQueue(ObjectMeta(f"q{n}"), status=status)) for n in range(count)])
     return book
 
 

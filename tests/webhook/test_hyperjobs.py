@@ -3,12 +3,13 @@ import json
 import pytest
 
 from controller.api.configuration import Tenant
+from controller.api.meta import ObjectMeta
 from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
 from tests.webhook.reviews import apply, review_of, wire
 from webhook import review as wire_review
 from webhook.queue_cache import QueueCache
-from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
+from webhook.queue_types import ReviewedQueue, ReviewedQueueStatus, to_cached
 from webhook.response import Outcome, review_response
 from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy
@@ -18,7 +19,7 @@ POLICY = JobPolicy(default_queue="common")
 
 def queue_cache(*names):
     cache = QueueCache()
-    cache.replace([to_cached(Queue(Metadata(name), Spec(), Status("Open"))) for name in names])
+    cache.replace([to_cached(ReviewedQueue(ObjectMeta(name), status=ReviewedQueueStatus("Open"))) for name in names])
     return cache
 
 

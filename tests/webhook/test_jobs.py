@@ -6,10 +6,12 @@ import json
 import pytest
 
 from controller.api.configuration import Resize, Tenant
+from controller.api.meta import ObjectMeta
+from controller.api.queues import QueueSpec
 from tests.webhook.reviews import apply, container, review_of, task, volcano_job, wire
 from webhook import review as wire_review
 from webhook.queue_cache import QueueCache
-from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
+from webhook.queue_types import ReviewedQueue, ReviewedQueueStatus, to_cached
 from webhook.response import Outcome, review_response
 from webhook.validation.job import JobPolicy, mutate_job, validate_job
 
@@ -17,7 +19,7 @@ POLICY = JobPolicy()
 
 
 def queue(name, *, parent="", state="Open"):
-    return to_cached(Queue(Metadata(name), Spec(parent=parent), Status(state)))
+    return to_cached(ReviewedQueue(ObjectMeta(name), spec=QueueSpec(parent=parent), status=ReviewedQueueStatus(state)))
 
 
 def queue_cache(*queues):

@@ -12,7 +12,7 @@ from itertools import islice
 
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
-from webhook.job_types import MPI, NEED_SERVICE, Job, Spec, read_job
+from webhook.job_types import MPI, NEED_SERVICE, ReviewedJob, ReviewedJobSpec, read_job
 from webhook.queue_cache import QueueCache
 from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
 from webhook.review import Operation, Request
@@ -105,7 +105,7 @@ def validate_job(request: Request, policy: JobPolicy, queues: QueueCache) -> Adm
         return _decode_failed(request, error)
 
 
-def _validate_create(request: Request, job: Job, policy: JobPolicy, queues: QueueCache) -> AdmissionResponse:
+def _validate_create(request: Request, job: ReviewedJob, policy: JobPolicy, queues: QueueCache) -> AdmissionResponse:
     name = job.metadata.name or request.name or f"{job.metadata.generate_name}{_GENERATED_SUFFIX}"
     # A longer name is invalid anyway, and every message contains it.
     name = name[: MAX_NAME_LENGTH + 1]
@@ -122,7 +122,7 @@ def _validate_create(request: Request, job: Job, policy: JobPolicy, queues: Queu
     return allowed(*(f"{reason}; until then the job waits" for reason in (tenant_violation, unusable) if reason))
 
 
-def _validate_update(request: Request, job: Job, policy: JobPolicy) -> AdmissionResponse:
+def _validate_update(request: Request, job: ReviewedJob, policy: JobPolicy) -> AdmissionResponse:
     old = read_job(request.old_object)
     violations = list(islice(update_violations(old, job), _MAX_VIOLATIONS))
     if not violations and (
@@ -135,7 +135,7 @@ def _validate_update(request: Request, job: Job, policy: JobPolicy) -> Admission
     return allowed(warning) if warning else allowed()
 
 
-def _default_patch(spec: Spec, policy: JobPolicy) -> list[Operation]:
+def _default_patch(spec: ReviewedJobSpec, policy: JobPolicy) -> list[Operation]:
     """Return the operations that set the defaults; none for a job without tasks or with too many, which is refused."""
     if not spec.all_tasks or spec.has_too_many_tasks:
         return []
@@ -160,12 +160,12 @@ def _default_patch(spec: Spec, policy: JobPolicy) -> list[Operation]:
     return [*operations, *_plugin_patch(spec)]
 
 
-def _queue_patch(spec: Spec, policy: JobPolicy) -> list[Operation]:
+def _queue_patch(spec: ReviewedJobSpec, policy: JobPolicy) -> list[Operation]:
     queue = policy.queue_for(spec.queue)
     return [Operation("add", "/spec/queue", queue)] if queue != spec.queue else []
 
 
-def _plugin_patch(spec: Spec) -> list[Operation]:
+def _plugin_patch(spec: ReviewedJobSpec) -> list[Operation]:
     plugins = spec.plugins or {}
     required = {"svc": any(name in plugins for name in NEED_SERVICE), "ssh": MPI in plugins}
     return [

@@ -13,7 +13,16 @@ import msgspec
 
 from controller.api.configuration import Resize
 from controller.api.quantity import QuantityError, parse_quantity
-from webhook.job_types import MAX_TASKS, MPI, Job, PartitionPolicy, Policy, Spec, Task, Volume
+from webhook.job_types import (
+    MAX_TASKS,
+    MPI,
+    LifecyclePolicy,
+    ReviewedJob,
+    ReviewedJobSpec,
+    ReviewedPartitionPolicy,
+    ReviewedTask,
+    Volume,
+)
 from webhook.validation.pod import is_label, is_label_value, is_subdomain, pod_violations, requests_whole_cpus
 
 ANY_EVENT = "*"
@@ -44,7 +53,7 @@ ACTIONS = (
 _VALID = f"valid events are [{' '.join(EVENTS)}], valid actions are [{' '.join(ACTIONS)}]"
 
 
-def lifecycle_policy_violations(policies: Iterable[Policy] | None, path: str) -> Iterator[str]:
+def lifecycle_policy_violations(policies: Iterable[LifecyclePolicy] | None, path: str) -> Iterator[str]:
     """Yield why the policies at *path* are invalid, up to the first invalid policy, as Volcano does."""
     seen: set[str | int] = set()
     for policy in policies or ():
@@ -56,7 +65,7 @@ def lifecycle_policy_violations(policies: Iterable[Policy] | None, path: str) ->
         yield f"{path}: if there's * here, no other policy should be here: list the events individually; {_VALID}"
 
 
-def _policy_violation(policy: Policy, seen: set[str | int]) -> str | None:
+def _policy_violation(policy: LifecyclePolicy, seen: set[str | int]) -> str | None:
     """Return why one policy is invalid, and add its events or exit code to *seen*."""
     events, code = policy.all_events, policy.exit_code
     if events and code is not None:
@@ -73,7 +82,7 @@ def _policy_violation(policy: Policy, seen: set[str | int]) -> str | None:
     return None
 
 
-def _event_violation(policy: Policy, event: str, seen: set[str | int]) -> str | None:
+def _event_violation(policy: LifecyclePolicy, event: str, seen: set[str | int]) -> str | None:
     if event not in EVENTS:
         return f"invalid policy event {event[:60]!r}"
     if policy.action not in ACTIONS:
@@ -90,7 +99,7 @@ TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 _AMBIGUOUS_TIER = "must not specify highestTierAllowed and highestTierName simultaneously: remove one"
 
 
-def job_violations(job: Job, name: str) -> Iterator[str]:
+def job_violations(job: ReviewedJob, name: str) -> Iterator[str]:
     """Yield why Volcano would refuse the new *job*, each with a remedy."""
     spec = job.spec
     if violation := _fatal_violation(spec):
@@ -119,7 +128,7 @@ def job_violations(job: Job, name: str) -> Iterator[str]:
         )
 
 
-def partition_violations(task: Task) -> Iterator[str]:
+def partition_violations(task: ReviewedTask) -> Iterator[str]:
     """Yield why the partition policy of *task* is invalid."""
     policy = task.partition_policy
     if policy is None:
@@ -137,7 +146,7 @@ def partition_violations(task: Task) -> Iterator[str]:
         yield f"{path} {_AMBIGUOUS_TIER}"
 
 
-def topology_violations(task: Task, index: int) -> Iterator[str]:
+def topology_violations(task: ReviewedTask, index: int) -> Iterator[str]:
     """Yield why *task* does not satisfy its topology policy."""
     if task.topology_policy not in ("", *TOPOLOGY_POLICIES):
         yield f"spec.task[{index}].topologyPolicy: use one of {', '.join(TOPOLOGY_POLICIES)}"
@@ -148,7 +157,7 @@ def topology_violations(task: Task, index: int) -> Iterator[str]:
             yield f"the cpu request isn't an integer in spec.task[{index}] container[{number}]: request whole CPUs"
 
 
-def _fatal_violation(spec: Spec) -> str | None:
+def _fatal_violation(spec: ReviewedJobSpec) -> str | None:
     """Return the violation after which Volcano checks no others, or ``None``."""
     if not spec.all_tasks:
         return "No task specified in job spec: add a task to spec.tasks"
@@ -164,7 +173,7 @@ def _fatal_violation(spec: Spec) -> str | None:
     return None
 
 
-def _negative_violations(spec: Spec) -> Iterator[str]:
+def _negative_violations(spec: ReviewedJobSpec) -> Iterator[str]:
     if spec.min_available < 0:
         yield "job 'minAvailable' must be >= 0"
     if spec.max_retry < 0:
@@ -173,7 +182,7 @@ def _negative_violations(spec: Spec) -> Iterator[str]:
         yield "'ttlSecondsAfterFinished' cannot be less than zero"
 
 
-def _task_violations(tasks: Sequence[Task], job: str) -> Iterator[str]:
+def _task_violations(tasks: Sequence[ReviewedTask], job: str) -> Iterator[str]:
     names: set[str] = set()
     for index, task in enumerate(tasks):
         yield from _size_violations(task, job)
@@ -193,7 +202,7 @@ def _task_violations(tasks: Sequence[Task], job: str) -> Iterator[str]:
         yield from partition_violations(task)
 
 
-def _size_violations(task: Task, job: str) -> Iterator[str]:
+def _size_violations(task: ReviewedTask, job: str) -> Iterator[str]:
     if task.replicas < 0:
         yield f"'replicas' < 0 in task: {task.name}, job: {job}"
     if task.min_available is None:
@@ -207,7 +216,7 @@ def _size_violations(task: Task, job: str) -> Iterator[str]:
         )
 
 
-def _has_wrong_minimum(task: Task, policy: PartitionPolicy) -> bool:
+def _has_wrong_minimum(task: ReviewedTask, policy: ReviewedPartitionPolicy) -> bool:
     expected = policy.min_partitions * policy.partition_size
     return policy.min_partitions > 0 and task.min_available is not None and task.min_available != expected
 
@@ -237,7 +246,7 @@ def _volume_violation(volume: Volume, paths: set[str]) -> str | None:
     return None
 
 
-def _is_acyclic(tasks: Sequence[Task]) -> bool:
+def _is_acyclic(tasks: Sequence[ReviewedTask]) -> bool:
     """Return whether the dependencies of the tasks form an acyclic graph of existing tasks."""
     dependencies = {
         task.name: frozenset(task.depends_on.name or ()) if task.depends_on else frozenset() for task in tasks
@@ -266,7 +275,7 @@ class _Object(msgspec.Struct):
 _OBJECT = msgspec.json.Decoder(_Object)
 
 
-def update_violations(old: Job, new: Job) -> Iterator[str]:
+def update_violations(old: ReviewedJob, new: ReviewedJob) -> Iterator[str]:
     """Yield why the new sizes are invalid, and whether tasks were added or removed."""
     spec = new.spec
     for index, task in enumerate(spec.all_tasks):
@@ -294,7 +303,7 @@ def changed_immutable_fields(old: msgspec.Raw, new: msgspec.Raw) -> Iterator[str
     )
 
 
-def resize_warning(old: Job, new: Job, resize: Resize) -> str | None:
+def resize_warning(old: ReviewedJob, new: ReviewedJob, resize: Resize) -> str | None:
     """Return a warning if a running job requests more than it was admitted with, or ``None``."""
     increases = [
         f"{after.name} {before.replicas} -> {after.replicas}"

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from string import ascii_lowercase, ascii_uppercase, digits
 
 from controller.api.meta import Quantities
+from controller.api.pods import ResourceRequirements
 from controller.api.quantity import QuantityError, parse_quantity
-from webhook.job_types import Container, PodSpec, Resources
+from webhook.job_types import ReviewedContainer, ReviewedPodSpec
 
 _EDGE_CHARACTERS = frozenset(ascii_lowercase + digits)
 _INNER_CHARACTERS = _EDGE_CHARACTERS | {"-"}
@@ -46,7 +47,7 @@ _NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _MILLI = 1000
 
 
-def pod_violations(pod: PodSpec) -> Iterator[str]:
+def pod_violations(pod: ReviewedPodSpec) -> Iterator[str]:
     """Yield why the API server of a member would refuse *pod*, each with a field path."""
     if not pod.containers:
         yield "template.spec.containers: Required value: give the task a container"
@@ -62,9 +63,9 @@ def pod_violations(pod: PodSpec) -> Iterator[str]:
             names.add(container.name)
 
 
-def requests_whole_cpus(container: Container) -> bool:
+def requests_whole_cpus(container: ReviewedContainer) -> bool:
     """Return whether *container* requests whole CPUs, as a topology policy requires."""
-    resources = container.resources or Resources()
+    resources = container.resources or ResourceRequirements()
     try:
         cpu = parse_quantity("cpu", (resources.requests or resources.limits or {}).get("cpu", 0))
     except QuantityError:
@@ -91,14 +92,14 @@ def amount_violation(resource: str, value: str | float) -> str | None:
     return None
 
 
-def _container_violations(container: Container, names: set[str]) -> Iterator[str]:
+def _container_violations(container: ReviewedContainer, names: set[str]) -> Iterator[str]:
     if not is_label(container.name):
         yield f"name: Invalid value {container.name[:63]!r}: use at most 63 lower-case letters, digits and dashes"
     elif container.name in names:
         yield f"name: Duplicate value {container.name!r}: give each container a different name"
     if not container.image.strip():
         yield "image: Required value: name an image"
-    resources = container.resources or Resources()
+    resources = container.resources or ResourceRequirements()
     requests, limits = resources.requests or {}, resources.limits or {}
     yield from _amount_violations("limits", limits)
     yield from _amount_violations("requests", requests)

@@ -7,15 +7,15 @@ hierarchy regardless of what was stored.
 from collections.abc import Iterator
 from itertools import islice
 
+from controller.api.queues import QueueSpec
 from webhook.queue_cache import QueueCache
 from webhook.queue_types import (
     HIERARCHY,
     HIERARCHY_WEIGHTS,
     ROOT,
     CachedQueue,
-    Queue,
     QueueName,
-    Spec,
+    ReviewedQueue,
     read_queue,
     to_cached,
 )
@@ -75,7 +75,7 @@ def _validate_delete(request: Request, queues: QueueCache) -> AdmissionResponse:
     return AdmissionResponse(Outcome.ALLOWED, depends_on_queues=queues.is_synced)
 
 
-def _spec_violations(queue: Queue, old: Queue | None) -> Iterator[str]:
+def _spec_violations(queue: ReviewedQueue, old: ReviewedQueue | None) -> Iterator[str]:
     cached = to_cached(queue)
     yield from queue_violations(queue, cached)
     if violation := state_violation(queue, old):
@@ -84,7 +84,7 @@ def _spec_violations(queue: Queue, old: Queue | None) -> Iterator[str]:
         yield "root queue's resource attributes (capability, deserved, guarantee) cannot be modified"
 
 
-def _hierarchy_violations(queue: Queue, old: Queue | None, queues: QueueCache) -> Iterator[str]:
+def _hierarchy_violations(queue: ReviewedQueue, old: ReviewedQueue | None, queues: QueueCache) -> Iterator[str]:
     cached, old_cached = to_cached(queue), to_cached(old) if old else None
     tree: Tree = {**queues.queues, cached.name: cached}
     yield from path_violations(tree, cached)
@@ -103,7 +103,7 @@ def _amounts_changed(one: CachedQueue, other: CachedQueue) -> bool:
     return one.amounts != other.amounts
 
 
-def _default_patch(spec: Spec | None) -> Iterator[Operation]:
+def _default_patch(spec: QueueSpec | None) -> Iterator[Operation]:
     if spec is None:
         yield Operation("add", "/spec", {"reclaimable": True, "weight": 1})
         return
@@ -113,7 +113,7 @@ def _default_patch(spec: Spec | None) -> Iterator[Operation]:
         yield Operation("add", "/spec/weight", 1)
 
 
-def _hierarchy_patch(queue: Queue) -> Iterator[Operation]:
+def _hierarchy_patch(queue: ReviewedQueue) -> Iterator[Operation]:
     path, weights = queue.annotation(HIERARCHY), queue.annotation(HIERARCHY_WEIGHTS)
     if path and weights and not path.startswith(ROOT):
         for name, prefix, value in ((HIERARCHY, ROOT, path), (HIERARCHY_WEIGHTS, "1", weights)):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from controller.api.quantity import format_quantity
 from webhook.queue_cache import MAX_DEPTH, ancestors
-from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, ROOT, Amounts, CachedQueue, Queue, QueueName
+from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, ROOT, Amounts, CachedQueue, QueueName, ReviewedQueue
 from webhook.validation.pod import amount_violation
 
 #: States that users may write; only Volcano sets Closing and Unknown.
@@ -16,7 +16,7 @@ STATES = ("Open", "Closed")
 _MAX_WEIGHT = 65535
 
 
-def queue_violations(queue: Queue, cached: CachedQueue) -> Iterator[str]:
+def queue_violations(queue: ReviewedQueue, cached: CachedQueue) -> Iterator[str]:
     """Yield why *queue* is invalid; *cached* is what would be cached of it."""
     invalid_quantities = list(_quantity_violations(queue))
     yield from invalid_quantities
@@ -27,7 +27,7 @@ def queue_violations(queue: Queue, cached: CachedQueue) -> Iterator[str]:
     yield from _annotation_violations(queue)
 
 
-def state_violation(queue: Queue, old: Queue | None) -> str | None:
+def state_violation(queue: ReviewedQueue, old: ReviewedQueue | None) -> str | None:
     """Return why a user may not write this state; an unchanged state is allowed."""
     if queue.state in ("", *STATES) or (old and old.state == queue.state):
         return None
@@ -39,8 +39,8 @@ def format_amount(resource: str, amount: int) -> str:
     return f"[{resource[:63]}]={format_quantity(resource, amount)}"
 
 
-def _quantity_violations(queue: Queue) -> Iterator[str]:
-    for field, quantities in queue.quantities().items():
+def _quantity_violations(queue: ReviewedQueue) -> Iterator[str]:
+    for field, quantities in queue.quantities.items():
         for resource, value in quantities.items():
             if violation := amount_violation(resource, value):
                 yield f"spec.{field}[{resource[:63]}]: {violation}"
@@ -64,7 +64,7 @@ def _guarantee_violations(guarantee: Amounts, deserved: Amounts) -> Iterator[str
             yield f"deserved{format_amount(resource, deserved[resource])} must be >= {minimum}: raise it"
 
 
-def _annotation_violations(queue: Queue) -> Iterator[str]:
+def _annotation_violations(queue: ReviewedQueue) -> Iterator[str]:
     path, weights = queue.annotation(HIERARCHY), queue.annotation(HIERARCHY_WEIGHTS)
     if not path and not weights:
         return

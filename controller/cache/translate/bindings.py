@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from itertools import product
 from typing import get_args
 
 from controller.api import bindings as wire
@@ -14,7 +15,6 @@ from controller.cache.objects import (
     VOLCANO_JOB,
     CachedBinding,
     ClusterProgress,
-    Suspension,
     TemplateKey,
     WorkloadRequests,
     group_kind,
@@ -213,7 +213,7 @@ class BindingTranslator:
             template_uid=sys.intern(resource.uid),
             placement=placement,
             clusters=self._clusters(spec.clusters),
-            suspension=_suspension(spec.suspension),
+            suspension=_SUSPENSIONS[spec.suspension] if spec.suspension is not None else None,
             requests=requests,
             evicting=tuple(
                 Assignment(ClusterName(sys.intern(task.from_cluster)), task.replicas)
@@ -280,15 +280,10 @@ def _read_placement(asked: wire.Placement | None) -> Placement | PlacementError:
         return error
 
 
-def _suspension(suspension: wire.Suspension | None) -> Suspension | None:
-    return None if suspension is None else _SUSPENSIONS[suspension.scheduling, suspension.dispatching]
-
-
 _SUSPENSIONS = {
-    (scheduling, dispatching): Suspension(scheduling, dispatching)
-    for scheduling in (False, True)
-    for dispatching in (False, True)
+    wire.Suspension(*values): wire.Suspension(*map(bool, values)) for values in product((None, False, True), repeat=2)
 }
+"""The possible suspensions, so that bindings share them; null means false."""
 
 
 def _has_policy(meta: ObjectMeta) -> bool:

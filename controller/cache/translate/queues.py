@@ -11,7 +11,6 @@ from controller.cache.translate.units import AmountError, join_errors, parse_res
 from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
 from controller.engine.state.clusters import Affinity, ClusterName, NodeShape, Requirement
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
-from controller.engine.state.resources import EMPTY
 
 _STATES = {"": QueueState.OPEN, **{state.value: state for state in QueueState}}
 
@@ -32,16 +31,16 @@ def translate_queue(queue: wire.Queue) -> CachedQueue:
 
 
 def _queue(queue: wire.Queue) -> Queue:
-    spec = queue.spec
+    spec = queue.spec or wire.QueueSpec()
     return Queue(
         name=QueueName(queue.metadata.name),
         parent=QueueName(spec.parent) if spec.parent else ROOT,
         weight=max(spec.weight, 1),
         priority=spec.priority,
-        capability=parse_resources(spec.capability, "spec.capability"),
-        deserved=parse_resources(spec.deserved, "spec.deserved"),
-        guarantee=parse_resources(spec.guarantee.resource, "spec.guarantee.resource") if spec.guarantee else EMPTY,
-        reclaimable=spec.reclaimable,
+        capability=parse_resources(spec.capability or {}, "spec.capability"),
+        deserved=parse_resources(spec.deserved or {}, "spec.deserved"),
+        guarantee=parse_resources(spec.quantities["guarantee"], "spec.guarantee.resource"),
+        reclaimable=spec.reclaimable is not False,
         fifo=spec.dequeue_strategy == "fifo",
         state=_state(queue),
     )
@@ -50,7 +49,7 @@ def _queue(queue: wire.Queue) -> Queue:
 def _state(queue: wire.Queue) -> QueueState:
     if queue.metadata.deletion_timestamp is not None:
         return QueueState.CLOSING
-    return _STATES.get(queue.status.state, QueueState.UNKNOWN)
+    return _STATES.get(queue.state, QueueState.UNKNOWN)
 
 
 def translate_priority_class(priority_class: PriorityClass) -> CachedPriorityClass:

@@ -164,8 +164,8 @@ def _claim_template_name(claim: pods.PodResourceClaim) -> str:
     return claim.resource_claim_template_name or f"ResourceClaim {claim.resource_claim_name or ''}".strip()
 
 
-def _containers(containers: list[pods.Container], where: str) -> tuple[Container, ...]:
-    return tuple(_container(container, f"{where}[{index}]") for index, container in enumerate(containers))
+def _containers(containers: tuple[pods.Container, ...] | None, where: str) -> tuple[Container, ...]:
+    return tuple(_container(container, f"{where}[{index}]") for index, container in enumerate(containers or ()))
 
 
 def _container(container: pods.Container, where: str) -> Container:
@@ -177,7 +177,7 @@ def _container(container: pods.Container, where: str) -> Container:
     )
 
 
-def _parse_resources(quantities: Quantities, where: str) -> Resources:
+def _parse_resources(quantities: Quantities | None, where: str) -> Resources:
     return parse_resources(quantities, where) if quantities else EMPTY
 
 
@@ -248,21 +248,20 @@ def _job_template(spec: wire.JobSpec) -> JobTemplate:
     if spec.min_available < 0:
         raise AmountError(f"spec.minAvailable is {spec.min_available}; write zero or more")
     return JobTemplate(
-        tuple(_task(task, f"spec.tasks[{index}]") for index, task in enumerate(spec.tasks)),
+        tuple(_task(task, f"spec.tasks[{index}]") for index, task in enumerate(spec.tasks or ())),
         min_available=spec.min_available,
     )
 
 
-def _task(task: wire.TaskSpec, where: str) -> Task:
+def _task(task: wire.Task, where: str) -> Task:
     if task.replicas < 0:
         raise AmountError(f"{where}.replicas is {task.replicas}; write zero or more")
-    policy = task.partition_policy
     return Task(
         task.name,
         task.replicas,
         translate_pod_template(task.template.spec, f"{where}.template.spec"),
         minimum=task.min_available,
-        partition_minimum=policy.min_partitions * policy.partition_size if policy else 0,
+        partition_minimum=task.partition_minimum,
     )
 
 

@@ -48,7 +48,7 @@ class QueueHierarchy:
 
     def state(self, name: str) -> str:
         """Return the state in the queue's status; the default is Open."""
-        return self.queues[name].status.state or QueueState.OPEN
+        return self.queues[name].state or QueueState.OPEN
 
     def closed_ancestor(self, name: str) -> str | None:
         """Return the parent of *name* if it is closed or closing."""
@@ -57,7 +57,8 @@ class QueueHierarchy:
         return parent if parent in self.queues and self.state(parent) in closed else None
 
     def _parent(self, name: str) -> str:
-        return self.queues[name].spec.parent or ROOT
+        spec = self.queues[name].spec
+        return (spec and spec.parent) or ROOT
 
 
 def close_queue(hierarchy: QueueHierarchy, name: str, has_workloads: HasWorkloads) -> list[QueueChange]:
