@@ -342,10 +342,10 @@ async def test_workload_that_cannot_be_built_is_set_aside(monkeypatch):
 
 
 async def test_workload_with_failing_evaluation_is_set_aside(monkeypatch):
-    def judging(shape, ledger):
+    def judging(shape, *clusters):
         if shape.requests["cpu"] == 7000:
             raise ZeroDivisionError
-        return feasibility(shape, ledger)
+        return feasibility(shape, *clusters)
 
     monkeypatch.setattr("controller.engine.placement.feasibility_cache.feasibility", judging)
     async with looping(cpus=9) as stage:

@@ -8,36 +8,43 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from controller.engine.fairness.borrowing import BorrowingPolicy
+from controller.engine.context import Context
 from controller.engine.fairness.ordering import Head, HeadIterator, LeafIterator, QueueShares, SchedulableClass
 from controller.engine.fairness.tournament import Tournament
-from controller.engine.lifecycle import gangs
-from controller.engine.placement.feasibility_cache import ClassFeasibility, Stage
-from controller.engine.plan import Admit, Decision
+from controller.engine.lifecycle.gangs import GangPlacer, GangTrial
+from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, Stage
+from controller.engine.plan import Admit, Assume, Decision
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.reservations.active import ActiveReservations, active_reservations
+from controller.engine.reservations.active import ActiveReservations
+from controller.engine.reservations.nominations import Nominations
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.pending import Counts, QueueingHint, WorkloadClass
 from controller.engine.state.quota import Quota
+from controller.engine.state.resources import EMPTY, Resources, add
 from controller.engine.state.workloads import Admission, Choice, HyperJobGang, Workload, WorkloadUid
 from controller.engine.steps import Steps, finish
 
 if TYPE_CHECKING:
-    from controller.engine.engine import Engine
+    from controller.engine.state.clusters import ClusterName
 
 
 class AdmissionPass:
     """Decisions of one cycle, and the classes that it refused."""
 
-    def __init__(self, state: "Engine", shares: QueueShares, now: int, *, most: int | None = None) -> None:
-        self.state = state
+    def __init__(
+        self, context: Context, shares: QueueShares, now: int, assume: Assume, *, most: int | None = None
+    ) -> None:
+        self.context = context
+        self.assume = assume
         self.shares = shares
         self.now = now
         self.decisions: list[Decision] = []
         self.refused: list[WorkloadClass] = []
-        self.admitted: set[WorkloadUid] = {*state.admitted_so_far}
+        self.admitted: set[WorkloadUid] = {*context.admitted_so_far}
         """Workloads admitted by this cycle and by the cut ones that it continues; they are no victims in it (O3)."""
-        self.borrowing = BorrowingPolicy(state, shares, now) if state.policy.reclaim.enabled else None
+        self.candidates = context.new_candidates(shares)
+        """The victims of every queue."""
+        self.borrowing = context.new_borrowing_policy(shares, self.candidates, now)
         """The borrowing rules, while reclaim is on."""
         self.may_retry = False
         """Whether a workload was admitted after the borrowing rules refused another one, which they may allow now."""
@@ -56,9 +63,28 @@ class AdmissionPass:
         """Return the quota with settled usage."""
         return self.shares.quota
 
+    def admit_nominated(self, nominations: Nominations) -> None:
+        """Admit nominated workloads that fit now; retain free capacity for older ones that do not fit yet (P5)."""
+        retained: dict[ClusterName, Resources] = {}
+        seen: set[WorkloadUid] = set()
+        for workload, _ in nominations.in_order():
+            if workload.uid in seen:
+                continue
+            parts = nominations.parts_with(workload)
+            seen.update(part.uid for part, _ in parts)
+            choices = nominations.choose_all(parts, retained, self.quota, self.now)
+            workloads = [part for part, _ in parts]
+            if choices is None or not self.are_estimates_settled(list(zip(workloads, choices, strict=True))):
+                for _, nomination in parts:
+                    retained[nomination.cluster] = add(retained.get(nomination.cluster, EMPTY), nomination.requests)
+                continue
+            gang = workload.gang if len(parts) > 1 else None
+            for part, choice in zip(workloads, choices, strict=True):
+                self.admit(part, choice, plan=f"{gang.key}@{self.now}" if gang is not None else "")
+
     def run(self) -> Steps[None]:
         """Admit or skip one head after the other (O1-O5)."""
-        if self.state.policy.queue_order == "FairShareFirst":
+        if self.context.policy.queue_order == "FairShareFirst":
             yield from self._run_fair_share_first()
             return
         while (yield from self._run_priority_first()):
@@ -66,8 +92,8 @@ class AdmissionPass:
 
     def _run_priority_first(self) -> Steps[bool]:
         """Run until no head can be admitted; return early with ``True`` where all must be tried again (O1)."""
-        fitting = self._fitting = yield from self._select_fitting(self.state.pending.by_requirements)
-        for counts in self.state.queue_usage.class_counts().by_priority():
+        fitting = self._fitting = yield from self._select_fitting(self.context.pending.by_requirements)
+        for counts in self.context.pending.class_counts(self.context.queue_usage.tree()).by_priority():
             contest = self._tournament(counts)
             while fitting and not self.is_at_limit and (head := contest.next(fitting)) is not None:
                 count = self.try_admit(head)
@@ -89,11 +115,11 @@ class AdmissionPass:
 
     def _select_fitting(self, fitting: Iterable[int]) -> Steps[frozenset[int]]:
         """Return those of *fitting* that are still pending and fit the root's limit and some cluster."""
-        reserved, result = active_reservations(self.state), set[int]()
-        feasibility_cache = self.state.queue_usage.feasibility_cache
+        reserved, result = self.context.active_reservations(), set[int]()
+        feasibility_cache = self.context.feasibility_cache
         for key in set(fitting) - feasibility_cache.infeasible(self.quota):
             yield 1
-            classes = self.state.pending.by_requirements.get(key)
+            classes = self.context.pending.by_requirements.get(key)
             if not classes or not feasibility_cache.is_feasible(self.quota, classes[0].requirements):
                 continue
             if reserved is None or (reserved.may_use_capacity(key) and not self._are_blocked(reserved, classes)):
@@ -102,7 +128,7 @@ class AdmissionPass:
 
     def _are_blocked(self, reserved: ActiveReservations, classes: Iterable[WorkloadClass]) -> bool:
         """Return whether all *classes* are blocked by reservations, and skipping them does not affect other heads."""
-        if self.quota.guaranteed or self.state.policy.is_by_tenant:
+        if self.quota.guaranteed or self.context.policy.is_by_tenant:
             return False
         return all(self._is_blocked(reserved, workload_class) for workload_class in classes)
 
@@ -116,22 +142,22 @@ class AdmissionPass:
             return False
         leaf, resources = (
             self.quota.tree.nodes[workload_class.queue],
-            self.state.queue_usage.feasibility_cache.get(workload_class.requirements).requested_resources,
+            self.context.feasibility_cache.get(workload_class.requirements).requested_resources,
         )
         return not leaf.queue.fifo and all(
             above.parent is None or self.shares.has_fair_share_of(above.name, resources) for above in leaf.path()
         )
 
     def _tournament(self, counts: Counts) -> Tournament:
-        of = self.state.queue_usage.feasibility_cache.get
+        of = self.context.feasibility_cache.get
         charges = {
-            key: of(classes[0].requirements).charge for key, classes in self.state.pending.by_requirements.items()
+            key: of(classes[0].requirements).charge for key, classes in self.context.pending.by_requirements.items()
         }
         return Tournament(self.shares, counts, charges, open_line=self._leaf_iterator)
 
     def _leaf_iterator(self, leaf: Node) -> LeafIterator:
         return LeafIterator(
-            leaf, finish(_leaf_classes(self.state, self.quota, leaf, self._fitting)), self.shares, self.state.policy
+            leaf, finish(_leaf_classes(self.context, self.quota, leaf, self._fitting)), self.shares, self.context.policy
         )
 
     def _run_fair_share_first(self) -> Steps[None]:
@@ -140,10 +166,10 @@ class AdmissionPass:
         After an admission that leaves most classes without a chance, the order is
         rebuilt from the others.
         """
-        classes = yield from schedulable_classes(self.state, self.quota)
+        classes = yield from schedulable_classes(self.context, self.quota)
         while classes and not self.is_at_limit:
             heads = self.head_iterator(classes)
-            remaining = _RemainingClasses(self.state, self.quota, classes)
+            remaining = _RemainingClasses(self.context.feasibility_cache, self.quota, classes)
             while (head := (yield from heads.next())) is not None:
                 count = self.try_admit(head)
                 yield 1
@@ -154,28 +180,31 @@ class AdmissionPass:
                     break
                 heads.on_admitted(head)
             self.refused.extend(heads.refused)
-            classes = (yield from schedulable_classes(self.state, self.quota)) if head is not None else {}
+            classes = (yield from schedulable_classes(self.context, self.quota)) if head is not None else {}
 
     def head_iterator(self, classes: Mapping[QueueName, list[SchedulableClass]]) -> HeadIterator:
         """Return the iterator over the heads of *classes*."""
-        return HeadIterator(self.shares, self.state.policy, classes, fits=self.fits)
+        return HeadIterator(self.shares, self.context.policy, classes, fits=self.fits)
 
     def fits(self, head: Head) -> bool:
         """Return whether the head, with its gang, could be admitted now."""
-        if head.workload_class.gang is not None and gangs.is_all_or_nothing(self.state, head.workload_class):
+        if head.workload_class.gang is not None and self._is_all_or_nothing(head.workload_class.gang):
             trial = self._try_gang(head.workload_class.gang)
             return trial.refusal is None and self.are_estimates_settled(trial.choices)
         return self.evaluate(head) is not None
 
     def try_admit(self, head: Head) -> int:
         """Admit the head, with the other parts of its gang, if it fits; return how many workloads were admitted."""
-        if head.workload_class.gang is not None and gangs.is_all_or_nothing(self.state, head.workload_class):
+        if head.workload_class.gang is not None and self._is_all_or_nothing(head.workload_class.gang):
             return self._try_admit_gang(head.workload_class.gang)
         choice = self.evaluate(head)
         if choice is None:
             return 0
         self.admit(head.workload, choice)
         return 1
+
+    def _is_all_or_nothing(self, gang: HyperJobGang) -> bool:
+        return self.context.workloads.gangs.is_all_or_nothing(gang)
 
     def _try_admit_gang(self, group: HyperJobGang) -> int:
         trial = self._try_gang(group)
@@ -185,8 +214,17 @@ class AdmissionPass:
             self.admit(part, choice, plan=f"{group.key}@{self.now}")
         return len(trial.choices)
 
-    def _try_gang(self, group: HyperJobGang) -> gangs.GangTrial:
-        trial = gangs.try_gang(self.state, group, self.borrowing)
+    def _try_gang(self, group: HyperJobGang) -> GangTrial:
+        current = self.context.queue_usage.current_quota()
+        quotas = [quota for quota in (self.quota, current) if quota is not None]
+        placer = GangPlacer(
+            self.context.workloads,
+            self.context.feasibility_cache,
+            quotas,
+            self.context.active_reservations(),
+            self.borrowing,
+        )
+        trial = placer.place(group)
         self._refused_borrowing |= trial.refusal is not None and self.borrowing is not None
         return trial
 
@@ -196,11 +234,11 @@ class AdmissionPass:
         if exceeded is not None:
             head.workload_class.retry_hint = _queueing_hint(exceeded, head.leaf, self.quota)
             return None
-        feasibility_cache = self.state.queue_usage.feasibility_cache
+        feasibility_cache = self.context.feasibility_cache
         feasible = feasibility_cache.get(head.workload_class.requirements)
         if not self._fits_current_quota(head) or not feasibility_cache.fits(feasible):
             return None
-        reserved = active_reservations(self.state)
+        reserved = self.context.active_reservations()
         if reserved is not None and reserved.quota_refusal(head.workload, feasible) is not None:
             return None
         choice: Choice | Refusal = feasibility_cache.choose(feasible)
@@ -212,9 +250,9 @@ class AdmissionPass:
 
     def are_estimates_settled(self, chosen: Sequence[tuple[Workload, Choice]]) -> bool:
         """Return whether estimators have answered for all *chosen* workloads; query them where they have not."""
-        if not self.state.policy.node_estimates:
+        if not self.context.policy.node_estimates:
             return True
-        of, estimating = self.state.queue_usage.feasibility_cache.get, self.state.estimate_tracker
+        of, estimating = self.context.feasibility_cache.get, self.context.estimate_tracker
         settled = [
             estimating.has_answers(part.requirements, choice, of(part.requirements).candidates.names, self.now)
             for part, choice in chosen
@@ -233,7 +271,7 @@ class AdmissionPass:
 
     def _fits_current_quota(self, head: Head) -> bool:
         """Return whether the limits allow the head while workloads being evicted are still charged (P5)."""
-        present = self.state.queue_usage.current_quota()
+        present = self.context.queue_usage.current_quota()
         return (
             present is None or present.refusal(present.tree.nodes[head.leaf.name], head.workload_class.charge) is None
         )
@@ -241,7 +279,7 @@ class AdmissionPass:
     def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
         """Admit *workload* to the chosen clusters."""
         admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now)
-        self.state.admit(workload, admission, self.now)
+        self.assume(workload.admitted(admission), self.now)
         self.decisions.append(Admit(workload, choice.assignments, admission, plan))
         self.admitted.add(workload.uid)
         self.may_retry |= self._refused_borrowing
@@ -250,34 +288,34 @@ class AdmissionPass:
             self.borrowing.invalidate(workload.queue)
 
 
-def schedulable_classes(state: "Engine", quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
+def schedulable_classes(context: Context, quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
     """Return, by queue, the classes that may fit: there is capacity, and usage was freed since their refusal."""
     queues, result = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
-    for classes in state.pending.by_requirements.values():
-        if state.queue_usage.feasibility_cache.is_feasible(quota, classes[0].requirements):
+    for classes in context.pending.by_requirements.values():
+        if context.feasibility_cache.is_feasible(quota, classes[0].requirements):
             queues.update(
                 workload_class.queue for workload_class in classes if quota.tree.leaf(workload_class.queue) is not None
             )
         yield 1
     for name in queues:
-        result[name] = yield from _leaf_classes(state, quota, quota.tree.nodes[name])
+        result[name] = yield from _leaf_classes(context, quota, quota.tree.nodes[name])
     return {name: entries for name, entries in result.items() if entries}
 
 
 def _leaf_classes(
-    state: "Engine", quota: Quota, leaf: Node, with_room: frozenset[int] | None = None
+    context: Context, quota: Quota, leaf: Node, with_room: frozenset[int] | None = None
 ) -> Steps[list[SchedulableClass]]:
     """Return the classes of a leaf that may be tried; of a fifo queue all, and only if its head may.
 
     Where the requirements *with_room* are given, capacity for others is not checked again.
     """
-    of = state.queue_usage.feasibility_cache.get
+    of = context.feasibility_cache.get
     classes = [
         workload_class
-        for workload_class in state.pending.queues.get(leaf.name, ())
+        for workload_class in context.pending.queues.get(leaf.name, ())
         if workload_class.inadmissible is None and workload_class.is_waiting
     ]
-    tried, is_feasible = [], state.queue_usage.feasibility_cache.is_feasible
+    tried, is_feasible = [], context.feasibility_cache.is_feasible
     for workload_class in classes:
         has_room = (
             is_feasible(quota, workload_class.requirements)
@@ -288,7 +326,7 @@ def _leaf_classes(
             tried.append(workload_class)
         yield 1
     if leaf.queue.fifo:
-        first = state.blocking_head(leaf.name)
+        first = context.order.blocking_head(leaf.name)
         tried = classes if any(workload_class.head is first for workload_class in tried) else []
     return [
         SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
@@ -296,7 +334,7 @@ def _leaf_classes(
     ]
 
 
-def filter_stage(state: "Engine", quota: Quota, feasible: ClassFeasibility) -> Stage:
+def filter_stage(feasibility_cache: FeasibilityCache, quota: Quota, feasible: ClassFeasibility) -> Stage:
     """Return which filters the requirements pass: the root's limit, its unreserved quota, some cluster."""
     if feasible.candidates.refusal is not None:
         return False, False, False
@@ -304,7 +342,7 @@ def filter_stage(state: "Engine", quota: Quota, feasible: ClassFeasibility) -> S
     return (
         quota.has_free(root, feasible.charge),
         quota.has_unreserved(root, feasible.charge),
-        state.queue_usage.feasibility_cache.fits(feasible),
+        feasibility_cache.fits(feasible),
     )
 
 
@@ -325,8 +363,13 @@ def _should_retry(quota: Quota, workload_class: WorkloadClass) -> bool:
 class _RemainingClasses:
     """Tracks how many of the classes could still fit."""
 
-    def __init__(self, state: "Engine", quota: Quota, classes: Mapping[QueueName, list[SchedulableClass]]) -> None:
-        self._state = state
+    def __init__(
+        self,
+        feasibility_cache: FeasibilityCache,
+        quota: Quota,
+        classes: Mapping[QueueName, list[SchedulableClass]],
+    ) -> None:
+        self._feasibility_cache = feasibility_cache
         self._quota = quota
         self._counts: Tally[int] = Tally(
             id(entry.workload_class.requirements) for entries in classes.values() for entry in entries
@@ -342,7 +385,7 @@ class _RemainingClasses:
         """Return whether dropping the classes without a chance would save more than half of the tries."""
         for key, requirements in list(self._requirements.items()):
             has_free, _, has_room = filter_stage(
-                self._state, self._quota, self._state.queue_usage.feasibility_cache.get(requirements)
+                self._feasibility_cache, self._quota, self._feasibility_cache.get(requirements)
             )
             if not (has_free and has_room):
                 del self._requirements[key], self._counts[key]

@@ -79,16 +79,16 @@ def take_checkpoint(state: Engine) -> Checkpoint:
 
 
 def _history(state: Engine) -> History:
-    cluster_usage = state.cluster_usage
+    cluster_usage, cycle = state.cluster_usage, state.cycle
     return History(
         clusters=tuple(_cluster_history(cluster_state) for cluster_state in cluster_usage),
         blocked=tuple(
-            StarvationTimer(name, each.uid, each.since) for name, each in sorted(state.starvation_timers.heads.items())
+            StarvationTimer(name, each.uid, each.since) for name, each in sorted(cycle.starvation_timers.heads.items())
         ),
-        not_fitting_since=tuple(sorted(state.not_fitting_since.items())),
-        spent_resize_grace=tuple((uid, *state.spent_resize_grace[uid]) for uid in sorted(state.spent_resize_grace)),
-        rescheduled=tuple(sorted(state.startup.requeued.items())),
-        incomplete_gangs=tuple(sorted(state.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
+        not_fitting_since=tuple(sorted(cycle.resize.not_fitting_since.items())),
+        spent_resize_grace=tuple((uid, *cycle.resize.spent_grace[uid]) for uid in sorted(cycle.resize.spent_grace)),
+        rescheduled=tuple(sorted(cycle.startup.requeued.items())),
+        incomplete_gangs=tuple(sorted(cycle.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
         usability_changed_at=cluster_usage.usability_changed_at,
         has_begun=cluster_usage._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
         has_usability_changed=cluster_usage._has_usability_changed,  # noqa: SLF001 - the same
@@ -121,12 +121,12 @@ def restore(
     for each in history.clusters:
         _restore_cluster(state, each)
     for timer in history.blocked:
-        state.starvation_timers.heads[timer.queue] = BlockedHead(timer.uid, timer.since)
-    state.not_fitting_since.update(history.not_fitting_since)
-    state.spent_resize_grace.update({uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace})
-    state.startup.requeued.update(history.rescheduled)
-    state.startup.incomplete_gangs.update(history.incomplete_gangs)
-    state.startup.reschedule_all(state.workloads.values(), policy.startup_timeout_ms)
+        state.cycle.starvation_timers.heads[timer.queue] = BlockedHead(timer.uid, timer.since)
+    state.cycle.resize.not_fitting_since.update(history.not_fitting_since)
+    state.cycle.resize.spent_grace.update({uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace})
+    state.cycle.startup.requeued.update(history.rescheduled)
+    state.cycle.startup.incomplete_gangs.update(history.incomplete_gangs)
+    state.cycle.startup.reschedule_all(state.workloads.values(), policy.startup_timeout_ms)
     cluster_usage = state.cluster_usage
     cluster_usage.usability_changed_at = history.usability_changed_at
     cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - it is being given back its own
@@ -145,6 +145,6 @@ def _restore_cluster(state: Engine, history: ClusterHistory) -> None:
         cluster_state.recently_freed.add(charge, at)
     cluster_state.changed_at = history.changed_at
     cluster_state.orphans = history.orphans
-    state.usage_tracker.restore_orphans(history.orphans)
+    state.context.usage_tracker.restore_orphans(history.orphans)
     if history.estimates is not None:
         state.estimate_tracker.restore(history.name, history.estimates)

@@ -1,254 +1,248 @@
-"""Runs one scheduling cycle: turns a ``State`` into a ``Plan`` in numbered steps.
+"""Runs one scheduling cycle: turns the state into a ``Plan`` in numbered steps.
 
 Its work is proportional to what has changed: of the pending workloads, only
 classes for which something was freed are tried.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
 from controller.engine.admission import AdmissionPass, filter_stage
-from controller.engine.fairness.borrowing import BorrowingPolicy
-from controller.engine.fairness.ordering import QueueShares
-from controller.engine.lifecycle import gangs, resize, startup
-from controller.engine.plan import Evict, Plan, RecordUpdate
+from controller.engine.context import Context
+from controller.engine.lifecycle.gangs import incomplete_refusal
+from controller.engine.lifecycle.resize import ResizeTracker
+from controller.engine.lifecycle.startup import StartupChecks, StartupTracker
+from controller.engine.pending_reasons import PendingReasons, PendingReasonUpdater
+from controller.engine.plan import Assume, Evict, Plan, RecordUpdate
 from controller.engine.preemption_pass import admit_with_preemption
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.reservations import nominations, starvation
-from controller.engine.reservations.active import active_reservations
+from controller.engine.reservations.nominations import Nominations
+from controller.engine.reservations.placement import ReservationPlanner
+from controller.engine.reservations.starvation import HeadReservations, StarvationTimers
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.quota import Quota
-from controller.engine.state.workloads import Choice
 from controller.engine.steps import Steps, finish
 
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
-    from controller.engine.placement.feasibility_cache import Stage
+Stages = dict[int, tuple[bool, bool, bool]]
 
 
-def run(state: "Engine", now: int, *, most: int | None = None) -> Plan:
-    """Decide at *now*, assume the decisions in *state*, and return them; stop early after *most* decisions."""
-    return finish(steps(state, now, most=most))
+class Cycle:
+    """The scheduling cycle over one state; *assume* applies each decision to it."""
 
+    def __init__(self, context: Context, assume: Assume) -> None:
+        self.startup = StartupTracker()
+        """Admitted workloads that do not run yet (R1)."""
+        self.resize = ResizeTracker(context.workloads, context.queue_usage, context.cluster_usage)
+        self.starvation_timers = StarvationTimers(context.workloads, context.order)
+        self.reasons = PendingReasons(context)
+        self.reason_updates = PendingReasonUpdater(context, self.reasons)
+        self._context = context
+        self._assume = assume
+        self._nominations = Nominations(context.workloads, context.usage_tracker, context.feasibility_cache)
+        planner = ReservationPlanner(context.workloads, context.queue_usage, context.feasibility_cache)
+        self._reservations = HeadReservations(
+            context.workloads, context.feasibility_cache, self.starvation_timers, planner, assume
+        )
 
-def steps(state: "Engine", now: int, *, most: int | None = None) -> Steps[Plan]:
-    """Run the same cycle in parts, between which no event may be applied to *state*."""
-    reasons_depend_on_shares = _do_reasons_depend_on_shares(state)
-    state.planned_at = now
-    # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
-    state.borrowing = state.active_reservations = None
-    # 1. Evict aborted workloads; update external usage; evict workloads that were moved where they do not fit,
-    #    whose resize is rejected, or that exceed the startup timeout.
-    evicted = list(_take_back(state, now))
-    state.cluster_usage.refresh(now, state.policy.settle_ms)
-    state.usage_tracker.end_orphans()
-    state.estimate_tracker.expire(now)
-    evicted += startup.evict_moved(state, now)
-    evicted += resize.evict_rejected(state, now)
-    late, requeues = startup.check_timeouts(state, now)
-    evicted += late
-    # 2. Classify pending workloads by whether capacity could admit them; expire useless nominations and reservations.
-    held_back = partial(_gang_refusal, state)
-    stale = dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
-    lapsed = [*nominations.expire(state, now), *starvation.expire(state, now), *starvation.complete(state, now)]
-    stale |= dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
-    # 3. Compute fair shares again where requests have changed.
-    changed = {*state.pending.changed}
-    service = AdmissionPass(state, state.queue_usage.update_shares(), now, most=most)
-    # What reservations set aside depends on the fair shares.
-    state.active_reservations = None
-    # 4. Admit nominated workloads that fit; then try one head after the other, with preemption for blocked ones.
-    nominations.admit_nominated(service)
-    exchanges = yield from admit_with_preemption(service)
-    agreed = _admit_nominated_at_once(service, exchanges.notes)
-    # 5. Reserve quota and capacity for heads that have been blocked for long.
-    state.starvation_timers.update(state, _queues_to_check(state, changed, stale), now)
-    reserved = starvation.grant(state, service.shares, now)
-    if state.pending.unevaluated:
-        stale |= dict.fromkeys((yield from state.queue_usage.classify(_classes_of_changed_gangs(state), held_back)))
-    # 6. Publish changed reasons, and determine when the next cycle is due without an event.
-    stale |= dict.fromkeys(
-        [*service.refused, *state.pending.unpublished, *(yield from _classes_with_changed_stage(state, service.quota))]
-    )
-    stale |= dict.fromkeys(_classes_near_reservations(state, has_changed=bool(lapsed or reserved)))
-    stale |= dict.fromkeys(
-        _classes_of_fuller_queues(state, service, {*changed, *(workload_class.queue for workload_class in stale)})
-    )
-    if reasons_depend_on_shares or _do_reasons_depend_on_shares(state):
-        stale |= dict.fromkeys(state.pending.classes())
-    state.pending_reasons.mark_stale(stale)
-    waits = yield from state.pending_reasons.flush()
-    state.borrowing = None
-    state.admitted_so_far = frozenset(service.admitted if service.is_at_limit else ())
-    return Plan(
-        decisions=(*evicted, *service.decisions),
-        waits=waits,
-        record_updates=(*lapsed, *agreed, *reserved),
-        reschedules=tuple(requeues),
-        wake_at=_wake_at(state, now, exchanges.retry_at),
-        queries=state.estimate_tracker.pop_queries(),
-        is_cut=service.is_at_limit,
-    )
+    def run(self, now: int, *, most: int | None = None) -> Plan:
+        """Decide at *now*, assume the decisions, and return them; stop early after *most* decisions."""
+        return finish(self.steps(now, most=most))
 
+    def steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
+        """Run the same cycle in parts, between which no event may be applied."""
+        context, policy, pending = self._context, self._context.policy, self._context.pending
+        reasons_depend_on_shares = self.reasons.depend_on_shares
+        context.planned_at = now
+        # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
+        context.invalidate()
+        # 1. Evict aborted workloads; update external usage; evict workloads that were moved where they do not fit,
+        #    whose resize is rejected, or that exceed the startup timeout.
+        evicted = list(self._evict_aborted(now))
+        context.cluster_usage.refresh(now, policy.settle_ms)
+        context.usage_tracker.end_orphans()
+        context.estimate_tracker.expire(now)
+        checks = self._startup_checks()
+        evicted += checks.evict_moved(now)
+        evicted += self.resize.evict_rejected(policy.resize, now, self._assume)
+        late, requeues = checks.check_timeouts(now)
+        evicted += late
+        # 2. Classify pending workloads by whether capacity could admit them; expire useless nominations and
+        #    reservations.
+        stale = dict.fromkeys((yield from self._classify()))
+        lapsed = [
+            *self._nominations.expire(policy, now, self._assume),
+            *self._reservations.expire(policy.head_reservation, now),
+            *self._reservations.complete(now),
+        ]
+        stale |= dict.fromkeys((yield from self._classify()))
+        # 3. Compute fair shares again where requests have changed.
+        changed = {*pending.changed}
+        admission = AdmissionPass(context, context.shares.update(), now, self._assume, most=most)
+        # What reservations set aside depends on the fair shares.
+        context.discard_reservations()
+        # 4. Admit nominated workloads that fit; then try one head after the other, with preemption for blocked ones.
+        admission.admit_nominated(self._nominations)
+        preemptions = yield from admit_with_preemption(admission)
+        agreed = self._admit_nominated_at_once(admission, preemptions.notes)
+        # 5. Reserve quota and capacity for heads that have been blocked for long.
+        self.starvation_timers.update(self._queues_to_check(changed, stale), now)
+        reserved = self._reservations.grant(admission.shares, policy, now)
+        if pending.unevaluated:
+            stale |= dict.fromkeys((yield from self._classify()))
+        # 6. Publish changed reasons, and determine when the next cycle is due without an event.
+        stale |= dict.fromkeys(
+            [*admission.refused, *pending.unpublished, *(yield from self._classes_with_changed_stage(admission.quota))]
+        )
+        stale |= dict.fromkeys(self._classes_near_reservations(has_changed=bool(lapsed or reserved)))
+        stale |= dict.fromkeys(
+            self._classes_of_fuller_queues(admission, {*changed, *(workload_class.queue for workload_class in stale)})
+        )
+        if reasons_depend_on_shares or self.reasons.depend_on_shares:
+            stale |= dict.fromkeys(pending.classes())
+        self.reason_updates.mark_stale(stale)
+        waits = yield from self.reason_updates.flush()
+        context.discard_borrowing()
+        context.admitted_so_far = frozenset(admission.admitted if admission.is_at_limit else ())
+        return Plan(
+            decisions=(*evicted, *admission.decisions),
+            waits=waits,
+            record_updates=(*lapsed, *agreed, *reserved),
+            reschedules=tuple(requeues),
+            wake_at=self._wake_at(now, preemptions.retry_at),
+            queries=context.estimate_tracker.pop_queries(),
+            is_cut=admission.is_at_limit,
+        )
 
-def _admit_nominated_at_once(service: AdmissionPass, updates: Sequence[RecordUpdate]) -> list[RecordUpdate]:
-    """Admit preemptors that fit although their victims still run; return the *updates* of the others."""
-    if updates:
-        nominations.admit_nominated(service)
-    return [note for note in updates if note.workload.uid not in service.admitted]
+    def _startup_checks(self) -> StartupChecks:
+        context = self._context
+        timeout_ms = context.policy.startup_timeout_ms
+        return StartupChecks(self.startup, context.workloads, context.cluster_usage, timeout_ms, self._assume)
 
+    def _evict_aborted(self, now: int) -> Iterator[Evict]:
+        """Evict every admitted workload that was aborted where it ran (D8): nothing of it runs, and nothing will."""
+        workloads = self._context.workloads
+        for workload in sorted((workloads[uid] for uid in workloads.aborted), key=order_key):
+            if workload.eviction_retry_at <= now:
+                self._assume(workload.evicted(), now)
+                yield Evict(workload, EvictionReason.ABORTED)
 
-def _queues_to_check(state: "Engine", changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
-    """Return the queues whose first blocked workload may have changed."""
-    if state.policy.is_by_tenant:
-        return {*state.pending.queues, *state.starvation_timers.heads}
-    return {*changed, *state.pending.changed, *(workload_class.queue for workload_class in judged)}
+    def _classify(self) -> Steps[list[WorkloadClass]]:
+        """Find the classes that are pending for another reason than capacity; return the classes evaluated.
 
+        All are evaluated again when queues or clusters have changed, otherwise only new classes and those of changed
+        gangs.
+        """
+        context, pending = self._context, self._context.pending
+        classes = dict.fromkeys([*pending.unevaluated, *self._classes_of_changed_gangs()])
+        tree = context.queue_usage.tree()
+        context.queue_usage.update_closed_guarantees()
+        potential, is_new = context.queue_usage.potential_quota()
+        if is_new:
+            classes |= dict.fromkeys(pending.classes())
+        for workload_class in classes:
+            workload_class.charge = context.feasibility_cache.get(workload_class.requirements).charge
+            workload_class.inadmissible = (
+                tree.refusal(workload_class.queue)
+                or self._inadmissible(potential, workload_class)
+                or (incomplete_refusal(context.workloads, workload_class.gang) if workload_class.gang else None)
+            )
+            context.queue_usage.changed.add(workload_class.queue)
+            yield 1
+        pending.unevaluated.clear()
+        return list(classes)
 
-def _classes_near_reservations(state: "Engine", *, has_changed: bool) -> list[WorkloadClass]:
-    """Return the classes that would fit without reservations; all classes when reservations have changed."""
-    if has_changed:
-        return list(state.pending.classes())
-    stages = state.queue_usage.feasibility_cache.stages if state.with_reservation else {}
-    near = (
-        workload_class
-        for key, changed in stages.items()
-        if all(changed)
-        for workload_class in state.pending.by_requirements.get(key, ())
-    )
-    return [
-        workload_class
-        for workload_class in near
-        if workload_class.last_reason is not Reason.BLOCKED_BY_RESERVATION
-        or reason(state, workload_class) is not workload_class.last_reason
-    ]
+    def _classes_of_changed_gangs(self) -> list[WorkloadClass]:
+        """Return the classes of gangs of which a part was added, removed or started."""
+        gangs, pending = self._context.workloads.gangs, self._context.pending
+        changed, gangs.changed = gangs.changed, set()
+        uids = (uid for gang in sorted(changed, key=lambda gang: gang.key) for uid in gangs.parts(gang))
+        return [pending.class_of(uid) for uid in uids if uid in pending]
 
+    def _inadmissible(self, potential: Quota, workload_class: WorkloadClass) -> Refusal | None:
+        """Return why no capacity would ever admit *workload_class*, or ``None`` (C5).
 
-def _do_reasons_depend_on_shares(state: "Engine") -> bool:
-    """Say whether reasons depend on more than ceilings and clusters: on fair shares, or on evictions in progress."""
-    return state.policy.reclaim.enabled or state.queue_usage.has_transitions
+        While no cluster has a resource summary, limits that follow from capacity are not reported.
+        """
+        exceeded = potential.exceeded_limit(potential.tree.nodes[workload_class.queue], workload_class.charge)
+        if exceeded is not None and self._context.cluster_usage.is_unknown:
+            exceeded = None
+        return exceeded or self._context.feasibility_cache.get(workload_class.requirements).candidates.refusal
 
+    def _admit_nominated_at_once(self, admission: AdmissionPass, updates: Sequence[RecordUpdate]) -> list[RecordUpdate]:
+        """Admit preemptors that fit although their victims still run; return the *updates* of the others."""
+        if updates:
+            admission.admit_nominated(self._nominations)
+        return [note for note in updates if note.workload.uid not in admission.admitted]
 
-def _take_back(state: "Engine", now: int) -> Iterator[Evict]:
-    """Evict every admitted workload that was aborted where it ran (D8): nothing of it runs, and nothing will."""
-    for workload in sorted((state.workloads[uid] for uid in state.aborted), key=order_key):
-        if workload.eviction_retry_at <= now:
-            state.evict(workload, now)
-            yield Evict(workload, EvictionReason.ABORTED)
+    def _queues_to_check(self, changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
+        """Return the queues whose first blocked workload may have changed."""
+        pending = self._context.pending
+        if self._context.policy.is_by_tenant:
+            return {*pending.queues, *self.starvation_timers.heads}
+        return {*changed, *pending.changed, *(workload_class.queue for workload_class in judged)}
 
+    def _classes_near_reservations(self, *, has_changed: bool) -> list[WorkloadClass]:
+        """Return the classes that would fit without reservations; all classes when reservations have changed."""
+        context = self._context
+        if has_changed:
+            return list(context.pending.classes())
+        stages = context.feasibility_cache.stages if context.workloads.with_reservation else {}
+        near = (
+            workload_class
+            for key, changed in stages.items()
+            if all(changed)
+            for workload_class in context.pending.by_requirements.get(key, ())
+        )
+        return [
+            workload_class
+            for workload_class in near
+            if workload_class.last_reason is not Reason.BLOCKED_BY_RESERVATION
+            or self.reasons.code_of_class(workload_class) is not workload_class.last_reason
+        ]
 
-def refusal(state: "Engine", workload_class: WorkloadClass) -> Refusal | None:
-    """Return why the head of *workload_class* cannot be admitted now; ``None`` where it can."""
-    shares = state.queue_shares
-    if workload_class.inadmissible is not None or shares is None:
-        return workload_class.inadmissible
-    if not workload_class.is_waiting:
-        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
-    if workload_class.gang is not None and gangs.is_all_or_nothing(state, workload_class):
-        return gangs.try_gang(state, workload_class.gang, _borrowing_policy(state, shares)).refusal
-    exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
-    if exceeded is None and (present := state.queue_usage.current_quota()) is not None:
-        exceeded = present.refusal(present.tree.nodes[workload_class.queue], workload_class.charge)
-    exceeded = exceeded or state.queue_usage.feasibility_cache.refusal(
-        state.queue_usage.feasibility_cache.get(workload_class.requirements)
-    )
-    return exceeded or _reservation_refusal(state, workload_class) or _borrowing_refusal(state, shares, workload_class)
+    def _classes_with_changed_stage(self, quota: Quota) -> Steps[list[WorkloadClass]]:
+        """Return the classes whose requirements pass more or fewer filters than in the last cycle."""
+        feasibility_cache = self._context.feasibility_cache
+        before, at = feasibility_cache.stages, (quota, quota.version, self._context.cluster_usage.version)
+        is_as_before = feasibility_cache.staged_at == at
+        after: Stages = {}
+        changed: list[WorkloadClass] = []
+        for key, classes in self._context.pending.by_requirements.items():
+            if is_as_before and key in before:
+                after[key] = before[key]
+                continue
+            after[key] = filter_stage(feasibility_cache, quota, feasibility_cache.get(classes[0].requirements))
+            if before.get(key, after[key]) != after[key]:
+                changed += classes
+            yield 1
+        feasibility_cache.stages, feasibility_cache.staged_at = after, at
+        feasibility_cache.prune(after, len(after))
+        return changed
 
+    def _classes_of_fuller_queues(self, admission: AdmissionPass, queues: Iterable[QueueName]) -> list[WorkloadClass]:
+        """Return the classes of queues with more usage now, and of fifo queues whose head may have changed."""
+        known, pending = self._context.queue_usage.queues, self._context.pending
+        fuller = {decision.workload.queue for decision in admission.decisions}
+        fifo = {name for name in queues if name in known and known[name].fifo}
+        return [workload_class for name in sorted(fuller | fifo) for workload_class in pending.queues.get(name, ())]
 
-def _reservation_refusal(state: "Engine", workload_class: WorkloadClass) -> Refusal | None:
-    """Return the reservation that sets aside the capacity that the head of *workload_class* would fit (O6)."""
-    reserved = active_reservations(state)
-    if reserved is None:
-        return None
-    feasible = state.queue_usage.feasibility_cache.get(workload_class.requirements)
-    choice = state.queue_usage.feasibility_cache.choose(feasible)
-    verdict = reserved.resolve(workload_class.head, feasible, choice) if isinstance(choice, Choice) else None
-    return verdict if isinstance(verdict, Refusal) else None
-
-
-def _borrowing_refusal(state: "Engine", shares: QueueShares, workload_class: WorkloadClass) -> Refusal | None:
-    borrowing = _borrowing_policy(state, shares)
-    return borrowing.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class) if borrowing else None
-
-
-def _borrowing_policy(state: "Engine", shares: QueueShares) -> BorrowingPolicy | None:
-    """Return the borrowing rules for the present state, ``None`` while reclaim is off."""
-    if state.borrowing is None and state.policy.reclaim.enabled:
-        state.borrowing = BorrowingPolicy(state, shares, state.planned_at)
-    return state.borrowing
-
-
-def _classes_of_changed_gangs(state: "Engine") -> list[WorkloadClass]:
-    """Return the classes of gangs of which a part was added, removed or started."""
-    changed, state.gangs.changed = state.gangs.changed, set()
-    uids = (uid for group in sorted(changed, key=lambda group: group.key) for uid in state.gangs.parts(group))
-    return [state.pending.class_of(uid) for uid in uids if uid in state.pending]
-
-
-def _gang_refusal(state: "Engine", workload_class: WorkloadClass) -> Refusal | None:
-    return gangs.incomplete_refusal(state, workload_class.gang) if workload_class.gang is not None else None
-
-
-def reason(state: "Engine", workload_class: WorkloadClass) -> Reason | None:
-    """Return only the code of ``refusal``, which is cheaper where only limits and clusters decide."""
-    shares = state.queue_shares
-    if (
-        workload_class.inadmissible is not None
-        or shares is None
-        or _do_reasons_depend_on_shares(state)
-        or gangs.is_all_or_nothing(state, workload_class)
-    ):
-        why = refusal(state, workload_class)
-        return why.reason if why else None
-    exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
-    if exceeded is not None:
-        return exceeded.reason
-    feasibility_cache = state.queue_usage.feasibility_cache
-    if not feasibility_cache.fits(feasibility_cache.get(workload_class.requirements)):
-        return Reason.INSUFFICIENT_CAPACITY
-    reserved = active_reservations(state)
-    return Reason.BLOCKED_BY_RESERVATION if reserved is not None and reserved.blocks(workload_class) else None
-
-
-def _classes_with_changed_stage(state: "Engine", quota: Quota) -> Steps[list[WorkloadClass]]:
-    """Return the classes whose requirements pass more or fewer filters than in the last cycle."""
-    feasibility_cache = state.queue_usage.feasibility_cache
-    before, at = feasibility_cache.stages, (quota, quota.version, state.cluster_usage.version)
-    is_as_before = feasibility_cache.staged_at == at
-    after: dict[int, Stage] = {}
-    changed: list[WorkloadClass] = []
-    for key, classes in state.pending.by_requirements.items():
-        if is_as_before and key in before:
-            after[key] = before[key]
-            continue
-        after[key] = filter_stage(state, quota, feasibility_cache.get(classes[0].requirements))
-        if before.get(key, after[key]) != after[key]:
-            changed += classes
-        yield 1
-    feasibility_cache.stages, feasibility_cache.staged_at = after, at
-    feasibility_cache.prune(after, len(after))
-    return changed
-
-
-def _classes_of_fuller_queues(
-    state: "Engine", service: AdmissionPass, queues: Iterable[QueueName]
-) -> list[WorkloadClass]:
-    """Return the classes of queues with more usage now, and of fifo queues whose head may have changed."""
-    fuller = {decision.workload.queue for decision in service.decisions}
-    fifo = {name for name in queues if name in state.queues and state.queues[name].fifo}
-    return [workload_class for name in sorted(fuller | fifo) for workload_class in state.pending.queues.get(name, ())]
-
-
-def _wake_at(state: "Engine", now: int, retry_at: int | None) -> int | None:
-    """Return when decisions may change without an event: external usage settles, a hold expires, an eviction is due."""
-    settles_at = state.cluster_usage.settles_at(state.policy.settle_ms)
-    lapses_at = earliest((nominations.next_expiry(state, now), starvation.next_expiry(state)))
-    aborted_until = earliest(state.workloads[uid].eviction_retry_at for uid in state.aborted)
-    starvation_ends_at = state.starvation_timers.next_expiry(state, now)
-    evicts_at = earliest((retry_at, aborted_until, resize.next_eviction_at(state), startup.next_check_at(state)))
-    own = settles_at, state.next_expiry(), state.estimate_tracker.next_expiry()
-    wake_at = earliest((*own, lapses_at, starvation_ends_at, evicts_at))
-    return None if wake_at is None else max(wake_at, now + 1)
+    def _wake_at(self, now: int, retry_at: int | None) -> int | None:
+        """Return when decisions may change without an event: usage settles, a hold ends, an eviction is due."""
+        context, policy = self._context, self._context.policy
+        workloads = context.workloads
+        wake_at = earliest(
+            (
+                workloads.next_expiry(),
+                context.cluster_usage.settles_at(policy.settle_ms),
+                context.estimate_tracker.next_expiry(),
+                self._nominations.next_expiry(policy, now),
+                self._reservations.next_expiry(policy.head_reservation),
+                self.starvation_timers.next_expiry(policy.head_reservation, now),
+                retry_at,
+                earliest(workloads[uid].eviction_retry_at for uid in workloads.aborted),
+                self.resize.next_eviction_at(policy.resize),
+                self._startup_checks().next_check_at(),
+            )
+        )
+        return None if wake_at is None else max(wake_at, now + 1)

@@ -1,4 +1,4 @@
-"""Tracks pending workloads whose reason changed since it was last published.
+"""Finds why workloads are pending, and tracks those whose reason changed since it was last published.
 
 New workloads are published at once. Changed reasons affect no decision and may
 be many, so a few are published at a time, and no decision has to wait.
@@ -6,18 +6,17 @@ be many, so a few are published at a time, and no decision has to wait.
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from controller.engine import cycle
+from controller.engine.context import Context
+from controller.engine.fairness.ordering import QueueShares
+from controller.engine.lifecycle.gangs import GangPlacer
 from controller.engine.plan import Wait
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass
-from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.engine.state.workloads import Choice, HyperJobGang, Workload, WorkloadState, WorkloadUid
 from controller.engine.steps import Steps
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 #: How many classes are recomputed, and how many workloads published, at a time.
 _MAX_CLASSES: Final = 12
@@ -26,11 +25,101 @@ _MAX_WORKLOADS: Final = 60
 PAUSE_MS: Final = 20
 
 
+class PendingReasons:
+    """Why workloads are pending now."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def of_workload(self, uid: WorkloadUid) -> Refusal | None:
+        """Return why a workload is pending, ``None`` where it is not pending or not evaluated yet."""
+        workload = self._context.workloads.by_uid.get(uid)
+        if workload is None or workload.state is not WorkloadState.PENDING:
+            return None
+        own = self._context.workloads.on_hold.get(workload.queue, {}).get(uid)
+        if own is not None:
+            closed = self._context.queue_usage.tree().refusal(workload.queue)
+            return own if closed is None else min(closed, own, key=precedence)
+        workload_class = self._context.pending.class_of(uid)
+        if workload_class.inadmissible is None and workload_class.is_waiting:
+            head = self._context.order.blocking_head(workload.queue)
+            if head is not None and head.uid != uid:
+                return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)
+        return self.of_class(workload_class)
+
+    def of_class(self, workload_class: WorkloadClass) -> Refusal | None:
+        """Return why the head of *workload_class* cannot be admitted now; ``None`` where it can."""
+        context, shares = self._context, self._context.shares.current
+        if workload_class.inadmissible is not None or shares is None:
+            return workload_class.inadmissible
+        if not workload_class.is_waiting:
+            return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
+        if workload_class.gang is not None and context.workloads.gangs.is_all_or_nothing(workload_class.gang):
+            return self._gang_refusal(workload_class.gang, shares)
+        exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
+        if exceeded is None and (present := context.queue_usage.current_quota()) is not None:
+            exceeded = present.refusal(present.tree.nodes[workload_class.queue], workload_class.charge)
+        exceeded = exceeded or context.feasibility_cache.refusal(
+            context.feasibility_cache.get(workload_class.requirements)
+        )
+        return exceeded or self._reservation_refusal(workload_class) or self._borrowing_refusal(shares, workload_class)
+
+    def _gang_refusal(self, gang: HyperJobGang, shares: QueueShares) -> Refusal | None:
+        context, current = self._context, self._context.queue_usage.current_quota()
+        quotas = [quota for quota in (shares.quota, current) if quota is not None]
+        reservations, borrowing = context.active_reservations(), context.borrowing_policy()
+        placer = GangPlacer(context.workloads, context.feasibility_cache, quotas, reservations, borrowing)
+        return placer.place(gang).refusal
+
+    def _reservation_refusal(self, workload_class: WorkloadClass) -> Refusal | None:
+        """Return the reservation that sets aside the capacity that the head of *workload_class* would fit (O6)."""
+        reserved = self._context.active_reservations()
+        if reserved is None:
+            return None
+        feasible = self._context.feasibility_cache.get(workload_class.requirements)
+        choice = self._context.feasibility_cache.choose(feasible)
+        verdict = reserved.resolve(workload_class.head, feasible, choice) if isinstance(choice, Choice) else None
+        return verdict if isinstance(verdict, Refusal) else None
+
+    def _borrowing_refusal(self, shares: QueueShares, workload_class: WorkloadClass) -> Refusal | None:
+        borrowing = self._context.borrowing_policy()
+        return borrowing.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class) if borrowing else None
+
+    @property
+    def depend_on_shares(self) -> bool:
+        """Whether reasons depend on more than limits and clusters: on fair shares, or on evictions in progress."""
+        return self._context.policy.reclaim.enabled or self._context.queue_usage.has_transitions
+
+    def code_of_class(self, workload_class: WorkloadClass) -> Reason | None:
+        """Return only the code of ``of_class``, which is cheaper where only limits and clusters decide."""
+        context, shares = self._context, self._context.shares.current
+        if (
+            workload_class.inadmissible is not None
+            or shares is None
+            or self.depend_on_shares
+            or context.workloads.gangs.is_all_or_nothing(workload_class.gang)
+        ):
+            why = self.of_class(workload_class)
+            return why.reason if why else None
+        exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
+        if exceeded is not None:
+            return exceeded.reason
+        if not context.feasibility_cache.fits(context.feasibility_cache.get(workload_class.requirements)):
+            return Reason.INSUFFICIENT_CAPACITY
+        reserved = context.active_reservations()
+        return Reason.BLOCKED_BY_RESERVATION if reserved is not None and reserved.blocks(workload_class) else None
+
+
 class PendingReasonUpdater:
     """Recomputes reasons of pending workloads and returns those that changed."""
 
-    def __init__(self, state: "Engine") -> None:
-        self._state = state
+    def __init__(self, context: Context, reasons: PendingReasons) -> None:
+        self.last_reasons: dict[WorkloadUid, Reason] = {}
+        """The reason published last for each pending workload."""
+        self.unpublished: set[WorkloadUid] = set()
+        """Workloads on hold whose reason is not published yet."""
+        self._context = context
+        self._reasons = reasons
         self._stale: dict[int, dict[WorkloadClass, None]] = {}
         """Classes to recompute, by the requirements' id: results for requirements are shared by their classes."""
         self._heads: dict[QueueName, WorkloadUid] = {}
@@ -50,14 +139,14 @@ class PendingReasonUpdater:
     def flush(self) -> Steps[tuple[Wait, ...]]:
         """Return the changed reasons to publish now, by queue and position."""
         self._changed = {}
-        for workload_class, uids in self._state.pending.unpublished.items():
+        for workload_class, uids in self._context.pending.unpublished.items():
             self._publish_new(workload_class, uids)
             yield 1 + len(uids)
-        self._state.pending.unpublished.clear()
-        for uid in self._state.unpublished:
-            self._publish(self._state.workloads[uid], self._state.refusal(uid))
+        self._context.pending.unpublished.clear()
+        for uid in self.unpublished:
+            self._publish(self._context.workloads[uid], self._reasons.of_workload(uid))
             yield 1
-        self._state.unpublished.clear()
+        self.unpublished.clear()
         self._recompute_stale()
         changed, self._changed = self._changed, {}
         return tuple(wait for name in sorted(changed) for wait in self._with_positions(name, changed[name]))
@@ -69,7 +158,7 @@ class PendingReasonUpdater:
         refusal, first = self._class_refusal(workload_class), self._head(workload_class)
         for uid in uids:
             if uid != first:
-                self._publish(self._state.workloads[uid], refusal)
+                self._publish(self._context.workloads[uid], refusal)
         if len(uids) == len(workload_class.workloads):
             workload_class.last_reason = refusal.reason if refusal else None
         elif refusal is None or refusal.reason is not workload_class.last_reason:
@@ -91,7 +180,7 @@ class PendingReasonUpdater:
         """Publish up to *most* changed reasons of a class; return how many were published."""
         if self._is_behind_head(workload_class):
             self._recompute_head(workload_class.queue)
-        elif cycle.reason(self._state, workload_class) is workload_class.last_reason:
+        elif self._reasons.code_of_class(workload_class) is workload_class.last_reason:
             return 0
         refusal = self._class_refusal(workload_class)
         if refusal is None or refusal.reason is workload_class.last_reason:
@@ -107,42 +196,44 @@ class PendingReasonUpdater:
 
     def _recompute_head(self, queue: QueueName) -> None:
         """Publish the reasons of a fifo queue's head and of its previous head."""
-        head, before = self._state.blocking_head(queue), self._heads.pop(queue, None)
-        if before is not None and before in self._state.pending and (head is None or head.uid != before):
-            self._publish(self._state.workloads[before], self._state.refusal(before))
+        head, before = self._context.order.blocking_head(queue), self._heads.pop(queue, None)
+        if before is not None and before in self._context.pending and (head is None or head.uid != before):
+            self._publish(self._context.workloads[before], self._reasons.of_workload(before))
         if head is not None:
             self._heads[queue] = head.uid
-            self._publish(head, self._state.refusal(head.uid))
+            self._publish(head, self._reasons.of_workload(head.uid))
 
     def _head(self, workload_class: WorkloadClass) -> WorkloadUid | None:
         return self._heads.get(workload_class.queue) if self._is_behind_head(workload_class) else None
 
     def _is_behind_head(self, workload_class: WorkloadClass) -> bool:
         """Return whether the workloads of a class wait behind the head of their fifo queue."""
-        known = self._state.queues.get(workload_class.queue)
+        known = self._context.queue_usage.queues.get(workload_class.queue)
         return known is not None and known.fifo and workload_class.inadmissible is None and workload_class.is_waiting
 
     def _class_refusal(self, workload_class: WorkloadClass) -> Refusal | None:
         """Return why the workloads of a class are pending, except the head of a fifo queue."""
-        head = self._state.blocking_head(workload_class.queue) if self._is_behind_head(workload_class) else None
+        head = self._context.order.blocking_head(workload_class.queue) if self._is_behind_head(workload_class) else None
         if head is None:
-            return cycle.refusal(self._state, workload_class)
+            return self._reasons.of_class(workload_class)
         return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload_class.queue, subject=head.path)
 
     def _publish(self, workload: Workload, refusal: Refusal | None) -> bool:
-        if refusal is None or self._state.last_reasons.get(workload.uid) is refusal.reason:
+        if refusal is None or self.last_reasons.get(workload.uid) is refusal.reason:
             return False
-        self._state.last_reasons[workload.uid] = refusal.reason
+        self.last_reasons[workload.uid] = refusal.reason
         self._changed.setdefault(workload.queue, {})[workload.uid] = workload, refusal
         return True
 
     def _with_positions(self, queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
-        classes = self._state.pending.queues.get(queue, ())
+        classes = self._context.pending.queues.get(queue, ())
         if 2 * len(changed) * len(classes) >= sum(len(workload_class.workloads) for workload_class in classes):
             # Cheaper than computing each position separately.
-            everyone = enumerate(self._state.pending_workloads(queue), start=1)
+            everyone = enumerate(self._context.order.pending_workloads(queue), start=1)
             return [
                 Wait(*changed[workload.uid], position) for position, workload in everyone if workload.uid in changed
             ]
-        waits = [Wait(workload, refusal, self._state.position(workload)) for workload, refusal in changed.values()]
+        waits = [
+            Wait(workload, refusal, self._context.order.position(workload)) for workload, refusal in changed.values()
+        ]
         return sorted(waits, key=lambda wait: wait.position)

@@ -1,5 +1,6 @@
 """The result of a cycle: ordered decisions, and changed reasons of pending workloads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.engine.reasons import EvictionReason, Reason, Refusal
@@ -109,3 +110,7 @@ class Plan:
     """Queries for the clusters' estimators (C3); the answers arrive as events."""
     is_cut: bool = False
     """It ended early: the next plan continues it."""
+
+
+Assume = Callable[[Workload, int], None]
+"""Applies the decided state of a workload at a time, in milliseconds, as if its write had succeeded."""

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from controller.engine.placement.filter import matches
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.clusters import Affinity, Cluster, NodeShape
+from controller.engine.state.clusters import Affinity, Cluster, NodeShape, matches
 from controller.engine.state.hierarchy import QueueName, QueueOrder, TenantFairness
 
 

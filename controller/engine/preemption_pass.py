@@ -8,11 +8,10 @@ from typing import Final
 
 from controller.engine.admission import AdmissionPass, schedulable_classes
 from controller.engine.fairness.ordering import Head, HeadIterator, SchedulableClass
-from controller.engine.lifecycle import gangs
 from controller.engine.placement.fit import free_after_evictions
 from controller.engine.plan import Evict, RecordUpdate
 from controller.engine.preemption import reclaim, search
-from controller.engine.preemption.candidates import PreemptionCandidates, Victim
+from controller.engine.preemption.candidates import Victim
 from controller.engine.preemption.reclaim import TOPOLOGY_COOLDOWN_MS, PriorityPreemptionPolicy, ReclaimPolicy
 from controller.engine.preemption.search import PreemptionPlan, PreemptionPolicy, find_plan
 from controller.engine.reasons import EvictionReason
@@ -35,14 +34,10 @@ class PreemptionPass:
         self.retry_at: int | None = None
         """When a preemption that fails now may succeed."""
         self._admission = admission
-        self._state = admission.state
-        self._standing = admission.shares
-        self._policy = admission.state.policy
-        self._candidates = (
-            admission.borrowing.candidates
-            if admission.borrowing
-            else PreemptionCandidates(self._state, self._standing.quota.tree)
-        )
+        self._context = admission.context
+        self._shares = admission.shares
+        self._policy = admission.context.policy
+        self._candidates = admission.candidates
         self._failed: set[WorkloadClass] = set()
 
     def run(self) -> Steps[bool]:
@@ -70,7 +65,7 @@ class PreemptionPass:
                 self._failed.update(self._classes_tried_with(head))
             return plans[head.workload_class] is not None
 
-        heads = HeadIterator(self._standing, self._policy, self._schedulable_by_queue(), fits=waits_for_its_turn)
+        heads = HeadIterator(self._shares, self._policy, self._schedulable_by_queue(), fits=waits_for_its_turn)
         while (head := (yield from heads.next())) is not None:
             yield 1
             if self._admission.fits(head):
@@ -85,9 +80,9 @@ class PreemptionPass:
 
     def _classes_tried_with(self, head: Head) -> list[WorkloadClass]:
         """Return the workload classes that share the result: all classes of a HyperJob that starts together."""
-        if not gangs.is_all_or_nothing(self._state, head.workload_class):
+        if not self._context.workloads.gangs.is_all_or_nothing(head.workload_class.gang):
             return [head.workload_class]
-        workload_classes = self._state.pending.queues[head.workload_class.queue]
+        workload_classes = self._context.pending.queues[head.workload_class.queue]
         return [
             workload_class for workload_class in workload_classes if workload_class.gang == head.workload_class.gang
         ]
@@ -95,11 +90,11 @@ class PreemptionPass:
     def _schedulable_by_queue(self) -> Mapping[QueueName, list[SchedulableClass]]:
         """Return the pending workload classes of every queue that may preempt."""
         schedulable: dict[QueueName, list[SchedulableClass]] = {}
-        for name in sorted(self._state.pending.queues):
-            node = self._standing.quota.tree.leaf(name)
+        for name in sorted(self._context.pending.queues):
+            node = self._shares.quota.tree.leaf(name)
             workload_classes = self._schedulable(node) if node is not None else []
             if node is not None and any(self._may_preempt(node, workload_class) for workload_class in workload_classes):
-                of = self._state.queue_usage.feasibility_cache.get
+                of = self._context.feasibility_cache.get
                 schedulable[name] = [
                     SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
                     for workload_class in workload_classes
@@ -110,12 +105,12 @@ class PreemptionPass:
         """Return the workload classes of a queue to try; none in a fifo queue whose head has failed."""
         workload_classes = [
             workload_class
-            for workload_class in self._state.pending.queues[leaf.name]
+            for workload_class in self._context.pending.queues[leaf.name]
             if workload_class.is_waiting and workload_class.inadmissible is None and workload_class not in self._failed
         ]
         if not leaf.queue.fifo:
             return workload_classes
-        first = self._state.queue_head(leaf.name)
+        first = self._context.order.queue_head(leaf.name)
         return [workload_class for workload_class in workload_classes if workload_class.head is first]
 
     def _may_preempt(self, leaf: Node, workload_class: WorkloadClass) -> bool:
@@ -126,20 +121,20 @@ class PreemptionPass:
 
     def _is_entitled(self, leaf: Node, charge: Resources) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in charge.items())
-        return asks and self._standing.first_above_fair_share(leaf, charge) is None
+        return asks and self._shares.first_above_fair_share(leaf, charge) is None
 
     def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
         """Return a plan for a blocked head: by reclaim, else by preemption (P2)."""
-        parts = search.parts_to_admit(self._state, head)
-        of = self._state.queue_usage.feasibility_cache.get
-        feasibilities = [of(self._state.pending.class_of(part.uid).requirements) for part in parts]
+        parts = search.parts_to_admit(self._context.workloads, head)
+        of = self._context.feasibility_cache.get
+        feasibilities = [of(self._context.pending.class_of(part.uid).requirements) for part in parts]
         if not feasibilities or not all(feasibility.needs_one_cluster for feasibility in feasibilities):
             return None
         charge = total(feasibility.charge for feasibility in feasibilities)
         if self._fits_after_evictions(head, parts, charge):
             return None
         if self._may_reclaim(head, charge):
-            candidates = reclaim.reclaim_candidates(self._state, self._standing, head, charge, self._candidates)
+            candidates = reclaim.reclaim_candidates(self._policy.reclaim, self._shares, head, charge, self._candidates)
             plan = self._search(
                 head,
                 parts,
@@ -149,7 +144,7 @@ class PreemptionPass:
             if plan is not None:
                 return plan, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
-            candidates = reclaim.preemption_candidates(self._state, parts, self._candidates)
+            candidates = reclaim.preemption_candidates(self._policy.preemption, parts, self._candidates)
             plan = self._search(
                 head,
                 parts,
@@ -164,21 +159,24 @@ class PreemptionPass:
         self, head: Head, parts: Sequence[Workload], victims: Sequence[Victim], policy: PreemptionPolicy
     ) -> PreemptionPlan | None:
         if len(parts) > 1:
-            return search.find_gang_plan(self._state, head, parts, candidates=victims, policy=policy)
-        names = self._state.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
-        cluster_states = [self._state.cluster_usage.cluster_state(name) for name in names]
-        self._state.queue_usage.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
-        return find_plan(self._standing, head, cluster_states, candidates=victims, policy=policy)
+            return search.find_gang_plan(self._shares, head, self._gang_parts(parts), candidates=victims, policy=policy)
+        names = self._context.feasibility_cache.get(head.workload_class.requirements).candidates.names
+        cluster_states = [self._context.cluster_usage.cluster_state(name) for name in names]
+        self._context.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
+        return find_plan(self._shares, head, cluster_states, candidates=victims, policy=policy)
+
+    def _gang_parts(self, parts: Sequence[Workload]) -> search.GangParts:
+        return search.GangParts(parts, self._context.pending, self._context.feasibility_cache)
 
     def _fits_after_evictions(self, head: Head, parts: Sequence[Workload], charge: Resources) -> bool:
         """Say whether the head fits once the evictions in progress have finished."""
-        if self._standing.quota.refusal(head.leaf, charge) is not None:
+        if self._shares.quota.refusal(head.leaf, charge) is not None:
             return False
         if len(parts) > 1:
-            return search.assign_clusters(self._state, parts, ()) is not None
-        names = self._state.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
+            return self._gang_parts(parts).assign_clusters() is not None
+        names = self._context.feasibility_cache.get(head.workload_class.requirements).candidates.names
         return any(
-            free_after_evictions(self._state.cluster_usage.cluster_state(name)).fits(head.workload_class.requirements)
+            free_after_evictions(self._context.cluster_usage.cluster_state(name)).fits(head.workload_class.requirements)
             for name in names
         )
 
@@ -186,7 +184,7 @@ class PreemptionPass:
         """Say whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""
         if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, charge):
             return False
-        turned_at = self._state.cluster_usage.usability_changed_at
+        turned_at = self._context.cluster_usage.usability_changed_at
         if turned_at is None or turned_at + TOPOLOGY_COOLDOWN_MS <= self._admission.now:
             return True
         self.retry_at = earliest((self.retry_at, turned_at + TOPOLOGY_COOLDOWN_MS))
@@ -210,18 +208,16 @@ class PreemptionPass:
         policy = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
         first_uid, first_cluster = next(iter(plan.clusters.items()))
         for workload in (workload for victim in plan.victims for workload in victim.workloads):
-            self._state.evict(workload, now)
+            self._admission.assume(workload.evicted(), now)
             self._invalidate(workload.queue)
             evicted = Evict(workload, reason, first_uid, first_cluster, policy.grace_ms)
             self._admission.decisions.append(evicted)
         for uid, cluster in plan.clusters.items():
-            part = self._state.workloads[uid]
-            charge = self._state.queue_usage.feasibility_cache.get(
-                self._state.pending.class_of(uid).requirements
-            ).charge
+            part = self._context.workloads[uid]
+            charge = self._context.feasibility_cache.get(self._context.pending.class_of(uid).requirements).charge
             nomination = Nomination(cluster, now, len(self.notes), charge)
             self.notes.append(RecordUpdate(part, nomination))
-            self._state.nominate(part, nomination, now)
+            self._admission.assume(part.nominated_as(nomination), now)
         self._invalidate(head.workload.queue)
 
     def _invalidate(self, queue: QueueName) -> None:
@@ -237,13 +233,13 @@ def admit_with_preemption(admission: AdmissionPass) -> Steps[PreemptionPass]:
     followed by a new round (O3). Otherwise preemption follows all admissions (P2).
     """
     preemption_pass = PreemptionPass(admission)
-    if admission.state.policy.reclaim.enabled:
+    if admission.context.policy.reclaim.enabled:
         while not admission.is_at_limit and (yield from _admission_round(admission, preemption_pass)):
             pass
     else:
         yield from admission.run()
         while (
-            admission.state.policy.preemption.enabled
+            admission.context.policy.preemption.enabled
             and not admission.is_at_limit
             and (yield from preemption_pass.run())
         ):
@@ -253,7 +249,7 @@ def admit_with_preemption(admission: AdmissionPass) -> Steps[PreemptionPass]:
 
 def _admission_round(admission: AdmissionPass, preemption_pass: PreemptionPass) -> Steps[bool]:
     """Admit until no workload fits; say whether another round is needed."""
-    heads = admission.head_iterator((yield from schedulable_classes(admission.state, admission.quota)))
+    heads = admission.head_iterator((yield from schedulable_classes(admission.context, admission.quota)))
     may_preempt = True
     admission.may_retry = False
     while (head := (yield from heads.next())) is not None:

@@ -6,8 +6,10 @@ others. Computed on request, never in a cycle.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from controller.engine.engine import Engine
+from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.plan import Plan
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import CAPACITY, Reason, Refusal
@@ -17,9 +19,6 @@ from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.quota import Quota
 from controller.engine.state.workloads import Choice, Workload, WorkloadState, WorkloadUid
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 #: Maximum number of attempts, each with what was still missing added.
 _MAX_ATTEMPTS: Final = 12
@@ -60,7 +59,7 @@ class Remedy:
     """Why it is still pending with all others present."""
 
 
-def find_remedy(state: "Engine", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
+def find_remedy(state: Engine, uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
     """Return what admits the pending workload *uid* after *plan*; ``None`` where no capacity does."""
     refusal = state.refusal(uid)
     if refusal is None or refusal.reason not in CAPACITY or uid not in state.pending:
@@ -69,10 +68,10 @@ def find_remedy(state: "Engine", uid: WorkloadUid, now: int, plan: Plan) -> Reme
     return None if changes is None else _try_with_other_workloads(state, uid, now, plan=plan, changes=changes)
 
 
-def rebuild_state(state: "Engine", policy: Policy, workloads: Iterable[Workload], now: int) -> "Engine":
+def rebuild_state(state: Engine, policy: Policy, workloads: Iterable[Workload], now: int) -> Engine:
     """Return a new state with the queues and clusters of *state*, and *workloads*."""
     # No estimator answers queries of the copy; there the sum decides.
-    copy = type(state)(replace(policy, node_estimates=False))
+    copy = Engine(replace(policy, node_estimates=False))
     for queue in state.queues.values():
         copy.queue_changed(queue)
     for workload in workloads:
@@ -82,7 +81,7 @@ def rebuild_state(state: "Engine", policy: Policy, workloads: Iterable[Workload]
     return copy
 
 
-def apply_changes(state: "Engine", changes: Iterable[Change], now: int) -> None:
+def apply_changes(state: Engine, changes: Iterable[Change], now: int) -> None:
     """Apply *changes* to *state*."""
     for change in changes:
         if change.kind == "cluster":
@@ -92,21 +91,21 @@ def apply_changes(state: "Engine", changes: Iterable[Change], now: int) -> None:
             state.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
 
 
-def plan_until_stable(state: "Engine", now: int) -> None:
+def plan_until_stable(state: Engine, now: int) -> None:
     """Plan at *now* until nothing more is decided."""
     for _ in range(_MAX_PLANS):
         if not state.plan(now).decisions:
             return
 
 
-def _enlarge_cluster(state: "Engine", change: Change, now: int) -> None:
+def _enlarge_cluster(state: Engine, change: Change, now: int) -> None:
     cluster = state.cluster_usage.cluster_state(ClusterName(change.name)).cluster
     if cluster is not None:
         enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
         state.cluster_changed(replace(cluster, allocatable=enlarged), now)
 
 
-def _changes_for_workload_alone(state: "Engine", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
+def _changes_for_workload_alone(state: Engine, uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
     """Return the changes that admit a workload without competitors and preemption; ``None`` if there are none."""
     gang = state.workloads[uid].gang
     workloads = [
@@ -130,7 +129,7 @@ def _changes_for_workload_alone(state: "Engine", uid: WorkloadUid, now: int) -> 
     return None
 
 
-def _changes(state: "Engine", amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
+def _changes(state: Engine, amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
     """Return the changes sorted by kind, name and resource, with the current amounts of *state*."""
     changes = []
     for (kind, name, resource), after in sorted(amounts.items(), key=lambda item: (item[0][0] != "queue", item[0])):
@@ -143,12 +142,12 @@ def _changes(state: "Engine", amounts: Mapping[_Key, int]) -> tuple[Change, ...]
     return tuple(changes)
 
 
-def _required_amounts(trial: "Engine", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
+def _required_amounts(trial: Engine, uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
     """Yield the amounts to raise: of the closest clusters, and once these suffice of the queues."""
     workload_class, queue_shares = trial.pending.class_of(uid), trial.queue_shares
     missing = [
         (gap.cluster, name, amount)
-        for gap in cluster_gaps(trial, workload_class.requirements)
+        for gap in cluster_gaps(trial.feasibility_cache, workload_class.requirements)
         for name, amount in gap.missing.items()
     ]
     for cluster, name, amount in missing:
@@ -166,15 +165,16 @@ def _required_amounts(trial: "Engine", uid: WorkloadUid) -> Iterator[tuple[_Key,
         faults = [(queue_shares.quota, workload_class.inadmissible)]
     for quota, fault in faults:
         increase = (fault.asked or 0) - (fault.available or 0)
-        growth = _LimitIncrease(trial, quota, workload_class)
+        growth = _LimitIncrease(trial.feasibility_cache, quota, workload_class)
         yield from growth.amounts(quota.tree.nodes[QueueName(fault.queue or ROOT)], fault.resource or "", increase)
 
 
 class _LimitIncrease:
     """Computes how far to raise what limits a queue: its capability, its ancestors', the clusters."""
 
-    def __init__(self, state: "Engine", quota: Quota, workload_class: WorkloadClass) -> None:
-        self._state = state
+    def __init__(self, feasibility_cache: FeasibilityCache, quota: Quota, workload_class: WorkloadClass) -> None:
+        self._feasibility_cache = feasibility_cache
+        self._cluster_usage = feasibility_cache.cluster_usage
         self._quota = quota
         self._workload_class = workload_class
 
@@ -185,7 +185,7 @@ class _LimitIncrease:
         if capability is not None and capability < required:
             yield ("queue", node.name, resource), required
         if node.parent is None:
-            pool = self._state.cluster_usage.root_limit().get(resource, 0)
+            pool = self._cluster_usage.root_limit().get(resource, 0)
             yield from self._cluster_amount(resource, required - pool)
             return
         siblings = sum(
@@ -202,21 +202,20 @@ class _LimitIncrease:
 
     def _cluster_amount(self, resource: str, increase: int) -> Iterator[tuple[_Key, int]]:
         """Yield the amount to add to one cluster: where the workload fits, else its first candidate."""
-        feasibility_cache = self._state.queue_usage.feasibility_cache
-        feasibility = feasibility_cache.get(self._workload_class.requirements)
-        choice = feasibility_cache.choose(feasibility)
+        feasibility = self._feasibility_cache.get(self._workload_class.requirements)
+        choice = self._feasibility_cache.choose(feasibility)
         names = (
             [charge.cluster for charge in choice.cluster_charges]
             if isinstance(choice, Choice)
             else feasibility.candidates.names
         )
         if increase > 0 and names:
-            cluster_state = self._state.cluster_usage.cluster_state(names[0])
+            cluster_state = self._cluster_usage.cluster_state(names[0])
             yield ("cluster", cluster_state.name, resource), cluster_state.allocatable.get(resource, 0) + increase
 
 
 def _try_with_other_workloads(
-    state: "Engine", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
+    state: Engine, uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
 ) -> Remedy:
     """Try *changes* with all other workloads, in the state before *plan*; return the remedy."""
     workloads = workloads_before(state, plan)
@@ -235,7 +234,7 @@ def _try_with_other_workloads(
     return Remedy(changes, is_complete=False, others=tuple(sorted(admitted, key=order_key)), refusal=trial.refusal(uid))
 
 
-def workloads_before(state: "Engine", plan: Plan) -> list[Workload]:
+def workloads_before(state: Engine, plan: Plan) -> list[Workload]:
     """Return the workloads of *state* as they were before *plan*."""
     changed = {
         decision.workload.uid: decision.workload for decision in reversed((*plan.decisions, *plan.record_updates))

@@ -7,9 +7,9 @@ decides.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from controller.engine import cycle
+from controller.engine.engine import Engine
+from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
@@ -18,9 +18,6 @@ from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources, scale, subtract
 from controller.engine.state.workloads import SchedulingRequirements, WorkloadUid
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +37,13 @@ class Shortfall:
     """Siblings whose guarantees lower the queue's limit, with the amount of each."""
 
 
-def shortfalls(state: "Engine", uid: WorkloadUid) -> tuple[Shortfall, ...]:
+def shortfalls(state: Engine, uid: WorkloadUid) -> tuple[Shortfall, ...]:
     """Return what the pending workload *uid* lacks, its pending reason first, without duplicates."""
     reason = state.refusal(uid)
     if reason is None:
         return ()
-    shortfalls_found = [_shortfall(state, reason)]
+    quota = state.queue_shares.quota if state.queue_shares is not None else None
+    shortfalls_found = [_shortfall(quota, reason)]
     if uid in state.pending:
         shortfalls_found += _class_shortfalls(state, state.pending.class_of(uid))
     unique: dict[tuple[object, ...], Shortfall] = {}
@@ -54,22 +52,22 @@ def shortfalls(state: "Engine", uid: WorkloadUid) -> tuple[Shortfall, ...]:
     return tuple(unique.values())
 
 
-def _class_shortfalls(state: "Engine", workload_class: WorkloadClass) -> Iterator[Shortfall]:
+def _class_shortfalls(state: Engine, workload_class: WorkloadClass) -> Iterator[Shortfall]:
     """Yield what the head of *workload_class* lacks: quota from leaf to root, cluster capacity, other rules."""
     queue_shares, node = state.queue_shares, state.tree().nodes.get(workload_class.queue)
     if queue_shares is None or node is None or not workload_class.is_waiting:
         return
     if workload_class.inadmissible is not None:
-        yield _shortfall(state, workload_class.inadmissible)
+        yield _shortfall(queue_shares.quota, workload_class.inadmissible)
     node = queue_shares.quota.tree.nodes[workload_class.queue]
     yield from _queue_shortfalls(queue_shares.quota, node, workload_class.charge)
     present = state.queue_usage.current_quota()
     if present is not None:
         yield from _queue_shortfalls(present, present.tree.nodes[workload_class.queue], workload_class.charge)
-    yield from cluster_shortfalls(state, workload_class.requirements)
-    refusal = cycle.refusal(state, workload_class)
+    yield from cluster_shortfalls(state.feasibility_cache, queue_shares.quota, workload_class.requirements)
+    refusal = state.cycle.reasons.of_class(workload_class)
     if refusal is not None:
-        yield _shortfall(state, refusal)
+        yield _shortfall(queue_shares.quota, refusal)
 
 
 def _queue_shortfalls(quota: Quota, node: Node, charge: Resources) -> Iterator[Shortfall]:
@@ -127,27 +125,30 @@ class Gap:
     """By resource, above zero only."""
 
 
-def cluster_shortfalls(state: "Engine", requirements: SchedulingRequirements) -> Iterator[Shortfall]:
+def cluster_shortfalls(
+    feasibility_cache: FeasibilityCache, quota: Quota | None, requirements: SchedulingRequirements
+) -> Iterator[Shortfall]:
     """Yield every resource that the closest candidate clusters lack; nothing if the workload fits."""
-    feasibility_cache = state.queue_usage.feasibility_cache
     refusal = feasibility_cache.refusal(feasibility_cache.get(requirements))
     if refusal is None:
         return
-    for gap in cluster_gaps(state, requirements):
+    for gap in cluster_gaps(feasibility_cache, requirements):
         for resource in sorted(gap.missing):
             free = gap.free.get(resource, 0)
             refusal_of_cluster = Refusal(
                 Reason.INSUFFICIENT_CAPACITY, resource, gap.requests[resource], free, cluster=gap.cluster
             )
-            yield _shortfall(state, refusal_of_cluster)
+            yield _shortfall(quota, refusal_of_cluster)
     if refusal.resource is None:
-        yield _shortfall(state, refusal)
+        yield _shortfall(quota, refusal)
 
 
-def cluster_gaps(state: "Engine", requirements: SchedulingRequirements) -> list[Gap]:
+def cluster_gaps(feasibility_cache: FeasibilityCache, requirements: SchedulingRequirements) -> list[Gap]:
     """Return what the closest clusters lack, as many as the workload needs, without those that fit."""
-    feasibility = state.queue_usage.feasibility_cache.get(requirements)
-    capacities = [free_capacity(state.cluster_usage.cluster_state(name)) for name in feasibility.candidates.names]
+    feasibility = feasibility_cache.get(requirements)
+    capacities = [
+        free_capacity(feasibility_cache.cluster_usage.cluster_state(name)) for name in feasibility.candidates.names
+    ]
     if requirements.replicas and requirements.placement.divided:
         return [] if requirements.placement.weights else _divided_gap(requirements, capacities)
     nearest = sorted((_gap(requirements, capacity) for capacity in capacities), key=_relative_gap)
@@ -189,9 +190,8 @@ def _relative_gap(gap: Gap) -> tuple[Fraction, ClusterName]:
     ), gap.cluster
 
 
-def _shortfall(state: "Engine", refusal: Refusal) -> Shortfall:
+def _shortfall(quota: Quota | None, refusal: Refusal) -> Shortfall:
     """Return *refusal* with its amounts, and the guarantees that lower the limit it names."""
-    quota = state.queue_shares.quota if state.queue_shares is not None else None
     if quota is not None and refusal.reason in _QUOTA and refusal.queue in quota.tree.nodes:
         return _quota_shortfall(quota, refusal)
     has_amounts = refusal.asked is not None and refusal.available is not None

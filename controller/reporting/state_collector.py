@@ -108,7 +108,7 @@ class StateCollector:
 def _pending_by_queue(state: Engine) -> tuple[Tally[QueueName], Tally[QueueName]]:
     """Return the number of pending workloads by queue: those that capacity alone may admit, and all others."""
     active: Tally[QueueName] = Tally()
-    inadmissible = Tally({queue: len(workloads) for queue, workloads in state.on_hold.items()})
+    inadmissible = Tally({queue: len(workloads) for queue, workloads in state.index.on_hold.items()})
     for workload_class in state.pending.classes():
         counts = active if workload_class.inadmissible is None else inadmissible
         counts[workload_class.queue] += len(workload_class.workloads)

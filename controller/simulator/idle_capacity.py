@@ -91,7 +91,7 @@ class IdleCapacity:
         """Update the requests of pending workloads in queues that changed."""
         if state.queue_shares is None:
             return
-        quota, wanted, settled = state.queue_shares.quota, state.queue_usage.requested, state.queue_usage.settled
+        quota, wanted, settled = state.queue_shares.quota, state.requested, state.queue_usage.settled
         for node in quota.tree.leaves():
             name = node.name
             now = wanted.get(name, EMPTY), settled.get(name, EMPTY), quota.limits[name].limit

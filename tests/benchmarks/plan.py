@@ -184,7 +184,7 @@ def events(state: Engine, admitted: list[Workload]) -> list[float]:
 
 def idle(state: Engine) -> float:
     """Return the CPU seconds of a thousand plans without changes, after all reasons are published."""
-    while state.pending_reasons.is_behind:
+    while state.cycle.reason_updates.is_behind:
         state.plan(NOW + EVENTS)
     begun = time.process_time()
     for _ in range(1000):

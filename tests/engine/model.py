@@ -313,7 +313,7 @@ def _memory(state: Engine) -> object:
     sites = tuple(
         (site.name, *map(_amounts, (site.charged, site.reported, site.external_usage))) for site in state.cluster_usage
     )
-    blocked = tuple(sorted((name, each.uid) for name, each in state.starvation_timers.heads.items()))
+    blocked = tuple(sorted((name, each.uid) for name, each in state.cycle.starvation_timers.heads.items()))
     return workloads, sites, blocked, state.queues.get(ROOT)
 
 

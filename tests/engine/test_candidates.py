@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.placement.filter import Candidates, Exclusion, candidates, matches, targets
+from controller.engine.placement.filter import Candidates, Exclusion, candidates, targets
 from controller.engine.state.clusters import (
     Affinity,
     ApiKind,
@@ -26,6 +26,7 @@ from controller.engine.state.clusters import (
     Taint,
     Term,
     Toleration,
+    matches,
 )
 from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements
 

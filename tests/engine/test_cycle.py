@@ -5,7 +5,6 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine import cycle
 from controller.engine.plan import Admit
 from controller.engine.state.resources import PODS, add, fits
 from controller.engine.state.workloads import WorkloadState
@@ -121,7 +120,7 @@ def test_the_order_of_the_input_does_not_matter(policy, sites, tree, jobs, rando
 def test_second_cycle_decides_and_publishes_nothing(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     state.plan(NOW)
-    again = cycle.run(state, NOW)
+    again = state.cycle.run(NOW)
     assert (again.decisions, again.waits) == ((), ())
 
 
@@ -167,7 +166,7 @@ def test_usage_is_zero_after_all_workloads_are_removed(policy, sites, tree, jobs
     assert not any(any(charged.values()) for charged in state.current_usage.values())
     assert not any(any(site.charged.values()) or any(site.reported.values()) for site in state.cluster_usage)
     assert not len(state.pending)
-    assert not any(state.on_hold.values())
+    assert not any(state.index.on_hold.values())
 
 
 @worlds

@@ -60,7 +60,7 @@ def test_gang_fits_after_its_victims_are_evicted(crowd):
     assert {unit(each) for each in holders.values()} == {unit(holders[uid]) for uid in preemptors}
     for group in {each.gang for each in holders.values()} - {None}:
         held = sum(each.gang == group for each in holders.values())
-        assert held == state.gangs.missing(group) or state.gangs.missing(group) <= 1
+        assert held == state.index.gangs.missing(group) or state.index.gangs.missing(group) <= 1
     plan = next(play(state, NOW))
     assert set(holders) <= admissions(plan)
     assert not {note.workload.uid for note in plan.record_updates} & set(holders)

@@ -286,19 +286,20 @@ def fresh(state: Engine, now: int) -> Engine:
         built.queue_changed(queue)
     built.cluster_usage._states = deepcopy(state.cluster_usage._states)
     for site in state.cluster_usage:
-        built.usage_tracker.restore_orphans(site.orphans)
+        built.context.usage_tracker.restore_orphans(site.orphans)
     built.cluster_usage._unsettled = {site.name for site in state.cluster_usage}
     built.cluster_usage._root_limit = None
     built.cluster_usage.usability_changed_at = state.cluster_usage.usability_changed_at
     built.cluster_usage._has_usability_changed = state.cluster_usage._has_usability_changed
     built.cluster_usage._has_begun = state.cluster_usage._has_begun
-    competed = state.starvation_timers.heads.items()
-    built.starvation_timers.heads = {queue: each for queue, each in competed if queue in built.pending.queues}
-    built.startup.requeued = {**state.startup.requeued}
-    built.startup.incomplete_gangs = {**state.startup.incomplete_gangs}
-    built.startup.reschedule_all(built.workloads.values(), built.policy.startup_timeout_ms)
-    built.not_fitting_since = {uid: since for uid, since in state.not_fitting_since.items() if uid in built.resized}
-    built.spent_resize_grace = {**state.spent_resize_grace}
+    competed = state.cycle.starvation_timers.heads.items()
+    built.cycle.starvation_timers.heads = {queue: each for queue, each in competed if queue in built.pending.queues}
+    built.cycle.startup.requeued = {**state.cycle.startup.requeued}
+    built.cycle.startup.incomplete_gangs = {**state.cycle.startup.incomplete_gangs}
+    built.cycle.startup.reschedule_all(built.workloads.values(), built.policy.startup_timeout_ms)
+    not_fitting = state.cycle.resize.not_fitting_since.items()
+    built.cycle.resize.not_fitting_since = {uid: since for uid, since in not_fitting if uid in built.index.resized}
+    built.cycle.resize.spent_grace = {**state.cycle.resize.spent_grace}
     return built
 
 
@@ -377,7 +378,7 @@ def check_reservations(state: Engine) -> None:
     assert all(len(of) == 1 for of in owners.values())
     for group in {each.gang for each in state.with_reservation.values()} - {None}:
         covered = [each for each in state.with_reservation.values() if each.gang == group]
-        assert len(covered) >= state.gangs.missing(group) or state.gangs.missing(group) <= 1
+        assert len(covered) >= state.index.gangs.missing(group) or state.index.gangs.missing(group) <= 1
 
 
 @pytest.mark.parametrize("seed", [*range(6), 1138])

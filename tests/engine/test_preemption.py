@@ -6,7 +6,6 @@ from itertools import groupby
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.engine import cycle
 from controller.engine.plan import Admit, Evict
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import EvictionReason, Reason
@@ -191,7 +190,7 @@ def decides_all_at_once(state):
     if any(refusal.reason is not Reason.PREEMPTION_IN_PROGRESS for refusal in waiting):
         assert state._has_changed
         return
-    again = cycle.run(state, NOW)
+    again = state.cycle.run(NOW)
     assert (again.decisions, again.waits, again.record_updates) == ((), (), ())
 
 

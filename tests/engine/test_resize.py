@@ -72,8 +72,8 @@ def test_evicted_workload_gets_the_whole_grace_period_again(scenario):
     evicted(scenario)
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
-    assert not scenario.state.spent_resize_grace
-    assert not scenario.state.not_fitting_since
+    assert not scenario.state.cycle.resize.spent_grace
+    assert not scenario.state.cycle.resize.not_fitting_since
 
 
 def test_restored_checkpoint_continues_the_grace_period(scenario):

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from controller.api.quantity import parse_quantity
-from controller.engine import cycle
 from controller.engine.reasons import Refusal
 from tests.scenario import SCENARIOS, STEP, Outcome, Scenario, documents, rows
 from tests.scenario_parser import known, resource
@@ -118,7 +117,7 @@ def test_second_cycle_without_changes_decides_nothing(document):
     scenario = Scenario(document)
     for step in ({}, *document.get("then", ())):
         scenario.play(step)
-        again = cycle.run(scenario.state, scenario.now)
+        again = scenario.state.cycle.run(scenario.now)
         assert (again.decisions, again.waits) == ((), ())
 
 

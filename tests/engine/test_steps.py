@@ -48,10 +48,10 @@ def submit_shapes(state: Engine, count: int) -> None:
 def measured(state: Engine, now: int) -> tuple[int, int, int]:
     """Plan in parts; return the steps of all, those of the largest part, and the number of admissions."""
     work, parts = state.plan_in_steps(now), []
-    before = state.queue_usage.feasibility_cache.total_steps
+    before = state.feasibility_cache.total_steps
     while not state.prepare(2000):
         pass
-    parts.append(state.queue_usage.feasibility_cache.total_steps - before)
+    parts.append(state.feasibility_cache.total_steps - before)
     largest = 0
     while True:
         try:

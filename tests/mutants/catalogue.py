@@ -365,7 +365,7 @@ MUTANTS = (
         "admit-nominated-part-alone",
         "controller.engine.reservations.nominations",
         "_nominated_parts",
-        Replace("gang is None or state.gangs.missing(gang) <= 1", by="True"),
+        Replace("gang is None or self._workloads.gangs.missing(gang) <= 1", by="True"),
         "tests/engine/test_gang_preemption.py",
     ),
     Mutant(

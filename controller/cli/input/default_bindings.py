@@ -19,8 +19,7 @@ from controller.cache.translate.bindings import translate_placement
 from controller.cache.translate.templates import JobTranslator
 from controller.cache.translate.units import format_resources
 from controller.cli.input.manifests import Manifest
-from controller.engine.placement.filter import matches
-from controller.engine.state.clusters import ApiKind, Cluster, ClusterName
+from controller.engine.state.clusters import ApiKind, Cluster, ClusterName, matches
 from controller.engine.state.resources import PODS
 
 

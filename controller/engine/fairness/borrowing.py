@@ -8,19 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from controller.engine.fairness.ordering import QueueShares
-from controller.engine.preemption.candidates import PreemptionCandidates
-from controller.engine.preemption.reclaimable_capacity import ReclaimableCapacity
+from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import Node, QueueName
-from controller.engine.state.pending import OrderKey, WorkloadClass, order_key
+from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, subtract
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
+from controller.engine.state.workloads import SchedulingRequirements
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,16 +39,31 @@ class _Protection:
     """How much these workloads would increase the queue's reserved quota at its parent."""
 
 
+class Reclaimable(Protocol):
+    """What reclaim can free: where requirements would fit then."""
+
+    def fits(self, requirements: SchedulingRequirements) -> bool:
+        """Return whether a candidate cluster would fit *requirements* after reclaim."""
+
+    def has_changed(self) -> bool:
+        """Return whether any result of ``fits`` has changed since the last call."""
+
+    def invalidate(self, queue: QueueName) -> None:
+        """Discard what depends on the workloads of *queue*."""
+
+
 class BorrowingPolicy:
     """The borrowing rules for one state; ``invalidate`` must follow every admission, eviction and nomination."""
 
-    def __init__(self, state: "Engine", shares: QueueShares, now: int) -> None:
-        self.candidates = PreemptionCandidates(state, shares.quota.tree)
-        self._state = state
+    def __init__(
+        self, shares: QueueShares, pending: PendingWorkloads, order: PendingOrder, reclaimable: Reclaimable
+    ) -> None:
+        self._pending = pending
+        self._order = order
         self._shares = shares
         self._quota = shares.quota
         self._nodes = shares.quota.tree.nodes
-        self._reclaimable = ReclaimableCapacity(state, shares, self.candidates, now)
+        self._reclaimable = reclaimable
         self._protected: dict[QueueName, _Protection] = {}
         self._sums: dict[QueueName, Resources] = {}
         """Quota left for workloads below each parent."""
@@ -144,11 +156,10 @@ class BorrowingPolicy:
 
     def invalidate(self, queue: QueueName) -> None:
         """Discard what depends on the workloads of *queue*."""
-        self.candidates.invalidate(queue)
+        self._reclaimable.invalidate(queue)
         node = self._nodes.get(queue)
         if node is None:
             return
-        self._reclaimable.update(node)
         for above in node.path():
             before = self._protected.pop(above.name, None)
             if before is not None and above.parent is not None and above.parent.name in self._sums:
@@ -181,12 +192,12 @@ class BorrowingPolicy:
 
         A class yields no more workloads than fit its queue's fair share.
         """
-        first = self._state.queue_head(leaf.name) if leaf.queue.fifo else None
+        first = self._order.queue_head(leaf.name) if leaf.queue.fifo else None
         if leaf.queue.fifo and first is None:
             return iter(())
         classes = [
             workload_class
-            for workload_class in self._state.pending.queues.get(leaf.name, ())
+            for workload_class in self._pending.queues.get(leaf.name, ())
             if self._can_use(workload_class)
         ]
         if first is not None:

@@ -7,85 +7,106 @@ same way.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from controller.engine.plan import Evict
+from controller.engine.plan import Assume, Evict
+from controller.engine.policy import Resize
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.cluster_usage import ClusterUsage, earliest
+from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import EMPTY, Resources, scale
+from controller.engine.state.resources import scale
+from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Admission, ClusterCharge, Workload, WorkloadUid
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 #: A workload must fit this many times as long as it did not fit, until its grace period is whole again.
 _BUDGET_RETURN_FACTOR: Final = 24
 
 
-def evict_rejected(state: "Engine", now: int) -> Iterator[Evict]:
-    """Track since when each resized workload does not fit, and evict those past their grace period, longest first."""
-    for uid in [uid for uid in state.not_fitting_since if uid not in state.resized]:
-        _stop_timer(state, uid, now)
-    resized = sorted(
-        (state.workloads[uid] for uid in state.resized), key=lambda workload: _eviction_order(state, workload, now)
-    )
-    for workload in resized:
-        if _fits(state, workload):
-            _stop_timer(state, workload.uid, now)
-            if workload.uid not in state.moved:
-                state.accepted.add(workload.uid)
-            continue
-        if workload.uid not in state.not_fitting_since:
-            state.not_fitting_since[workload.uid] = now - _spent_budget(state, workload.uid, now)
-        if state.policy.resize.evict and _eviction_due_at(state, workload) <= now:
-            for part in (workload, *state.gangs.dependents(workload, state.workloads)):
-                state.evict(part, now)
-                yield Evict(part, EvictionReason.RESIZE_REJECTED)
+class ResizeTracker:
+    """Tracks since when resized workloads do not fit, and how much of their grace periods they have used."""
 
+    def __init__(self, workloads: WorkloadIndex, queue_usage: QueueUsage, cluster_usage: ClusterUsage) -> None:
+        self.not_fitting_since: dict[WorkloadUid, int] = {}
+        """When each resized workload that exceeds quota or capacity began to, in milliseconds."""
+        self.spent_grace: dict[WorkloadUid, tuple[int, int]] = {}
+        """How long workloads exceeded quota or capacity before they shrank, and when they did."""
+        self._workloads = workloads
+        self._queue_usage = queue_usage
+        self._cluster_usage = cluster_usage
 
-def _stop_timer(state: "Engine", uid: WorkloadUid, now: int) -> None:
-    """Record how long a workload did not fit; the time counts if it does not fit again."""
-    since = state.not_fitting_since.pop(uid, None)
-    if since is not None:
-        state.spent_resize_grace[uid] = (now - since, now)
+    def forget(self, uid: WorkloadUid) -> None:
+        """Stop tracking a workload."""
+        self.not_fitting_since.pop(uid, None)
+        self.spent_grace.pop(uid, None)
 
+    def evict_rejected(self, policy: Resize, now: int, assume: Assume) -> Iterator[Evict]:
+        """Update since when each resized workload does not fit; evict those past their grace period, longest first."""
+        workloads = self._workloads
+        for uid in [uid for uid in self.not_fitting_since if uid not in workloads.resized]:
+            self._stop_timer(uid, now)
+        resized = (workloads[uid] for uid in workloads.resized)
+        for workload in sorted(resized, key=lambda workload: self._eviction_order(workload, now)):
+            if self._fits(workload):
+                self._stop_timer(workload.uid, now)
+                if workload.uid not in workloads.moved:
+                    workloads.accepted.add(workload.uid)
+                continue
+            if workload.uid not in self.not_fitting_since:
+                self.not_fitting_since[workload.uid] = now - self._spent_budget(workload.uid, now)
+            if policy.evict and self._eviction_due_at(workload, policy) <= now:
+                for part in (workload, *workloads.gangs.dependents(workload, workloads.by_uid)):
+                    assume(part.evicted(), now)
+                    yield Evict(part, EvictionReason.RESIZE_REJECTED)
 
-def _spent_budget(state: "Engine", uid: WorkloadUid, now: int) -> int:
-    """Return how much of its grace period a workload has used and not regained before *now*."""
-    spent, ended = state.spent_resize_grace.pop(uid, (0, now))
-    return max(spent - max(now - ended, 0) // _BUDGET_RETURN_FACTOR, 0)
+    def _stop_timer(self, uid: WorkloadUid, now: int) -> None:
+        """Record how long a workload did not fit; the time counts if it does not fit again."""
+        since = self.not_fitting_since.pop(uid, None)
+        if since is not None:
+            self.spent_grace[uid] = (now - since, now)
 
+    def _spent_budget(self, uid: WorkloadUid, now: int) -> int:
+        """Return how much of its grace period a workload has used and not regained before *now*."""
+        spent, ended = self.spent_grace.pop(uid, (0, now))
+        return max(spent - max(now - ended, 0) // _BUDGET_RETURN_FACTOR, 0)
 
-def next_eviction_at(state: "Engine") -> int | None:
-    """Return when the next resized workload must be evicted."""
-    if not state.policy.resize.evict:
-        return None
-    return earliest(_eviction_due_at(state, state.workloads[uid]) for uid in state.not_fitting_since)
+    def next_eviction_at(self, policy: Resize) -> int | None:
+        """Return when the next resized workload must be evicted."""
+        if not policy.evict:
+            return None
+        return earliest(self._eviction_due_at(self._workloads[uid], policy) for uid in self.not_fitting_since)
 
+    def _eviction_due_at(self, workload: Workload, policy: Resize) -> int:
+        return max(self.not_fitting_since[workload.uid] + policy.grace_ms, workload.eviction_retry_at)
 
-def _eviction_due_at(state: "Engine", workload: Workload) -> int:
-    return max(state.not_fitting_since[workload.uid] + state.policy.resize.grace_ms, workload.eviction_retry_at)
+    def _eviction_order(self, workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
+        """Return the eviction order: longest without fitting, then lowest priority, then newest."""
+        since = self.not_fitting_since.get(workload.uid, now)
+        admitted_at = workload.admission.admitted_at if workload.admission else 0
+        return since, workload.priority, -admitted_at, workload.name, workload.namespace, workload.uid
 
+    def _fits(self, workload: Workload) -> bool:
+        """Return whether the workload's current requests fit its queue and clusters."""
+        admission = workload.admission
+        if workload.hold is not None and workload.hold.reason is Reason.REQUESTS_UNKNOWN:
+            return False
+        if admission is None:
+            return True
+        return _fits_quota(self._queue_usage.quota(), workload, admission) and all(
+            self._fits_cluster(workload, cluster_charge) for cluster_charge in admission.cluster_charges
+        )
 
-def _eviction_order(state: "Engine", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
-    """Return the eviction order: longest without fitting, then lowest priority, then newest."""
-    since = state.not_fitting_since.get(workload.uid, now)
-    admitted_at = workload.admission.admitted_at if workload.admission else 0
-    return since, workload.priority, -admitted_at, workload.name, workload.namespace, workload.uid
-
-
-def _fits(state: "Engine", workload: Workload) -> bool:
-    """Say whether the workload's current requests fit its queue and clusters."""
-    admission = workload.admission
-    if workload.hold is not None and workload.hold.reason is Reason.REQUESTS_UNKNOWN:
-        return False
-    if admission is None:
-        return True
-    quota = state.queue_usage.quota()
-    return _fits_quota(quota, workload, admission) and all(
-        _fits_cluster(state, workload, cluster_charge) for cluster_charge in admission.cluster_charges
-    )
+    def _fits_cluster(self, workload: Workload, own: ClusterCharge) -> bool:
+        """Return whether the cluster holds what must run at once (D11); an unusable cluster counts as fitting."""
+        cluster_state = self._cluster_usage.cluster_state(own.cluster)
+        if not cluster_state.is_usable:
+            return True
+        requirements = workload.requirements
+        required = own.charge if requirements.replicas else requirements.gang_requests
+        free = cluster_state.headroom_after_evictions
+        return all(
+            amount <= free.get(name, 0) + own.charge.get(name, 0) for name, amount in required.items() if amount > 0
+        )
 
 
 def _fits_quota(quota: Quota, workload: Workload, admission: Admission) -> bool:
@@ -93,18 +114,3 @@ def _fits_quota(quota: Quota, workload: Workload, admission: Admission) -> bool:
     trial = quota.overlay()
     trial.add_assumed(node, scale(admission.charge, -1))
     return trial.refusal(node, admission.charge) is None
-
-
-def _fits_cluster(state: "Engine", workload: Workload, cluster_charge: ClusterCharge) -> bool:
-    """Say whether the cluster holds what must run at once (D11); an unusable cluster counts as fitting."""
-    cluster_state = state.cluster_usage.cluster_state(cluster_charge.cluster)
-    required: Resources = (
-        cluster_charge.charge if workload.requirements.replicas else workload.requirements.gang_requests
-    )
-    free, own_charge = (
-        cluster_state.headroom_after_evictions if cluster_state.is_usable else EMPTY,
-        cluster_charge.charge,
-    )
-    return not cluster_state.is_usable or all(
-        amount <= free.get(name, 0) + own_charge.get(name, 0) for name, amount in required.items() if amount > 0
-    )

@@ -7,16 +7,15 @@ HyperJob part it is evicted when too few parts are left.
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from controller.engine.plan import Evict, StartupBackoff
+from controller.engine.plan import Assume, Evict, StartupBackoff
 from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.resources import EMPTY, Resources, add, subtract
+from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Workload, WorkloadState, WorkloadUid
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 _HOUR_MS: Final = 3_600_000
 #: Base of the backoff where no startup timeout is configured.
@@ -82,56 +81,153 @@ class StartupTracker:
         return self._checks[0][0] if self._checks else None
 
 
-def check_timeouts(state: "Engine", now: int) -> tuple[list[Evict], list[Workload]]:
-    """Evict workloads past their startup timeout; return the evictions, and the workloads to requeue in Karmada."""
-    timeout = state.policy.startup_timeout_ms
-    if timeout is None:
-        return [], []
-    failed: list[Workload] = []
-    requeued: list[Workload] = []
-    for uid in state.startup.pop_due(now):
-        workload = state.workloads[uid]
-        # Karmada has no cluster for it, so requeueing would mean a new admission.
-        if workload.unplaced or uid in state.startup.requeued:
-            failed.append(workload)
-            continue
-        state.startup.requeued[uid] = now
-        state.startup.track(workload, timeout)
-        requeued.append(workload)
-    unchecked, state.gangs.unchecked = state.gangs.unchecked, set()
-    _track_incomplete_gangs(state, unchecked | _overdue_gangs(state, now, timeout), now)
-    units = _eviction_units(state, failed, _overdue_gangs(state, now, timeout))
-    return list(_evict_units(state, units, failed, now)), requeued
+class StartupChecks:
+    """Evicts workloads that do not start, or that others moved where they do not fit."""
 
+    def __init__(
+        self,
+        tracker: StartupTracker,
+        workloads: WorkloadIndex,
+        cluster_usage: ClusterUsage,
+        timeout_ms: int | None,
+        assume: Assume,
+    ) -> None:
+        self._tracker = tracker
+        self._workloads = workloads
+        self._cluster_usage = cluster_usage
+        self._timeout_ms = timeout_ms
+        self._assume = assume
 
-def evict_moved(state: "Engine", now: int) -> list[Evict]:
-    """Evict workloads that others have moved to clusters where their gangs do not fit (R1).
+    def check_timeouts(self, now: int) -> tuple[list[Evict], list[Workload]]:
+        """Evict workloads past their startup timeout; return the evictions, and the workloads to requeue in Karmada."""
+        timeout = self._timeout_ms
+        if timeout is None:
+            return [], []
+        failed: list[Workload] = []
+        requeued: list[Workload] = []
+        for uid in self._tracker.pop_due(now):
+            workload = self._workloads[uid]
+            # Karmada has no cluster for it, so requeueing would mean a new admission.
+            if workload.unplaced or uid in self._tracker.requeued:
+                failed.append(workload)
+                continue
+            self._tracker.requeued[uid] = now
+            self._tracker.track(workload, timeout)
+            requeued.append(workload)
+        unchecked, self._workloads.gangs.unchecked = self._workloads.gangs.unchecked, set()
+        self._track_incomplete_gangs(unchecked | self._overdue_gangs(now, timeout), now)
+        units = self._eviction_units(failed, self._overdue_gangs(now, timeout))
+        return list(self._evict_units(units, failed, now)), requeued
 
-    A workload stays if it has run there or Karmada divides it; of the rest, as many stay as fit together, in
-    order. Each is checked without its own charge.
-    """
-    moved = sorted((state.workloads[uid] for uid in state.moved - state.accepted), key=_keep_order)
-    checked = [workload for workload in moved if not (workload.has_run or _is_divided(workload))]
-    state.accepted.update(workload.uid for workload in moved if workload not in checked)
-    freed: dict[ClusterName, Resources] = {}
-    for workload in checked:
-        for cluster_charge in _charges_of(workload):
-            freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
-    failed: list[Workload] = []
-    for workload in checked:
-        if not all(
-            _fits_cluster(state, workload, charge.cluster, freed[charge.cluster])
-            for charge in _current_charges(workload)
-        ):
-            failed.append(workload)
-            continue
-        state.accepted.add(workload.uid)
-        for cluster_charge in _charges_of(workload):
-            freed[cluster_charge.cluster] = subtract(freed[cluster_charge.cluster], cluster_charge.charge)
-    leaving = [workload for workload in failed if workload.eviction_retry_at <= now]
-    return list(
-        _evict_units(state, _eviction_units(state, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
-    )
+    def evict_moved(self, now: int) -> list[Evict]:
+        """Evict workloads that others have moved to clusters where their gangs do not fit (R1).
+
+        A workload stays if it has run there or Karmada divides it; of the rest, as many stay as fit together, in
+        order. Each is checked without its own charge.
+        """
+        moved = sorted(
+            (self._workloads[uid] for uid in self._workloads.moved - self._workloads.accepted), key=_keep_order
+        )
+        checked = [workload for workload in moved if not (workload.has_run or _is_divided(workload))]
+        self._workloads.accepted.update(workload.uid for workload in moved if workload not in checked)
+        freed: dict[ClusterName, Resources] = {}
+        for workload in checked:
+            for cluster_charge in _charges_of(workload):
+                freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
+        failed: list[Workload] = []
+        for workload in checked:
+            if not all(
+                _fits_cluster(self._cluster_usage.cluster_state(charge.cluster), workload, freed[charge.cluster])
+                for charge in _current_charges(workload)
+            ):
+                failed.append(workload)
+                continue
+            self._workloads.accepted.add(workload.uid)
+            for cluster_charge in _charges_of(workload):
+                freed[cluster_charge.cluster] = subtract(freed[cluster_charge.cluster], cluster_charge.charge)
+        leaving = [workload for workload in failed if workload.eviction_retry_at <= now]
+        return list(
+            self._evict_units(self._eviction_units(leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
+        )
+
+    def next_check_at(self) -> int | None:
+        """Return when the next workload or incomplete gang must be checked."""
+        evictable_at = [
+            self._workloads[uid].eviction_retry_at for uid in self._workloads.moved - self._workloads.accepted
+        ]
+        if self._timeout_ms is None:
+            return min(evictable_at, default=None)
+        times = [*evictable_at]
+        times += [self._may_lack_parts_until(gang, self._timeout_ms) for gang in self._tracker.incomplete_gangs]
+        return min((at for at in (*times, self._tracker.next_check_at) if at is not None), default=None)
+
+    def _evict_units(
+        self,
+        units: Iterable[list[Workload]],
+        failed: Collection[Workload],
+        now: int,
+        *,
+        reason: EvictionReason = EvictionReason.STARTUP_TIMEOUT,
+    ) -> Iterator[Evict]:
+        """Evict *units*: workloads that *failed* to start or were moved, and gangs that lack parts."""
+        at_fault = {part.uid for part in failed}
+        has_moved = reason is EvictionReason.CLUSTER_CHANGED
+        for unit in units:
+            clusters = {
+                cluster_charge.cluster
+                for part in unit
+                if part.uid in at_fault
+                for cluster_charge in _current_charges(part)
+            }
+            moved_clusters = tuple(sorted(clusters)) if has_moved else ()
+            until = now + self._backoff_for_ms(max(part.failed_starts for part in unit), has_moved=has_moved)
+            for workload in unit:
+                is_at_fault = workload.uid in at_fault
+                excluded_clusters = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
+                back_off = StartupBackoff(now, until, excluded_clusters, is_at_fault, moved_clusters)
+                self._assume(with_startup_backoff(workload, back_off), now)
+                yield Evict(workload, reason, back_off=back_off)
+
+    def _backoff_for_ms(self, attempts: int, *, has_moved: bool) -> int:
+        """Return the backoff of an eviction; a workload moved by others has none the first time."""
+        timeout = _DEFAULT_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
+        if not has_moved:
+            return backoff_ms(attempts, timeout)
+        return backoff_ms(attempts - 1, timeout) if attempts else 0
+
+    def _eviction_units(self, failed: Collection[Workload], overdue: set[HyperJobGang]) -> Iterator[list[Workload]]:
+        """Yield the workloads to evict together: single ones, or the parts of a gang."""
+        yield from ([workload] for workload in failed if workload.gang is None)
+        gangs = {workload.gang for workload in failed if workload.gang is not None} | overdue
+        for gang in sorted(gangs, key=lambda gang: gang.key):
+            evicted = [workload for workload in failed if workload.gang == gang]
+            yield [*evicted, *self._dependent_parts(gang, evicted)]
+
+    def _overdue_gangs(self, now: int, timeout: int) -> set[HyperJobGang]:
+        """Return the gangs that have lacked needed parts for too long."""
+        return {gang for gang in self._tracker.incomplete_gangs if self._may_lack_parts_until(gang, timeout) <= now}
+
+    def _dependent_parts(self, gang: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
+        """Return the other parts of *gang* to evict; none while enough remain without those *evicted*."""
+        remaining = [part for part in self._workloads.parts(gang) if part not in evicted]
+        if gang.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= gang.minimum:
+            return []
+        return [part for part in remaining if _is_admitted_by_us(part)]
+
+    def _track_incomplete_gangs(self, gangs: Collection[HyperJobGang], now: int) -> None:
+        """Track since when *gangs* hold clusters and lack parts."""
+        for gang in gangs:
+            parts = self._workloads.parts(gang)
+            is_incomplete = gang.parts - sum(_is_to_be_admitted(part) for part in parts) < gang.minimum
+            if is_incomplete and any(_is_admitted_by_us(part) for part in parts):
+                self._tracker.incomplete_gangs.setdefault(gang, now)
+            else:
+                self._tracker.incomplete_gangs.pop(gang, None)
+
+    def _may_lack_parts_until(self, gang: HyperJobGang, timeout: int) -> int:
+        """Return until when a gang may run without the parts that it lacks."""
+        evictable_at = (part.eviction_retry_at for part in self._workloads.parts(gang) if _is_admitted_by_us(part))
+        return max(self._tracker.incomplete_gangs[gang] + timeout, *evictable_at, 0)
 
 
 def _keep_order(workload: Workload) -> tuple[int, int, str, str, str]:
@@ -155,27 +251,14 @@ def _is_divided(workload: Workload) -> bool:
     return workload.requirements.replicas > 0 and workload.requirements.placement.divided
 
 
-def _fits_cluster(state: "Engine", workload: Workload, name: ClusterName, freed: Resources) -> bool:
-    """Say whether a cluster holds the gang next to all that is not *freed*; an unusable cluster counts as fitting."""
-    cluster_state = state.cluster_usage.cluster_state(name)
+def _fits_cluster(cluster_state: ClusterState, workload: Workload, freed: Resources) -> bool:
+    """Return whether a cluster holds the gang next to all that is not *freed*; an unusable one counts as fitting."""
     free = add(cluster_state.headroom_after_evictions, freed)
     return not cluster_state.is_usable or all(
         amount <= free.get(resource, 0)
         for resource, amount in workload.requirements.gang_requests.items()
         if amount > 0
     )
-
-
-def next_check_at(state: "Engine") -> int | None:
-    """Return when the next workload or incomplete gang must be checked."""
-    evictable_at = [state.workloads[uid].eviction_retry_at for uid in state.moved - state.accepted]
-    if state.policy.startup_timeout_ms is None:
-        return min(evictable_at, default=None)
-    times = [*evictable_at]
-    times += [
-        _may_lack_parts_until(state, gang, state.policy.startup_timeout_ms) for gang in state.startup.incomplete_gangs
-    ]
-    return min((at for at in (*times, state.startup.next_check_at) if at is not None), default=None)
 
 
 def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Workload:
@@ -205,89 +288,11 @@ def max_backoff_ms(timeout_ms: int) -> int:
     return max(timeout_ms, _HOUR_MS)
 
 
-def _evict_units(
-    state: "Engine",
-    units: Iterable[list[Workload]],
-    failed: Collection[Workload],
-    now: int,
-    *,
-    reason: EvictionReason = EvictionReason.STARTUP_TIMEOUT,
-) -> Iterator[Evict]:
-    """Evict *units*: workloads that *failed* to start or were moved, and gangs that lack parts."""
-    at_fault = {part.uid for part in failed}
-    has_moved = reason is EvictionReason.CLUSTER_CHANGED
-    for unit in units:
-        clusters = {
-            cluster_charge.cluster for part in unit if part.uid in at_fault for cluster_charge in _current_charges(part)
-        }
-        moved_clusters = tuple(sorted(clusters)) if has_moved else ()
-        until = now + _backoff_for_ms(state, max(part.failed_starts for part in unit), has_moved=has_moved)
-        for workload in unit:
-            is_at_fault = workload.uid in at_fault
-            excluded_clusters = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
-            back_off = StartupBackoff(now, until, excluded_clusters, is_at_fault, moved_clusters)
-            state.evict_not_started(workload, back_off, now)
-            yield Evict(workload, reason, back_off=back_off)
-
-
-def _backoff_for_ms(state: "Engine", attempts: int, *, has_moved: bool) -> int:
-    """Return the backoff of an eviction; a workload moved by others has none the first time."""
-    timeout = _DEFAULT_TIMEOUT_MS if state.policy.startup_timeout_ms is None else state.policy.startup_timeout_ms
-    if not has_moved:
-        return backoff_ms(attempts, timeout)
-    return backoff_ms(attempts - 1, timeout) if attempts else 0
-
-
 def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
     """Return the clusters to exclude; after a run, earlier exclusions no longer apply."""
     excluded = frozenset[ClusterName]() if workload.has_run else workload.requirements.excluded_clusters
     charges = _current_charges(workload) if is_at_fault else ()
     return tuple(sorted(excluded | {cluster_charge.cluster for cluster_charge in charges}))
-
-
-def _eviction_units(
-    state: "Engine", failed: Collection[Workload], overdue: set[HyperJobGang]
-) -> Iterator[list[Workload]]:
-    """Yield the workloads to evict together: single ones, or the parts of a gang."""
-    yield from ([workload] for workload in failed if workload.gang is None)
-    gangs = {workload.gang for workload in failed if workload.gang is not None} | overdue
-    for gang in sorted(gangs, key=lambda gang: gang.key):
-        evicted = [workload for workload in failed if workload.gang == gang]
-        yield [*evicted, *_dependent_parts(state, gang, evicted)]
-
-
-def _overdue_gangs(state: "Engine", now: int, timeout: int) -> set[HyperJobGang]:
-    """Return the gangs that have lacked needed parts for too long."""
-    return {gang for gang in state.startup.incomplete_gangs if _may_lack_parts_until(state, gang, timeout) <= now}
-
-
-def _dependent_parts(state: "Engine", gang: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
-    """Return the other parts of *gang* to evict; none while enough remain without those *evicted*."""
-    remaining = [part for part in _parts(state, gang) if part not in evicted]
-    if gang.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= gang.minimum:
-        return []
-    return [part for part in remaining if _is_admitted_by_us(part)]
-
-
-def _track_incomplete_gangs(state: "Engine", gangs: Collection[HyperJobGang], now: int) -> None:
-    """Track since when *gangs* hold clusters and lack parts."""
-    for gang in gangs:
-        parts = _parts(state, gang)
-        is_incomplete = gang.parts - sum(_is_to_be_admitted(part) for part in parts) < gang.minimum
-        if is_incomplete and any(_is_admitted_by_us(part) for part in parts):
-            state.startup.incomplete_gangs.setdefault(gang, now)
-        else:
-            state.startup.incomplete_gangs.pop(gang, None)
-
-
-def _may_lack_parts_until(state: "Engine", gang: HyperJobGang, timeout: int) -> int:
-    """Return until when a gang may run without the parts that it lacks."""
-    evictable_at = (part.eviction_retry_at for part in _parts(state, gang) if _is_admitted_by_us(part))
-    return max(state.startup.incomplete_gangs[gang] + timeout, *evictable_at, 0)
-
-
-def _parts(state: "Engine", gang: HyperJobGang) -> list[Workload]:
-    return [state.workloads[uid] for uid in state.gangs.parts(gang)]
 
 
 def _is_to_be_admitted(part: Workload) -> bool:

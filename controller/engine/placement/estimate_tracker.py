@@ -12,7 +12,7 @@ from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate, EstimatesCheckpoint, Pods, Query, is_unobserved, pods_of
 from controller.engine.state.resources import fits
-from controller.engine.state.workloads import Choice, ClusterCharge, SchedulingRequirements, Workload
+from controller.engine.state.workloads import Choice, SchedulingRequirements, Workload
 
 #: Number of other clusters that are queried at once after a cluster has refused.
 _MAX_ALTERNATIVES: Final = 8
@@ -66,13 +66,6 @@ class EstimateTracker:
             self._schedule_expiry(answer.expires_at, name, pods)
         self._ledger.estimate_changed(name)
         return True
-
-    def deduct(self, workload: Workload, charges: Iterable[ClusterCharge], times: int = 1) -> None:
-        """Deduct *workload* from the answers for a trial; *times* -1 reverts it."""
-        for cluster_charge in charges:
-            estimates = self._ledger.cluster_state(cluster_charge.cluster).estimates
-            if estimates is not None:
-                estimates.deduct(pods_of(workload, cluster_charge), times)
 
     def has_answers(
         self, requirements: SchedulingRequirements, choice: Choice, candidates: Iterable[ClusterName], now: int

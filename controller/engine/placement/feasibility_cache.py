@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
 
-from controller.engine.placement.filter import Candidates, targets
+from controller.engine.placement.filter import CandidateCache, Candidates, FindCandidates, candidates, targets
 from controller.engine.placement.fit import (
     capacities_when_empty,
     choose_clusters,
@@ -43,14 +43,16 @@ class Feasibility:
         return requirements.requests if self.copies == 1 else scale(requirements.requests, self.copies)
 
 
-def feasibility(requirements: SchedulingRequirements, cluster_usage: ClusterUsage) -> Feasibility:
+def feasibility(
+    requirements: SchedulingRequirements, cluster_usage: ClusterUsage, find: FindCandidates = candidates
+) -> Feasibility:
     """Return where *requirements* can be satisfied in the clusters of *cluster_usage*."""
     clusters = cluster_usage.clusters
-    potential = cluster_usage.candidates.of(requirements, clusters, as_if_usable=True)
+    potential = find(requirements, clusters, as_if_usable=True)
     if not potential.names:
         return Feasibility((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_exclusions_text(potential)))
     refusal = _exceeds_every_cluster(requirements, potential.names, cluster_usage)
-    now = cluster_usage.candidates.of(requirements, clusters)
+    now = find(requirements, clusters)
     usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(requirements, cluster)}
     names = tuple(name for name in now.names if name in usable)
     return Feasibility(names, copies(requirements, now.names or potential.names), refusal)
@@ -185,7 +187,8 @@ class FeasibilityCache:
         """Filter stage that each pending class reached in the last cycle, by id of its requirements."""
         self.steps = 0
         """Number of evaluations of a cluster."""
-        self._ledger = ledger
+        self.cluster_usage = self._ledger = ledger
+        self._candidates = CandidateCache()
         self._by_requirements: dict[int, ClassFeasibility] = {}
         self._infeasible: set[int] = set()
         """Ids of requirements that do not fit the root quota or the clusters until something is freed."""
@@ -220,7 +223,7 @@ class FeasibilityCache:
         return failures
 
     def _evaluate(self, requirements: SchedulingRequirements) -> ClassFeasibility:
-        candidates = feasibility(requirements, self._ledger)
+        candidates = feasibility(requirements, self._ledger, self._candidates.of)
         charge = candidates.charge(requirements)
         requested_resources = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
         class_feasibility = ClassFeasibility(
@@ -255,7 +258,7 @@ class FeasibilityCache:
     @property
     def total_steps(self) -> int:
         """Return the number of all evaluations, those of affinities included."""
-        return self.steps + self._ledger.candidates.steps
+        return self.steps + self._candidates.steps
 
     def infeasible(self, quota: Quota) -> AbstractSet[int]:
         """Return the ids of requirements that ``is_feasible`` refused, and that stay so until something is freed."""

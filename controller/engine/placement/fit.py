@@ -9,11 +9,11 @@ from fractions import Fraction
 from itertools import islice
 from typing import Final
 
-from controller.engine.placement.filter import matches, select_clusters
+from controller.engine.placement.filter import select_clusters
 from controller.engine.placement.node_packing import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterState
-from controller.engine.state.clusters import Assignment, ClusterName, StaticWeight
+from controller.engine.state.clusters import Assignment, ClusterName, StaticWeight, matches
 from controller.engine.state.estimates import ClusterEstimates
 from controller.engine.state.resources import (
     EMPTY,

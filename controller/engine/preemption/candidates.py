@@ -4,15 +4,13 @@
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName, Tree
 from controller.engine.state.resources import EMPTY, Resources, add, total
+from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Admission, ClusterCharge, HyperJobGang, Workload, WorkloadState
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 Rank = tuple[bool, int, int, int, str, str, str]
 """Within its charge; queue priority; job priority; newest first; name, namespace, uid."""
@@ -85,20 +83,21 @@ class Victim:
 class PreemptionCandidates:
     """Victims of every queue; ``invalidate`` must be called for queues with changed admitted workloads."""
 
-    def __init__(self, state: "Engine", tree: Tree) -> None:
-        self._state = state
+    def __init__(self, tree: Tree, workloads: WorkloadIndex, cluster_usage: ClusterUsage) -> None:
         self._tree = tree
+        self._workloads = workloads
+        self._cluster_usage = cluster_usage
         self._by_queue: dict[QueueName, list[Victim]] = {}
 
     def queues(self) -> list[Node]:
         """Return the queues with admitted workloads, by name."""
-        return [self._tree.nodes[name] for name in sorted(self._state.admitted) if name in self._tree.nodes]
+        return [self._tree.nodes[name] for name in sorted(self._workloads.admitted) if name in self._tree.nodes]
 
     def in_queue(self, queue: QueueName) -> list[Victim]:
         """Return the victims of one queue in eviction order."""
         if queue not in self._by_queue:
             node = self._tree.nodes[queue]
-            admitted = self._state.admitted.get(queue, {}).values()
+            admitted = self._workloads.admitted.get(queue, {}).values()
             victims = [
                 _new_victim((workload,), node)
                 for workload in admitted
@@ -113,23 +112,12 @@ class PreemptionCandidates:
         """Drop the cached victims of *queue*."""
         self._by_queue.pop(queue, None)
 
-    def reclaimable(self, queue: QueueName, now: int) -> dict[ClusterName, Resources]:
-        """Return by cluster what would be freed if reclaim evicted all it may before a reservation begins (O3)."""
-        policy, latest = self._state.policy.reclaim, now + self._state.policy.head_reservation.after_ms
-        freed: dict[ClusterName, Resources] = {}
-        for victim in self.in_queue(queue):
-            evictable_at = policy.evictable_at(victim.evictions, victim.admitted_at)
-            if evictable_at is not None and max(evictable_at, victim.stays_until) <= latest:
-                for cluster_charge in victim.bookings:
-                    freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
-        return freed
-
     def _gang_victims(self, gang: HyperJobGang, node: Node) -> list[Victim]:
         """Return the victims of a gang: single parts above its minimum, then all others at once.
 
         A gang in several queues has no victims, because evicting one queue's parts would break the others.
         """
-        parts = [self._state.workloads[uid] for uid in self._state.gangs.parts(gang)]
+        parts = self._workloads.parts(gang)
         admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
         if any(part.queue != node.name or not self._is_evictable(part) for part in admitted):
             return []
@@ -146,7 +134,7 @@ class PreemptionCandidates:
         if workload.preserved or workload.admission is None or workload.admission.adopted:
             return False
         cluster_states = (
-            self._state.cluster_usage.cluster_state(cluster_charge.cluster)
+            self._cluster_usage.cluster_state(cluster_charge.cluster)
             for cluster_charge in workload.admission.cluster_charges
         )
         return all(cluster_state.is_usable for cluster_state in cluster_states)

@@ -1,29 +1,20 @@
-"""Reclaim: a workload within its queue's fair share evicts workloads of borrowing queues (P1).
+"""Decides which workloads may be evicted for a preemptor: by reclaim across queues (P1), by preemption within one (P2).
 
-``preemption_search`` decides whether victims suffice.
+``search`` decides whether victims suffice.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.ordering import INFINITE, ZERO, Head, QueueShares, UsageRatio
+from controller.engine.policy import EvictionPolicy
 from controller.engine.preemption.candidates import PreemptionCandidates, Victim
 from controller.engine.preemption.search import PreemptionAttempt, Shortage
 from controller.engine.state.hierarchy import Node
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, scale
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from controller.engine.state.workloads import Workload
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
-
 
 #: No workload is reclaimed for this long after a cluster has become usable or unusable, in milliseconds.
 TOPOLOGY_COOLDOWN_MS = 300_000
@@ -47,7 +38,7 @@ def diverge(preemptor_queue: Node, victim_queue: Node) -> DivergingPaths | None:
 
 
 def reclaim_candidates(
-    state: "Engine", queue_shares: QueueShares, head: Head, charge: Resources, candidates: PreemptionCandidates
+    policy: EvictionPolicy, queue_shares: QueueShares, head: Head, charge: Resources, candidates: PreemptionCandidates
 ) -> list[Victim]:
     """Return the victims that may be reclaimed for *head* with *charge*, in eviction order."""
     requested = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
@@ -56,8 +47,9 @@ def reclaim_candidates(
         paths = diverge(head.leaf, node)
         if paths is not None and all(_is_reclaimable(queue_shares, node, requested) for node in paths.victim_branch):
             victims += candidates.in_queue(node.name)
-    max_evictions = state.policy.reclaim.max_evictions
-    return sorted((victim for victim in victims if victim.evictions < max_evictions), key=lambda victim: victim.rank)
+    return sorted(
+        (victim for victim in victims if victim.evictions < policy.max_evictions), key=lambda victim: victim.rank
+    )
 
 
 def _is_reclaimable(queue_shares: QueueShares, node: Node, resources: frozenset[str]) -> bool:
@@ -172,16 +164,17 @@ def _usage_ratio(
     return 0, largest
 
 
-def preemption_candidates(state: "Engine", parts: Sequence[Workload], candidates: PreemptionCandidates) -> list[Victim]:
+def preemption_candidates(
+    policy: EvictionPolicy, parts: Sequence[Workload], candidates: PreemptionCandidates
+) -> list[Victim]:
     """Return the victims that may be evicted for *parts* that start together, in eviction order."""
     if not all(workload.preempts for workload in parts):
         return []
-    max_evictions, priority = state.policy.preemption.max_evictions, min(workload.priority for workload in parts)
-    gang = parts[0].gang
+    priority, gang = min(workload.priority for workload in parts), parts[0].gang
     return [
         victim
         for victim in candidates.in_queue(parts[0].queue)
-        if victim.priority < priority and victim.evictions < max_evictions
+        if victim.priority < priority and victim.evictions < policy.max_evictions
         if gang is None or victim.workloads[0].gang != gang
     ]
 

@@ -1,37 +1,32 @@
 """Finds the victims that must be evicted to admit a blocked workload, and its cluster (P3, P5).
 
 The search assumes that evictions in progress have finished. A policy decides which workloads may be victims:
-see ``reclaim`` and ``preemption``. The search changes no usage.
+see ``reclaim``. The search changes no usage.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.ordering import Head, QueueShares
-from controller.engine.lifecycle import gangs
+from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import ClusterRank, FreeCapacity, free_after_evictions, rank_cluster
 from controller.engine.preemption.candidates import Rank as VictimRank
 from controller.engine.preemption.candidates import Victim
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.pending import PendingWorkloads, WorkloadClass
 from controller.engine.state.resources import EMPTY, Resources, add, elementwise_max, fits, scale, subtract, total
+from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
 
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
-
-
 SelectionRank = tuple[int, VictimRank]
-
 """Tier and rank of a selected victim: tier 0 exceeds its charge, 1 leaves its branch its fair share, 2 does not."""
 
 ClusterTarget = tuple[ClusterState, Resources]
-
 """A cluster and the capacity that must be free there at once."""
 
 
@@ -330,16 +325,16 @@ def _minimise(attempt: PreemptionAttempt, policy: PreemptionPolicy) -> bool:
     return bool(attempt.selected) and policy.accepts(attempt)
 
 
-def parts_to_admit(state: "Engine", head: Head) -> list[Workload]:
+def parts_to_admit(workloads: WorkloadIndex, head: Head) -> list[Workload]:
     """Return the fewest workloads that must start together with *head*; the head alone outside a gang.
 
     Empty if some parts are nominated already, or too few are pending in one queue.
     """
     gang = head.workload_class.gang
-    if gang is None or not gangs.is_all_or_nothing(state, head.workload_class):
+    if gang is None or not workloads.gangs.is_all_or_nothing(gang):
         return [head.workload]
-    pending = gangs.pending_parts(state, gang)
-    workload_classes = [state.pending.class_of(part.uid) for part in pending]
+    pending = workloads.pending_parts(gang)
+    workload_classes = [workloads.pending.class_of(part.uid) for part in pending]
     if any(workload_class.nominated_cluster is not None for workload_class in workload_classes):
         return []
     eligible = [
@@ -349,31 +344,35 @@ def parts_to_admit(state: "Engine", head: Head) -> list[Workload]:
         and workload_class.inadmissible is None
         and workload_class.queue == head.workload_class.queue
     ]
-    missing = state.gangs.missing(gang)
+    missing = workloads.gangs.missing(gang)
     return eligible[:missing] if len(eligible) >= missing else []
 
 
 def find_gang_plan(
-    state: "Engine", head: Head, parts: Sequence[Workload], *, candidates: Sequence[Victim], policy: PreemptionPolicy
+    queue_shares: QueueShares,
+    head: Head,
+    parts: "GangParts",
+    *,
+    candidates: Sequence[Victim],
+    policy: PreemptionPolicy,
 ) -> PreemptionPlan | None:
     """Return a plan that admits all *parts*; ``None`` where there is none.
 
     *candidates* are sorted by rank.
     """
-    clusters = assign_clusters(state, parts, candidates)
-    if clusters is None or state.queue_shares is None:
+    clusters = parts.assign_clusters(candidates)
+    if clusters is None:
         return None
-    workload_classes = [state.pending.class_of(part.uid) for part in parts]
     cluster_of = {part.uid: name for name, cluster in clusters.items() for part in cluster.parts}
     attempt = PreemptionAttempt(
-        state.queue_shares,
+        queue_shares,
         head,
-        workload_classes,
+        list(parts.classes),
         {name: (cluster.cluster_state, cluster.requested) for name, cluster in clusters.items()},
     )
     if not select_victims(attempt, candidates, policy):
         return None
-    return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in parts}, None)
+    return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in parts.workloads}, None)
 
 
 class ClusterAfterEvictions:
@@ -432,26 +431,33 @@ class ClusterAfterEvictions:
         return evicted, free
 
 
-def assign_clusters(
-    state: "Engine", parts: Sequence[Workload], candidates: Iterable[Victim]
-) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
-    """Return the clusters of all *parts* after evicting *candidates*; ``None`` if they do not fit."""
-    victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
-    for number, victim in enumerate(candidates):
-        for cluster_charge in victim.bookings:
-            victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
-    clusters: dict[ClusterName, ClusterAfterEvictions] = {}
-    for part in parts:
-        requirements = state.pending.class_of(part.uid).requirements
-        for name in state.queue_usage.feasibility_cache.get(requirements).candidates.names:
-            if name not in clusters:
-                clusters[name] = ClusterAfterEvictions(state.cluster_usage.cluster_state(name), victims.get(name, ()))
-        orders = (
-            clusters[name].rank(requirements)
-            for name in state.queue_usage.feasibility_cache.get(requirements).candidates.names
-        )
-        best = min((order for order in orders if order is not None), default=None)
-        if best is None:
-            return None
-        clusters[best[-1]].assign(part, requirements)
-    return {name: floor for name, floor in clusters.items() if floor.parts}
+class GangParts:
+    """HyperJob parts that start together, with their classes and candidate clusters."""
+
+    def __init__(
+        self, parts: Sequence[Workload], pending: PendingWorkloads, feasibility_cache: FeasibilityCache
+    ) -> None:
+        self.workloads = parts
+        self.classes = [pending.class_of(part.uid) for part in parts]
+        self._feasibility_cache = feasibility_cache
+
+    def assign_clusters(self, candidates: Iterable[Victim] = ()) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
+        """Return the clusters of all parts after evicting *candidates*; ``None`` if they do not fit."""
+        victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
+        for number, victim in enumerate(candidates):
+            for cluster_charge in victim.bookings:
+                victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
+        states = self._feasibility_cache.cluster_usage
+        clusters: dict[ClusterName, ClusterAfterEvictions] = {}
+        for part, workload_class in zip(self.workloads, self.classes, strict=True):
+            requirements = workload_class.requirements
+            names = self._feasibility_cache.get(requirements).candidates.names
+            for name in names:
+                if name not in clusters:
+                    clusters[name] = ClusterAfterEvictions(states.cluster_state(name), victims.get(name, ()))
+            orders = (clusters[name].rank(requirements) for name in names)
+            best = min((order for order in orders if order is not None), default=None)
+            if best is None:
+                return None
+            clusters[best[-1]].assign(part, requirements)
+        return {name: cluster for name, cluster in clusters.items() if cluster.parts}

@@ -2,27 +2,24 @@
 
 A reservation withholds quota on the path of its queue and capacity on its clusters; the parts of a HyperJob
 share one. It binds all workloads except those with an older reservation and, while it would lift its own
-queue above its fair share, those of queues within theirs. ``reservations`` grants and expires them.
+queue above its fair share, those of queues within theirs. ``starvation`` grants and expires them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import TYPE_CHECKING
 
 from controller.engine.fairness.ordering import QueueShares
-from controller.engine.placement.feasibility_cache import ClassFeasibility, ReservedCapacity
+from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, ReservedCapacity
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
-from controller.engine.state.pending import OrderKey, WorkloadClass, order_key
+from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add
+from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +40,19 @@ class _Reservation:
     charges_by_cluster: Mapping[ClusterName, Resources]
 
 
-def _reservation(state: "Engine", queue_shares: QueueShares, workloads: Iterable[Workload]) -> _Reservation | None:
-    """Return the joint reservation of *workloads*."""
-    nodes, feasibility_of = queue_shares.quota.tree.nodes, state.queue_usage.feasibility_cache.get
-    pending = [workload for workload in workloads if workload.queue in nodes and workload.uid in state.pending]
+def _reservation(
+    reserving: Iterable[Workload],
+    quota: Quota,
+    pending_workloads: PendingWorkloads,
+    feasibility_cache: FeasibilityCache,
+) -> _Reservation | None:
+    """Return the joint reservation of the workloads *reserving*."""
+    nodes, feasibility_of = quota.tree.nodes, feasibility_cache.get
+    pending = [workload for workload in reserving if workload.queue in nodes and workload.uid in pending_workloads]
     if not pending:
         return None
     first = min(pending, key=order_key)
-    requirements = {workload.uid: state.pending.class_of(workload.uid).requirements for workload in pending}
+    requirements = {workload.uid: pending_workloads.class_of(workload.uid).requirements for workload in pending}
     charges: dict[QueueName, Resources] = {}
     charges_by_queue: dict[QueueName, Resources] = {}
     charges_by_cluster: dict[ClusterName, Resources] = {}
@@ -82,11 +84,14 @@ class _ReservedQuota:
 class ReservedResources:
     """What the reservations set aside; valid until a reservation or a charge changes, whatever the usage is."""
 
-    def __init__(self, state: "Engine", queue_shares: QueueShares, inputs: list[object]) -> None:
-        self.inputs = inputs
+    def __init__(
+        self, quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache, inputs: list[object]
+    ) -> None:
+        self._inputs = inputs
         """The objects that it was computed from."""
         reservations = (
-            _reservation(state, queue_shares, item) for item in _group_by_gang(state.with_reservation.values())
+            _reservation(reserving, quota, workloads.pending, feasibility_cache)
+            for reserving in _group_by_gang(workloads.with_reservation.values())
         )
         self.reservations = sorted(filter(None, reservations), key=_precedence)
         self.by_queue = {key: _reserved_capacity(reservations) for key, reservations in self._by_queue().items()}
@@ -99,6 +104,10 @@ class ReservedResources:
             for node, _ in reservation.charges:
                 by_queue.setdefault(node.name, []).append(reservation)
         return by_queue
+
+    def is_from(self, inputs: Sequence[object]) -> bool:
+        """Return whether it was computed from the same *inputs*."""
+        return len(self._inputs) == len(inputs) and all(map(is_, self._inputs, inputs))
 
     def on_path(self, leaf: Node) -> list[_ReservedQuota]:
         """Return what is reserved in *leaf* and its ancestors."""
@@ -122,22 +131,18 @@ class ReservedResources:
         return list(by_key.values())
 
 
-def _inputs(state: "Engine", queue_shares: QueueShares) -> list[object]:
-    """Return the objects that decide what is reserved; equal results follow from identical objects."""
-    inputs: list[object] = [queue_shares.quota.tree]
-    for workload in state.with_reservation.values():
+def reserved_resources(
+    known: ReservedResources | None, quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache
+) -> ReservedResources:
+    """Return what the reservations set aside: *known*, where it was computed from the same objects."""
+    inputs: list[object] = [quota.tree]
+    for workload in workloads.with_reservation.values():
         inputs.append(workload)
-        if workload.uid in state.pending:
-            requirements = state.pending.class_of(workload.uid).requirements
-            inputs.append(state.queue_usage.feasibility_cache.get(requirements))
-    return inputs
-
-
-def _reserved_resources(state: "Engine", queue_shares: QueueShares) -> ReservedResources:
-    inputs, known = _inputs(state, queue_shares), state.reserved_resources
-    if known is None or len(known.inputs) != len(inputs) or not all(map(is_, known.inputs, inputs)):
-        known = state.reserved_resources = ReservedResources(state, queue_shares, inputs)
-    return known
+        if workload.uid in workloads.pending:
+            inputs.append(feasibility_cache.get(workloads.pending.class_of(workload.uid).requirements))
+    if known is not None and known.is_from(inputs):
+        return known
+    return ReservedResources(quota, workloads, feasibility_cache, inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +172,19 @@ def _precedence(reservation: _Reservation) -> tuple[int, int, OrderKey]:
 class ActiveReservations:
     """The active reservations, evaluated for the current queues and clusters."""
 
-    def __init__(self, state: "Engine", queue_shares: QueueShares) -> None:
-        self._state = state
+    def __init__(
+        self,
+        queue_shares: QueueShares,
+        reserved: ReservedResources,
+        pending: PendingWorkloads,
+        feasibility_cache: FeasibilityCache,
+    ) -> None:
         self.queue_shares = queue_shares
-        self._reserved = _reserved_resources(state, queue_shares)
-        self._reservations = self._reserved.reservations
+        self._pending = pending
+        self._feasibility_cache = feasibility_cache
+        self._cluster_usage = feasibility_cache.cluster_usage
+        self._reserved = reserved
+        self._reservations = reserved.reservations
         self._exceeding = [self._exceeds_fair_share(item) for item in self._reservations]
         self._quota_refusals: dict[_Key, Refusal | None] = {}
         """Refusals by quota reservations, for the current queue shares."""
@@ -188,9 +201,7 @@ class ActiveReservations:
         """Say whether some workload with these requirements may use free capacity; ``True`` if undecided."""
         if any(self._exceeding):
             return True
-        feasibility = self._state.queue_usage.feasibility_cache.get(
-            self._state.pending.by_requirements[requirements_id][0].requirements
-        )
+        feasibility = self._feasibility_cache.get(self._pending.by_requirements[requirements_id][0].requirements)
         reserved = (
             reserved_requirements
             for reservation in self._reservations
@@ -199,9 +210,7 @@ class ActiveReservations:
         if any(reserved_requirements is feasibility.requirements for reserved_requirements in reserved):
             return True
         if feasibility.needs_one_cluster:
-            return self._state.queue_usage.feasibility_cache.fits_excluding_reserved(
-                feasibility, self._reserved.by_queue[None]
-            )
+            return self._feasibility_cache.fits_excluding_reserved(feasibility, self._reserved.by_queue[None])
         return isinstance(self._choose(feasibility, self._reservations), Choice)
 
     def resolve(
@@ -214,7 +223,7 @@ class ActiveReservations:
         if quota is not None:
             return self._resolve(workload, feasibility, choice, quota)
         key = _key(workload, feasibility)
-        known, version = self._resolved.get(key), self._state.cluster_usage.version
+        known, version = self._resolved.get(key), self._cluster_usage.version
         if known is None or known[0] != version:
             verdict = self._resolve(workload, feasibility, choice, self.queue_shares.quota)
             known = self._resolved[key] = version, verdict
@@ -234,7 +243,7 @@ class ActiveReservations:
         """
         if workload_class.gang is not None or workload_class.reservation_owner is not None:
             return False
-        known, version = self._blocks.get(workload_class), self._state.cluster_usage.version
+        known, version = self._blocks.get(workload_class), self._cluster_usage.version
         if known is None or known[0] != version:
             known = self._blocks[workload_class] = version, self._blocks_class(workload_class)
         return known[1]
@@ -254,7 +263,7 @@ class ActiveReservations:
         # All reservations bind a queue above its fair share; its own always bind it.
         reserved, prospects = (
             self._reserved.by_queue.get(None if is_over else workload_class.queue, ()),
-            self._state.queue_usage.feasibility_cache,
+            self._feasibility_cache,
         )
         feasibility = prospects.get(workload_class.requirements)
         return (
@@ -394,7 +403,7 @@ class ActiveReservations:
 
     def _choose(self, feasibility: ClassFeasibility, binding: Sequence[_Reservation]) -> Choice | Refusal:
         """Return a choice that leaves reserved capacity on the clusters untouched."""
-        cluster_states = (self._state.cluster_usage.cluster_state(name) for name in feasibility.candidates.names)
+        cluster_states = (self._cluster_usage.cluster_state(name) for name in feasibility.candidates.names)
         capacities = [
             _excluding_reservations(free_capacity(cluster_state), binding) for cluster_state in cluster_states
         ]
@@ -439,12 +448,3 @@ def _group_by_gang(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
     for workload in workloads:
         groups.setdefault(workload.gang or workload.uid, []).append(workload)
     return groups.values()
-
-
-def active_reservations(state: "Engine") -> ActiveReservations | None:
-    """Return the active reservations of *state*; ``None`` where there are none."""
-    if state.queue_shares is None or not state.with_reservation:
-        return None
-    if state.active_reservations is None or state.active_reservations.queue_shares is not state.queue_shares:
-        state.active_reservations = ActiveReservations(state, state.queue_shares)
-    return state.active_reservations

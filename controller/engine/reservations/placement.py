@@ -9,9 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from controller.engine.lifecycle import gangs
+from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import (
     FreeCapacity,
     choose_clusters,
@@ -20,8 +19,10 @@ from controller.engine.placement.fit import (
     replicas_that_fit,
 )
 from controller.engine.state.clusters import ClusterName
+from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add, fits, scale, subtract, total
+from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import (
     Choice,
     ClusterCharge,
@@ -30,9 +31,6 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadUid,
 )
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 ClusterReservations = tuple[ClusterCharge, ...]
 PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
@@ -47,72 +45,72 @@ class SearchOrder(Enum):
     SMALLEST_FIRST = auto()
 
 
-def place_reservations(state: "Engine", workload: Workload, unavailable: Collection[ClusterName]) -> PlacedReservations:
-    """Return what to reserve for *workload* and its HyperJob parts on clusters that are not *unavailable*.
+class ReservationPlanner:
+    """Chooses what to reserve for a starving head, with the other parts of its HyperJob."""
 
-    Reservations that parts hold already stay as they are and are left out of the result.
-    """
-    workload_class = state.pending.class_of(workload.uid)
-    if workload_class.gang is None or not gangs.is_all_or_nothing(state, workload_class):
-        charges = ReservationPlacer(state, unavailable).place(workload_class.requirements)
-        return {workload.uid: charges} if charges else {}
-    for order in SearchOrder:
-        placed = _place_gang(
-            state,
-            workload_class.gang,
-            order,
-            ReservationPlacer(state, unavailable, sparing=order is not SearchOrder.BY_NAME),
-        )
-        if placed is not None:
-            return placed
-    return {}
+    def __init__(self, workloads: WorkloadIndex, queue_usage: QueueUsage, feasibility_cache: FeasibilityCache) -> None:
+        self._workloads = workloads
+        self._queue_usage = queue_usage
+        self._feasibility_cache = feasibility_cache
 
+    def place(self, workload: Workload, unavailable: Collection[ClusterName]) -> PlacedReservations:
+        """Return what to reserve for *workload* and its HyperJob parts on clusters that are not *unavailable*.
 
-def _place_gang(
-    state: "Engine", gang: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
-) -> PlacedReservations | None:
-    """Return what to reserve for as many parts of *gang* as fit together; ``None`` if too few fit."""
-    quota = _without_usage(state.queue_usage.quota())
-    placed: dict[WorkloadUid, ClusterReservations] = {}
-    parts = _parts_in_order(state, gang, order)
-    spare = len(parts) - state.gangs.missing(gang)
-    for part in parts if spare >= 0 else ():
-        requirements, node = state.pending.class_of(part.uid).requirements, quota.tree.nodes[part.queue]
-        charge = state.queue_usage.feasibility_cache.get(requirements).charge
-        reserved = part.reservation.cluster_charges if part.reservation is not None else ()
-        charges = reserved or (placer.place(requirements) if quota.refusal(node, charge) is None else ())
-        if not charges:
-            spare -= 1
-            if spare < 0:
-                return None
-            continue
-        quota.add_assumed(node, charge)
-        placer.assign(charges)
-        if not reserved:
-            placed[part.uid] = charges
-    return placed if spare >= 0 else None
+        Reservations that parts hold already stay as they are and are left out of the result.
+        """
+        workload_class = self._workloads.pending.class_of(workload.uid)
+        gang = workload_class.gang
+        if gang is None or not self._workloads.gangs.is_all_or_nothing(gang):
+            charges = ReservationPlacer(self._feasibility_cache, unavailable).place(workload_class.requirements)
+            return {workload.uid: charges} if charges else {}
+        for order in SearchOrder:
+            sparing = order is not SearchOrder.BY_NAME
+            placer = ReservationPlacer(self._feasibility_cache, unavailable, sparing=sparing)
+            placed = self._place_gang(gang, order, placer)
+            if placed is not None:
+                return placed
+        return {}
 
+    def _place_gang(
+        self, gang: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
+    ) -> PlacedReservations | None:
+        """Return what to reserve for as many parts of *gang* as fit together; ``None`` if too few fit."""
+        present = self._queue_usage.quota()
+        quota = Quota(present.tree, present.limits, {})
+        placed: dict[WorkloadUid, ClusterReservations] = {}
+        parts = self._parts_in_order(gang, order)
+        spare = len(parts) - self._workloads.gangs.missing(gang)
+        for part in parts if spare >= 0 else ():
+            requirements, node = self._workloads.pending.class_of(part.uid).requirements, quota.tree.nodes[part.queue]
+            charge = self._feasibility_cache.get(requirements).charge
+            reserved = part.reservation.cluster_charges if part.reservation is not None else ()
+            charges = reserved or (placer.place(requirements) if quota.refusal(node, charge) is None else ())
+            if not charges:
+                spare -= 1
+                if spare < 0:
+                    return None
+                continue
+            quota.add_assumed(node, charge)
+            placer.assign(charges)
+            if not reserved:
+                placed[part.uid] = charges
+        return placed if spare >= 0 else None
 
-def _without_usage(quota: Quota) -> Quota:
-    """Return a quota with the same limits and no usage."""
-    return Quota(quota.tree, quota.limits, {})
-
-
-def _parts_in_order(state: "Engine", gang: HyperJobGang, order: SearchOrder) -> list[Workload]:
-    """Return the pending parts in placement order, parts with a reservation first."""
-    workload_classes = ((part, state.pending.class_of(part.uid)) for part in gangs.pending_parts(state, gang))
-    parts = [
-        part
-        for part, workload_class in workload_classes
-        if workload_class.inadmissible is None and workload_class.is_waiting
-    ]
-    if order is not SearchOrder.BY_NAME:
-        fleet = total(cluster_state.capacity for cluster_state in state.cluster_usage)
-        parts.sort(
-            key=lambda part: _dominant_share(part.requirements.requests, fleet),
-            reverse=order is SearchOrder.LARGEST_FIRST,
-        )
-    return sorted(parts, key=lambda part: part.reservation is None)
+    def _parts_in_order(self, gang: HyperJobGang, order: SearchOrder) -> list[Workload]:
+        """Return the pending parts in placement order, parts with a reservation first."""
+        classes = ((part, self._workloads.pending.class_of(part.uid)) for part in self._workloads.pending_parts(gang))
+        parts = [
+            part
+            for part, workload_class in classes
+            if workload_class.inadmissible is None and workload_class.is_waiting
+        ]
+        if order is not SearchOrder.BY_NAME:
+            fleet = total(cluster_state.capacity for cluster_state in self._feasibility_cache.cluster_usage)
+            parts.sort(
+                key=lambda part: _dominant_share(part.requirements.requests, fleet),
+                reverse=order is SearchOrder.LARGEST_FIRST,
+            )
+        return sorted(parts, key=lambda part: part.reservation is None)
 
 
 def _dominant_share(demand: Resources, fleet: Resources) -> Fraction:
@@ -127,9 +125,12 @@ class ReservationPlacer:
     shortage, so that more parts fit together.
     """
 
-    def __init__(self, state: "Engine", unavailable: Collection[ClusterName], *, sparing: bool = False) -> None:
+    def __init__(
+        self, feasibility_cache: FeasibilityCache, unavailable: Collection[ClusterName], *, sparing: bool = False
+    ) -> None:
         self.best_fit = sparing
-        self._state = state
+        self._feasibility_cache = feasibility_cache
+        self._cluster_usage = feasibility_cache.cluster_usage
         self._unavailable = unavailable
         self._assigned: dict[ClusterName, Resources] = {}
         self._infeasible: set[int] = set()
@@ -144,7 +145,7 @@ class ReservationPlacer:
 
     def place(self, requirements: SchedulingRequirements) -> ClusterReservations:
         """Return the charges to reserve for *requirements*; empty where the available clusters are too small."""
-        feasibility = self._state.queue_usage.feasibility_cache.get(requirements)
+        feasibility = self._feasibility_cache.get(requirements)
         names, copies = feasibility.candidates.names, feasibility.candidates.copies
         available = [name for name in names if name not in self._unavailable]
         if not available or id(requirements) in self._infeasible:
@@ -168,7 +169,7 @@ class ReservationPlacer:
         )
 
     def _free_now(self, name: ClusterName) -> FreeCapacity:
-        capacity, assigned = free_capacity(self._state.cluster_usage.cluster_state(name)), self._assigned.get(name)
+        capacity, assigned = free_capacity(self._cluster_usage.cluster_state(name)), self._assigned.get(name)
         if assigned is None:
             return capacity
         remaining = subtract(
@@ -178,7 +179,7 @@ class ReservationPlacer:
 
     def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
         """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
-        cluster_state, assigned = self._state.cluster_usage.cluster_state(name), self._assigned.get(name)
+        cluster_state, assigned = self._cluster_usage.cluster_state(name), self._assigned.get(name)
         freed = add(cluster_state.recently_freed_total, cluster_state.charged)
         if assigned is None:
             return FreeCapacity(cluster_state, cluster_state.capacity, cluster_state.allocatable, freed=freed)

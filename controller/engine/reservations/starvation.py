@@ -1,28 +1,26 @@
 """Grants reservations to queue heads that are blocked for too long, and expires them (O6).
 
-``active_reservations`` decides what they withhold from other workloads, ``reservation_placement`` their
-clusters.
+``active`` decides what they withhold from other workloads, ``placement`` their clusters.
 """
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from controller.engine.fairness.ordering import HeadIterator, QueueShares, SchedulableClass
-from controller.engine.lifecycle import gangs
-from controller.engine.plan import RecordUpdate
-from controller.engine.reservations.placement import PlacedReservations, place_reservations
+from controller.engine.fairness.pending_order import PendingOrder
+from controller.engine.placement.feasibility_cache import FeasibilityCache
+from controller.engine.plan import Assume, RecordUpdate
+from controller.engine.policy import HeadReservation, Policy
+from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.resources import positive
+from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import HyperJobGang, Reservation, Workload, WorkloadUid
 from controller.engine.steps import finish
-
-if TYPE_CHECKING:
-    from controller.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +34,29 @@ class BlockedHead:
 class StarvationTimers:
     """Tracks how long the same workload has been the first blocked one of each queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, workloads: WorkloadIndex, order: PendingOrder) -> None:
         self.heads: dict[QueueName, BlockedHead] = {}
+        self._workloads = workloads
+        self._order = order
 
-    def update(self, state: "Engine", queues: Iterable[QueueName], now: int) -> None:
+    def update(self, queues: Iterable[QueueName], now: int) -> None:
         """Update the heads of *queues*, in which workloads were added, removed or changed."""
         for name in queues:
-            first = _first_blocked(state, name)
+            first = self._first_blocked(name)
             timer = self.heads.get(name)
             if first is None:
                 self.heads.pop(name, None)
             elif timer is None or timer.uid != first.uid:
                 self.heads[name] = BlockedHead(first.uid, now)
+
+    def _first_blocked(self, queue: QueueName) -> Workload | None:
+        """Return the first workload of a queue that is inadmissible for capacity only."""
+        heads = [
+            workload_class.head
+            for workload_class in self._workloads.pending.queues.get(queue, ())
+            if workload_class.inadmissible is None and workload_class.is_waiting
+        ]
+        return self._order.first_of(queue, heads)
 
     def reset(self, workload: Workload, now: int) -> None:
         """Restart the timer of *workload*, whose reservation has expired."""
@@ -55,205 +64,190 @@ class StarvationTimers:
         if timer is not None and timer.uid == workload.uid:
             self.heads[workload.queue] = BlockedHead(workload.uid, now)
 
-    def expired(self, state: "Engine", now: int) -> list[Workload]:
+    def expired(self, policy: HeadReservation, now: int) -> list[Workload]:
         """Return the heads with an expired timer, of queues without a reservation."""
-        reserved_queues = {blocked.queue for blocked in state.with_reservation.values()}
-        latest_start = now - state.policy.head_reservation.after_ms
+        reserved_queues = {blocked.queue for blocked in self._workloads.with_reservation.values()}
         return [
-            state.workloads[blocked.uid]
+            self._workloads[blocked.uid]
             for name, blocked in sorted(self.heads.items())
-            if blocked.since <= latest_start and name not in reserved_queues
+            if blocked.since <= now - policy.after_ms and name not in reserved_queues
         ]
 
-    def next_expiry(self, state: "Engine", now: int) -> int | None:
+    def next_expiry(self, policy: HeadReservation, now: int) -> int | None:
         """Return when the next timer expires."""
-        ends = (blocked.since + state.policy.head_reservation.after_ms for blocked in self.heads.values())
+        ends = (blocked.since + policy.after_ms for blocked in self.heads.values())
         return min((at for at in ends if at > now), default=None)
 
 
-def _first_blocked(state: "Engine", queue: QueueName) -> Workload | None:
-    """Return the first workload of a queue that is inadmissible for capacity only."""
-    workload_classes = (
-        workload_class
-        for workload_class in state.pending.queues.get(queue, ())
-        if workload_class.inadmissible is None and workload_class.is_waiting
-    )
-    return state.first_of(queue, [workload_class.head for workload_class in workload_classes])
+class HeadReservations:
+    """The head reservations of all queues: granted, placed, cancelled."""
 
+    def __init__(
+        self,
+        workloads: WorkloadIndex,
+        feasibility_cache: FeasibilityCache,
+        timers: StarvationTimers,
+        planner: ReservationPlanner,
+        assume: Assume,
+    ) -> None:
+        self._workloads = workloads
+        self._feasibility_cache = feasibility_cache
+        self._timers = timers
+        self._planner = planner
+        self._assume = assume
 
-def expire(state: "Engine", now: int) -> list[RecordUpdate]:
-    """Cancel reservations that have expired or become useless, for a gang those of all parts."""
-    expired = {uid for uid, workload in state.with_reservation.items() if _has_expired(state, workload, now)}
-    gangs = {state.with_reservation[uid].gang for uid in expired} - {None}
-    return _cancel(
-        state,
-        [uid for uid, workload in state.with_reservation.items() if uid in expired or workload.gang in gangs],
-        now,
-    )
-
-
-def _cancel(state: "Engine", uids: Iterable[WorkloadUid], now: int) -> list[RecordUpdate]:
-    updates = []
-    for uid in sorted(uids):
-        workload = state.with_reservation[uid]
-        state.reserve(workload, None, now)
-        state.starvation_timers.reset(workload, now)
-        updates.append(RecordUpdate(workload, None))
-    return updates
-
-
-def next_expiry(state: "Engine") -> int | None:
-    """Return when the next reservation expires."""
-    starts = (
-        workload.reservation.since for workload in state.with_reservation.values() if workload.reservation is not None
-    )
-    return earliest(since + state.policy.head_reservation.max_ms for since in starts)
-
-
-def _has_expired(state: "Engine", workload: Workload, now: int) -> bool:
-    reserved = workload.reservation
-    if workload.uid not in state.pending or reserved is None:
-        return True
-    workload_class = state.pending.class_of(workload.uid)
-    if (
-        workload_class.inadmissible is not None
-        or not workload_class.is_waiting
-        or reserved.since + state.policy.head_reservation.max_ms <= now
-    ):
-        return True
-    cluster_names = state.queue_usage.feasibility_cache.get(workload_class.requirements).cluster_names
-    has_changed = reserved.requests is not None and positive(reserved.requests) != positive(workload_class.charge)
-    return has_changed or any(
-        cluster_charge.cluster not in cluster_names for cluster_charge in reserved.cluster_charges
-    )
-
-
-def complete(state: "Engine", now: int) -> list[RecordUpdate]:
-    """Place reservations of which only the time is known, and those of gang parts without one after a restart.
-
-    Reservations of a gang that cannot be placed are cancelled.
-    """
-    updates: list[RecordUpdate] = []
-    for uid in sorted(state.with_reservation, key=lambda uid: (_since(state.with_reservation[uid]), uid)):
-        workload = state.with_reservation.get(uid)
-        if workload is None or workload.reservation is None:
-            continue
-        workload_class = state.pending.class_of(uid)
-        if gangs.is_all_or_nothing(state, workload_class):
-            updates += _complete_gang(state, workload_class, now)
-        elif workload.reservation.requests is None:
-            charges = place_reservations(state, workload, _reserved_clusters(state)).get(uid, ())
-            charge = state.queue_usage.feasibility_cache.get(workload_class.requirements).charge
-            state.reserve(workload, Reservation(workload.reservation.since, charges, charge), now)
-    return updates
-
-
-def _complete_gang(state: "Engine", workload_class: WorkloadClass, now: int) -> list[RecordUpdate]:
-    """Place the reservations of parts without one, while too few parts have one for the gang to start."""
-    parts = [part for part in state.with_reservation.values() if part.gang == workload_class.gang]
-    count = sum(part.reservation is not None and bool(part.reservation.cluster_charges) for part in parts)
-    if workload_class.gang is None or count >= state.gangs.missing(workload_class.gang):
-        return []
-    placed = place_reservations(state, parts[0], _reserved_clusters(state, excluded_gang=workload_class.gang))
-    if not placed:
-        return _cancel(state, [part.uid for part in parts], now)
-    since = min(map(_since, parts))
-    return _apply(state, placed, since, now)
-
-
-def _apply(state: "Engine", placed: PlacedReservations, since: int, now: int) -> list[RecordUpdate]:
-    """Reserve what was *placed*; return the updates of records."""
-    updates = []
-    for uid, charges in placed.items():
-        workload, workload_class = state.workloads[uid], state.pending.class_of(uid)
-        reserved = Reservation(
-            since, charges, state.queue_usage.feasibility_cache.get(workload_class.requirements).charge
+    def expire(self, policy: HeadReservation, now: int) -> list[RecordUpdate]:
+        """Cancel reservations that have expired or become useless, for a gang those of all parts."""
+        reserving = self._workloads.with_reservation
+        expired = {uid for uid, workload in reserving.items() if self._has_expired(workload, policy, now)}
+        gangs = {reserving[uid].gang for uid in expired} - {None}
+        return self._cancel(
+            [uid for uid, workload in reserving.items() if uid in expired or workload.gang in gangs], now
         )
-        if workload.reservation is None:
-            updates.append(RecordUpdate(workload, None, reserved))
-        state.reserve(workload, reserved, now)
-    return updates
+
+    def _cancel(self, uids: Iterable[WorkloadUid], now: int) -> list[RecordUpdate]:
+        updates = []
+        for uid in sorted(uids):
+            workload = self._workloads.with_reservation[uid]
+            self._assume(workload.reserving(None), now)
+            self._timers.reset(workload, now)
+            updates.append(RecordUpdate(workload, None))
+        return updates
+
+    def next_expiry(self, policy: HeadReservation) -> int | None:
+        """Return when the next reservation expires."""
+        return earliest(_since(workload) + policy.max_ms for workload in self._workloads.with_reservation.values())
+
+    def _has_expired(self, workload: Workload, policy: HeadReservation, now: int) -> bool:
+        reserved = workload.reservation
+        if workload.uid not in self._workloads.pending or reserved is None:
+            return True
+        workload_class = self._workloads.pending.class_of(workload.uid)
+        if (
+            workload_class.inadmissible is not None
+            or not workload_class.is_waiting
+            or reserved.since + policy.max_ms <= now
+        ):
+            return True
+        cluster_names = self._feasibility_cache.get(workload_class.requirements).cluster_names
+        has_changed = reserved.requests is not None and positive(reserved.requests) != positive(workload_class.charge)
+        return has_changed or any(
+            cluster_charge.cluster not in cluster_names for cluster_charge in reserved.cluster_charges
+        )
+
+    def complete(self, now: int) -> list[RecordUpdate]:
+        """Place reservations of which only the time is known, and those of gang parts without one after a restart.
+
+        Reservations of a gang that cannot be placed are cancelled.
+        """
+        updates: list[RecordUpdate] = []
+        reserving = self._workloads.with_reservation
+        for uid in sorted(reserving, key=lambda uid: (_since(reserving[uid]), uid)):
+            workload = reserving.get(uid)
+            if workload is None or workload.reservation is None:
+                continue
+            workload_class = self._workloads.pending.class_of(uid)
+            if self._workloads.gangs.is_all_or_nothing(workload_class.gang):
+                updates += self._complete_gang(workload_class, now)
+            elif workload.reservation.requests is None:
+                charges = self._planner.place(workload, self._reserved_clusters()).get(uid, ())
+                charge = self._feasibility_cache.get(workload_class.requirements).charge
+                self._assume(workload.reserving(Reservation(workload.reservation.since, charges, charge)), now)
+        return updates
+
+    def _complete_gang(self, workload_class: WorkloadClass, now: int) -> list[RecordUpdate]:
+        """Place the reservations of parts without one, while too few parts have one for the gang to start."""
+        gang = workload_class.gang
+        parts = [part for part in self._workloads.with_reservation.values() if part.gang == gang]
+        count = sum(part.reservation is not None and bool(part.reservation.cluster_charges) for part in parts)
+        if gang is None or count >= self._workloads.gangs.missing(gang):
+            return []
+        placed = self._planner.place(parts[0], self._reserved_clusters(excluded_gang=gang))
+        if not placed:
+            return self._cancel([part.uid for part in parts], now)
+        return self._apply(placed, min(map(_since, parts)), now)
+
+    def _apply(self, placed: PlacedReservations, since: int, now: int) -> list[RecordUpdate]:
+        """Reserve what was *placed*; return the updates of records."""
+        updates = []
+        for uid, charges in placed.items():
+            workload, workload_class = self._workloads[uid], self._workloads.pending.class_of(uid)
+            charge = self._feasibility_cache.get(workload_class.requirements).charge
+            reserved = Reservation(since, charges, charge)
+            if workload.reservation is None:
+                updates.append(RecordUpdate(workload, None, reserved))
+            self._assume(workload.reserving(reserved), now)
+        return updates
+
+    def _reserved_clusters(self, excluded_gang: HyperJobGang | None = None) -> set[ClusterName]:
+        """Return the clusters with reserved capacity, without those of *excluded_gang*."""
+        return {
+            cluster_charge.cluster
+            for workload in self._workloads.with_reservation.values()
+            if workload.reservation is not None and (excluded_gang is None or workload.gang != excluded_gang)
+            for cluster_charge in workload.reservation.cluster_charges
+        }
+
+    def grant(self, queue_shares: QueueShares, policy: Policy, now: int) -> list[RecordUpdate]:
+        """Grant reservations to heads with an expired timer, in admission order (O1, O2).
+
+        If a head needs clusters that are already reserved, later heads do not get its other clusters, or all of them
+        might never be free at once.
+        """
+        updates: list[RecordUpdate] = []
+        unavailable = self._reserved_clusters()
+        due = [
+            self._workloads.pending.class_of(workload.uid)
+            for workload in self._timers.expired(policy.head_reservation, now)
+        ]
+        if all(self._has_only_reserved_clusters(workload_class, unavailable) for workload_class in due):
+            return updates
+        in_turn = self._in_turn(queue_shares, policy, due)
+        for workload_class in in_turn:
+            if self._has_reservation(workload_class) or self._has_only_reserved_clusters(workload_class, unavailable):
+                continue
+            placed = self._planner.place(workload_class.head, unavailable)
+            if not placed and workload_class.gang is None and workload_class is in_turn[-1]:
+                break
+            preferred = placed or self._planner.place(workload_class.head, ())
+            unavailable.update(cluster_charge.cluster for charges in preferred.values() for cluster_charge in charges)
+            if workload_class.gang is not None and not preferred:
+                # The parts do not fit together as the clusters are; the restarted timer bounds how often this is tried.
+                self._timers.reset(workload_class.head, now)
+            updates += self._apply(placed, now, now)
+        return updates
+
+    def _has_only_reserved_clusters(self, workload_class: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
+        """Return whether all candidate clusters of a class are *taken*; ``False`` for a gang."""
+        return (
+            workload_class.gang is None
+            and self._feasibility_cache.get(workload_class.requirements).cluster_names <= taken
+        )
+
+    def _has_reservation(self, workload_class: WorkloadClass) -> bool:
+        """Return whether a queue of the gang has a reservation already."""
+        if workload_class.gang is None:
+            return False
+        queues = {part.queue for part in self._workloads.parts(workload_class.gang)}
+        return any(workload.queue in queues for workload in self._workloads.with_reservation.values())
+
+    def _in_turn(self, queue_shares: QueueShares, policy: Policy, due: list[WorkloadClass]) -> list[WorkloadClass]:
+        if len(due) <= 1:
+            return due
+        of = self._feasibility_cache.get
+        entries = {
+            workload_class.queue: [
+                SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
+            ]
+            for workload_class in due
+        }
+        heads = HeadIterator(queue_shares, policy, entries, fits=lambda _: True)
+        classes = []
+        while (head := finish(heads.next())) is not None:
+            classes.append(head.workload_class)
+            heads.on_skipped(head)
+        return classes
 
 
 def _since(workload: Workload) -> int:
     return workload.reservation.since if workload.reservation else 0
-
-
-def _reserved_clusters(state: "Engine", excluded_gang: HyperJobGang | None = None) -> set[ClusterName]:
-    """Return the clusters with reserved capacity, without those of *excluded_gang*."""
-    reservations = (
-        workload.reservation
-        for workload in state.with_reservation.values()
-        if excluded_gang is None or workload.gang != excluded_gang
-    )
-    return {
-        cluster_charge.cluster
-        for reserved in reservations
-        if reserved is not None
-        for cluster_charge in reserved.cluster_charges
-    }
-
-
-def grant(state: "Engine", queue_shares: QueueShares, now: int) -> list[RecordUpdate]:
-    """Grant reservations to heads with an expired timer, in admission order (O1, O2).
-
-    If a head needs clusters that are already reserved, later heads do not get its other clusters, or all of them
-    might never be free at once.
-    """
-    updates: list[RecordUpdate] = []
-    unavailable = _reserved_clusters(state)
-    due = state.starvation_timers.expired(state, now)
-    if all(_has_only_reserved_clusters(state, state.pending.class_of(workload.uid), unavailable) for workload in due):
-        return updates
-    in_turn = _in_turn(state, queue_shares, due)
-    for workload_class in in_turn:
-        if _has_reservation(state, workload_class) or _has_only_reserved_clusters(state, workload_class, unavailable):
-            continue
-        placed = place_reservations(state, workload_class.head, unavailable)
-        if not placed and workload_class.gang is None and workload_class is in_turn[-1]:
-            break
-        preferred = placed or place_reservations(state, workload_class.head, ())
-        unavailable.update(cluster_charge.cluster for charges in preferred.values() for cluster_charge in charges)
-        if workload_class.gang is not None and not preferred:
-            # The parts do not fit together as the clusters are; the restarted timer bounds how often this is tried.
-            state.starvation_timers.reset(workload_class.head, now)
-        updates += _apply(state, placed, now, now)
-    return updates
-
-
-def _has_only_reserved_clusters(
-    state: "Engine", workload_class: WorkloadClass, taken: AbstractSet[ClusterName]
-) -> bool:
-    """Say whether a queue of the gang has a reservation already."""
-    return (
-        workload_class.gang is None
-        and state.queue_usage.feasibility_cache.get(workload_class.requirements).cluster_names <= taken
-    )
-
-
-def _has_reservation(state: "Engine", workload_class: WorkloadClass) -> bool:
-    """Say whether a queue of the gang has a reservation already."""
-    if workload_class.gang is None:
-        return False
-    queues = {state.workloads[uid].queue for uid in state.gangs.parts(workload_class.gang)}
-    return any(workload.queue in queues for workload in state.with_reservation.values())
-
-
-def _in_turn(state: "Engine", queue_shares: QueueShares, due: Iterable[Workload]) -> list[WorkloadClass]:
-    classes = [state.pending.class_of(workload.uid) for workload in due]
-    if len(classes) <= 1:
-        return classes
-    entries = {}
-    for workload in due:
-        workload_class = state.pending.class_of(workload.uid)
-        entries[workload_class.queue] = [
-            SchedulableClass(
-                workload_class, state.queue_usage.feasibility_cache.get(workload_class.requirements).requested_resources
-            )
-        ]
-    heads = HeadIterator(queue_shares, state.policy, entries, fits=lambda _: True)
-    classes.clear()
-    while (head := finish(heads.next())) is not None:
-        classes.append(head.workload_class)
-        heads.on_skipped(head)
-    return classes

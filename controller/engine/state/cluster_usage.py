@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from controller.engine.placement.filter import CandidateCache
 from controller.engine.state.clusters import Cluster, ClusterName
-from controller.engine.state.estimates import ClusterEstimates
+from controller.engine.state.estimates import ClusterEstimates, pods_of
 from controller.engine.state.orphans import NO_ORPHANS, Orphan, Orphans
 from controller.engine.state.resources import (
     EMPTY,
@@ -26,7 +25,7 @@ from controller.engine.state.resources import (
     subtract,
     total,
 )
-from controller.engine.state.workloads import Admission, ClusterCharge, Workload
+from controller.engine.state.workloads import Admission, Choice, ClusterCharge, Workload
 
 #: So many of the last frees are remembered one by one.
 _MAX_REMEMBERED: Final = 1024
@@ -207,7 +206,6 @@ class ClusterUsage:
         """Results of ``freed_since``, until the next of *frees*."""
         self.version = 0
         """Changes with every change of any headroom."""
-        self.candidates = CandidateCache()
         self._states: dict[ClusterName, ClusterState] = {}
         self._unsettled: set[ClusterName] = set()
         """Clusters whose external usage may change with time."""
@@ -335,6 +333,22 @@ class ClusterUsage:
             cluster_state = self.cluster_state(booking.cluster)
             cluster_state.charged = subtract(cluster_state.charged, booking.charge)
             self.version += 1
+
+    def begin_trial(self, workload: Workload, choice: Choice) -> None:
+        """Charge the clusters of an admission until ``end_trial`` undoes it completely."""
+        self.assume(choice.cluster_charges)
+        self._deduct_from_estimates(workload, choice, 1)
+
+    def end_trial(self, workload: Workload, choice: Choice) -> None:
+        """Undo ``begin_trial``."""
+        self.unassume(choice.cluster_charges)
+        self._deduct_from_estimates(workload, choice, -1)
+
+    def _deduct_from_estimates(self, workload: Workload, choice: Choice, times: int) -> None:
+        for cluster_charge in choice.cluster_charges:
+            estimates = self.cluster_state(cluster_charge.cluster).estimates
+            if estimates is not None:
+                estimates.deduct(pods_of(workload, cluster_charge), times)
 
     def remove_usage(self, admission: Admission, now: int) -> None:
         """Free the clusters of *admission*; the charges count as recently freed until the summary follows."""

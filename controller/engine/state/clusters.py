@@ -1,9 +1,7 @@
-"""Member clusters, and the placements that select them.
+"""Member clusters, and the placements and affinities that select them."""
 
-Values only: ``candidates`` selects clusters, ``cluster_usage`` tracks their capacity.
-"""
-
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
@@ -64,7 +62,7 @@ class Cluster:
     Empty where the models bound nothing, or do not count every node.
     """
     nodes: tuple[NodeShape, ...] = ()
-    """All its nodes, where the operator's configuration describes them; added by ``State``."""
+    """All its nodes, where the operator's configuration describes them; added by ``Engine``."""
 
     @property
     def is_usable(self) -> bool:
@@ -151,3 +149,82 @@ class Assignment:
 
     name: ClusterName
     replicas: int | None = None
+
+
+def matches(affinity: Affinity, cluster: Cluster) -> bool:
+    """Return whether *affinity* selects *cluster*; an invalid selector selects nothing."""
+    if cluster.name in affinity.excluded or (affinity.names and cluster.name not in affinity.names):
+        return False
+    return all(_matches_label(requirement, cluster.labels) for requirement in affinity.labels) and all(
+        _matches_field(requirement, cluster) for requirement in affinity.fields
+    )
+
+
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+def _integer(text: str | None) -> int | None:
+    """Return *text* as a 64-bit number, ``None`` where it is none."""
+    number = int(text) if text is not None and _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
+
+
+def _is_greater(value: str | None, bound: str) -> bool:
+    left, right = _integer(value), _integer(bound)
+    return left is not None and right is not None and left > right
+
+
+def _is_less(value: str | None, bound: str) -> bool:
+    left, right = _integer(value), _integer(bound)
+    return left is not None and right is not None and left < right
+
+
+# What an operator says of a value that may be missing, and of a cluster's zones.
+_LABEL_TESTS: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: _is_greater(value, values[0]),
+    "Lt": lambda value, values: _is_less(value, values[0]),
+}
+
+_ZONE_TESTS: Mapping[Operator, Callable[[frozenset[str], tuple[str, ...]], bool]] = {
+    "In": lambda zones, values: not zones.isdisjoint(values),
+    "NotIn": lambda zones, values: zones.isdisjoint(values),
+    "Exists": lambda zones, _: bool(zones),
+    "DoesNotExist": lambda zones, _: not zones,
+}
+
+_COMPARING = frozenset({"Gt", "Lt"})
+
+
+def _matches_label(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    if requirement.operator in _COMPARING or not _is_valid(requirement):
+        return False
+    return _LABEL_TESTS[requirement.operator](labels.get(requirement.key), requirement.values)
+
+
+def _matches_field(requirement: Requirement, cluster: Cluster) -> bool:
+    """Return whether *cluster* matches a field selector's expression; other fields than these three never match."""
+    if requirement.key == "zone":
+        test = _ZONE_TESTS.get(requirement.operator)
+        return test is not None and test(frozenset(cluster.zones), requirement.values)
+    fields = {"provider": cluster.provider or None, "region": cluster.region or None}
+    return _is_valid(requirement) and _LABEL_TESTS[requirement.operator](
+        fields.get(requirement.key), requirement.values
+    )
+
+
+def _is_valid(requirement: Requirement) -> bool:
+    """Return whether Kubernetes accepts the requirement; a selector with an invalid one selects nothing."""
+    match requirement.operator:
+        case "In" | "NotIn":
+            counted = len(requirement.values) > 0
+        case "Exists" | "DoesNotExist":
+            counted = len(requirement.values) == 0
+        case _:
+            counted = len(requirement.values) == 1 and _integer(requirement.values[0]) is not None
+    return counted and all(_LABEL_VALUE.fullmatch(value) for value in requirement.values)

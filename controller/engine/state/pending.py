@@ -7,7 +7,7 @@ being evicted, and nominated workloads.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from controller.engine.reasons import Reason, Refusal
@@ -19,7 +19,6 @@ from controller.engine.state.workloads import HyperJobGang, SchedulingRequiremen
 OrderKey = tuple[int, int, str, str, str]
 
 _Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None]
-
 """Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
 and the owner of its reservation.
 """
@@ -101,8 +100,36 @@ def _reservation_owner(workload: Workload) -> str:
     return workload.gang.key if workload.gang is not None else workload.uid
 
 
-def _ignore(_: WorkloadClass, __: int) -> None:
-    """Ignore the change; the default of ``on_class_change``."""
+Counts = Mapping[QueueName, Mapping[int, int]]
+"""For each queue, how many classes with each requirements (by id) are pending in it and below it."""
+
+
+class ClassCounts:
+    """Counts of the classes pending in one tree of queues."""
+
+    def __init__(self, tree: Tree, classes: Iterable[WorkloadClass]) -> None:
+        self.tree = tree
+        self._by_priority: dict[int, dict[QueueName, dict[int, int]]] = {}
+        for workload_class in classes:
+            self.add(workload_class, 1)
+
+    def add(self, workload_class: WorkloadClass, change: int) -> None:
+        """Add *change* (1 or -1) to the count of *workload_class* in its queue and all ancestors."""
+        leaf = self.tree.nodes.get(workload_class.queue)
+        if leaf is None or not leaf.is_leaf:
+            return
+        level = self._by_priority.setdefault(leaf.queue.priority, {})
+        for node in leaf.path():
+            requirements = level.setdefault(node.name, {})
+            requirements[id(workload_class.requirements)] = (
+                requirements.get(id(workload_class.requirements), 0) + change
+            )
+            if not requirements[id(workload_class.requirements)]:
+                del requirements[id(workload_class.requirements)]
+
+    def by_priority(self) -> list[Counts]:
+        """Return the counts of each queue priority, the highest first."""
+        return [self._by_priority[priority] for priority in sorted(self._by_priority, reverse=True)]
 
 
 class PendingWorkloads:
@@ -121,8 +148,7 @@ class PendingWorkloads:
         """Queues in which a workload was added or removed since this was last emptied."""
         self.unpublished: dict[WorkloadClass, set[WorkloadUid]] = {}
         """Workloads without a published reason, by class."""
-        self.on_class_change: Callable[[WorkloadClass, int], None] = _ignore
-        """Called with each class that is created (1) or deleted (-1)."""
+        self._counts: ClassCounts | None = None
         self._classes: dict[_Key, WorkloadClass] = {}
         self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
         self._class_of: dict[WorkloadUid, WorkloadClass] = {}
@@ -182,7 +208,8 @@ class PendingWorkloads:
         self.queues.setdefault(queue, []).append(workload_class)
         self.by_requirements.setdefault(id(requirements), []).append(workload_class)
         self.unevaluated[workload_class] = None
-        self.on_class_change(workload_class, 1)
+        if self._counts is not None:
+            self._counts.add(workload_class, 1)
         return workload_class
 
     def remove(self, workload: Workload) -> None:
@@ -197,7 +224,8 @@ class PendingWorkloads:
 
     def _close(self, workload_class: WorkloadClass) -> None:
         requirements = workload_class.requirements
-        self.on_class_change(workload_class, -1)
+        if self._counts is not None:
+            self._counts.add(workload_class, -1)
         key = workload_class.queue, workload_class.namespace, id(requirements), workload_class.gang
         del self._classes[
             *key,
@@ -221,35 +249,8 @@ class PendingWorkloads:
             (workload for workload_class in self.queues.get(queue, ()) for workload in workload_class), key=order_key
         )
 
-
-Counts = Mapping[QueueName, Mapping[int, int]]
-
-"""For each queue, how many classes with each requirements (by id) are pending in it and below it."""
-
-
-class ClassCounts:
-    """Counts of the classes pending in one tree of queues."""
-
-    def __init__(self, tree: Tree, classes: Iterable[WorkloadClass]) -> None:
-        self.tree = tree
-        self._by_priority: dict[int, dict[QueueName, dict[int, int]]] = {}
-        for workload_class in classes:
-            self.add(workload_class, 1)
-
-    def add(self, workload_class: WorkloadClass, change: int) -> None:
-        """Add *change* (1 or -1) to the count of *workload_class* in its queue and all ancestors."""
-        leaf = self.tree.nodes.get(workload_class.queue)
-        if leaf is None or not leaf.is_leaf:
-            return
-        level = self._by_priority.setdefault(leaf.queue.priority, {})
-        for node in leaf.path():
-            requirements = level.setdefault(node.name, {})
-            requirements[id(workload_class.requirements)] = (
-                requirements.get(id(workload_class.requirements), 0) + change
-            )
-            if not requirements[id(workload_class.requirements)]:
-                del requirements[id(workload_class.requirements)]
-
-    def by_priority(self) -> list[Counts]:
-        """Return the counts of each queue priority, the highest first."""
-        return [self._by_priority[priority] for priority in sorted(self._by_priority, reverse=True)]
+    def class_counts(self, tree: Tree) -> ClassCounts:
+        """Return how many classes are pending in each part of *tree*."""
+        if self._counts is None or self._counts.tree is not tree:
+            self._counts = ClassCounts(tree, self.classes())
+        return self._counts

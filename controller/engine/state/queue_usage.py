@@ -1,49 +1,41 @@
-"""Tracks usage, requests and fair shares of the queues.
+"""Tracks usage of the queues, and the quota that follows from it.
 
 Usage is tracked twice: *settled* assumes that evictions in progress have
 finished and their preemptors are admitted (P5); *current* is usage right now.
 The quota is rebuilt only when the tree or its limits change.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from controller.engine.fairness.fair_share import FairShareDivision
-from controller.engine.fairness.ordering import QueueShares
-from controller.engine.placement.feasibility_cache import FeasibilityCache
-from controller.engine.reasons import Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
-from controller.engine.state.hierarchy import ROOT, Queue, QueueName, Tree, closed_guarantees, queue_limits
-from controller.engine.state.pending import ClassCounts, PendingWorkloads, WorkloadClass
+from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName, Tree, closed_guarantees, queue_limits
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources, add, nonzero, scale, subtract, total
-from controller.engine.steps import Steps
 
 _LimitInputs = tuple[Resources, Resources, dict[QueueName, Resources]]
 """What limits follow from: the root's limit, charges outside the tree, guarantees of closed queues."""
 
 
 class QueueUsage:
-    """Usage by queue, and the fair shares and usage ratios that follow from it.
+    """Queues, their usage, and the limits that apply to it.
 
     Only the methods change the mappings.
     """
 
-    def __init__(self, cluster_usage: ClusterUsage, backlog: PendingWorkloads) -> None:
+    def __init__(self, cluster_usage: ClusterUsage) -> None:
         self.queues: dict[QueueName, Queue] = {}
         self.settled: dict[QueueName, Resources] = {}
         """Usage after evictions in progress, by the queue that the workloads name, whether it exists or not."""
         self.by_namespace: dict[tuple[QueueName, str], Resources] = {}
         """Settled usage of each namespace in each queue."""
-        self.shares: QueueShares | None = None
-        """Fair shares and usage ratios; ``None`` until they are first needed."""
-        self.feasibility_cache = FeasibilityCache(cluster_usage)
+        self.changed: set[QueueName] = set()
+        """Queues with other usage since this was last emptied."""
+        self.on_usage_change: list[Callable[[Node], None]] = []
+        """Called with the queue of the tree whose settled usage, with its ancestors', has changed."""
+        self.latest_quota: Quota | None = None
+        """The quota returned last; ``None`` before the first one."""
         self._cluster_usage = cluster_usage
-        self._pending = backlog
-        self._requested: dict[QueueName, Resources] = {}
-        self._changed: set[QueueName] = set()
         self._tree: Tree | None = None
-        self._class_counts: ClassCounts | None = None
-        self._division: FairShareDivision | None = None
         self._potential_quota: Quota | None = None
         self._limit_inputs: _LimitInputs | None = None
         self._closed: dict[QueueName, Resources] = {}
@@ -68,8 +60,7 @@ class QueueUsage:
         self._tree = self._potential_quota = self._limit_inputs = self._current_quota = None
 
     def clusters_changed(self) -> None:
-        """Discard feasibility and potential limits: the set of clusters or their properties changed."""
-        self.feasibility_cache.clear()
+        """Discard potential limits: the set of clusters or their properties changed."""
         self._potential_quota = None
 
     def add_usage(self, queue: QueueName, namespace: str, charge: Resources) -> None:
@@ -114,32 +105,20 @@ class QueueUsage:
         tenant = queue, namespace
         self.settled[queue] = add(self.settled.get(queue, {}), charge)
         self.by_namespace[tenant] = add(self.by_namespace.get(tenant, {}), charge)
-        self._changed.add(queue)
-        if self.shares is not None and self._limit_inputs is not None:
-            node = self.shares.quota.tree.nodes.get(queue, self.shares.quota.tree.root)
-            self.shares.quota.add_usage(node, charge)
-            self.shares.invalidate(above.name for above in node.path())
+        self.changed.add(queue)
+        if self.latest_quota is not None and self._limit_inputs is not None:
+            node = self.latest_quota.tree.nodes.get(queue, self.latest_quota.tree.root)
+            self.latest_quota.add_usage(node, charge)
+            for handler in self.on_usage_change:
+                handler(node)
 
     # -- queries -------------------------------------------------------
-
-    @property
-    def requested(self) -> Mapping[QueueName, Resources]:
-        """Return the requests of each queue: its charges and those of competing workloads, as of ``update_shares``."""
-        return self._requested
 
     def tree(self) -> Tree:
         """Return the present tree of queues."""
         if self._tree is None:
             self._tree = Tree(self.queues.values())
         return self._tree
-
-    def class_counts(self) -> ClassCounts:
-        """Return how many workload classes are pending in each part of the tree."""
-        tree = self.tree()
-        if self._class_counts is None or self._class_counts.tree is not tree:
-            self._class_counts = ClassCounts(tree, self._pending.classes())
-            self._pending.on_class_change = self._class_counts.add
-        return self._class_counts
 
     @property
     def has_transitions(self) -> bool:
@@ -163,7 +142,7 @@ class QueueUsage:
             self._current_quota = given, Quota(tree, queue_limits(tree, *given), charged)
         return self._current_quota[1]
 
-    def _drop_stale_current_quota(self) -> None:
+    def drop_stale_current_quota(self) -> None:
         """Discard the quota with current usage when its limits have changed."""
         if self._current_quota is None:
             return
@@ -178,75 +157,23 @@ class QueueUsage:
         """Return the quota with settled usage and the limits of the present clusters."""
         tree = self.tree()
         given = self._cluster_usage.root_limit(), _charges_outside(tree, self.settled), self._closed
-        if self.shares is None or self._limit_inputs != given:
+        if self.latest_quota is None or self._limit_inputs != given:
             self._generation += 1
-            quota = Quota(tree, queue_limits(tree, *given), self.settled, epoch=self._generation)
-            self._limit_inputs, self._division = given, None
-            self.shares = QueueShares(quota, {}, self.by_namespace)
-        return self.shares.quota
+            self.latest_quota = Quota(tree, queue_limits(tree, *given), self.settled, epoch=self._generation)
+            self._limit_inputs = given
+        return self.latest_quota
 
-    def classify(
-        self, again: Iterable[WorkloadClass], on_hold: Callable[[WorkloadClass], Refusal | None]
-    ) -> Steps[list[WorkloadClass]]:
-        """Find the classes that are pending for another reason than capacity; return the classes evaluated.
+    def update_closed_guarantees(self) -> None:
+        """Recompute the guarantees of closed queues, which end with their usage (Q3)."""
+        self._closed = closed_guarantees(self.tree(), self.settled)
 
-        All are evaluated again when queues or clusters have changed, otherwise only
-        new classes and those in *again*. *on_hold* returns reasons that depend on neither.
-        """
-        classes = dict.fromkeys([*self._pending.unevaluated, *again])
+    def potential_quota(self) -> tuple[Quota, bool]:
+        """Return the quota with all clusters usable and empty (C5), and whether it is new."""
+        if self._potential_quota is not None:
+            return self._potential_quota, False
         tree = self.tree()
-        self._closed = closed_guarantees(tree, self.settled)
-        if self._potential_quota is None:
-            self._potential_quota = Quota(tree, queue_limits(tree, self._cluster_usage.potential_root_limit()), {})
-            classes |= dict.fromkeys(self._pending.classes())
-        for workload_class in classes:
-            workload_class.charge = self.feasibility_cache.get(workload_class.requirements).charge
-            workload_class.inadmissible = (
-                tree.refusal(workload_class.queue)
-                or self._inadmissible(self._potential_quota, workload_class)
-                or on_hold(workload_class)
-            )
-            self._changed.add(workload_class.queue)
-            yield 1
-        self._pending.unevaluated.clear()
-        return list(classes)
-
-    def _inadmissible(self, potential: Quota, workload_class: WorkloadClass) -> Refusal | None:
-        """Return why no capacity would ever admit *workload_class*, or ``None`` (C5).
-
-        While no cluster has a resource summary, limits that follow from capacity are not reported.
-        """
-        exceeded = potential.exceeded_limit(potential.tree.nodes[workload_class.queue], workload_class.charge)
-        if exceeded is not None and self._cluster_usage.is_unknown:
-            exceeded = None
-        return exceeded or self.feasibility_cache.get(workload_class.requirements).candidates.refusal
-
-    def update_shares(self) -> QueueShares:
-        """Return fair shares and usage ratios after all changes (Q4)."""
-        quota = self.quota()
-        self._drop_stale_current_quota()
-        changed = self._changed | self._pending.changed
-        for name in changed:
-            self._requested[name] = self._queue_requests(name)
-        if self.shares is None:
-            raise AssertionError("update_shares needs a quota")
-        if self._division is None:
-            self._division = FairShareDivision(quota, self._requested)
-            self.shares = QueueShares(quota, self._division.shares, self.by_namespace)
-        else:
-            others = {ROOT} if any(name not in quota.tree.nodes for name in changed) else set()
-            self.shares.fair_shares_changed(self._division.update(self._requested, changed | others))
-        self._changed = set()
-        self._pending.changed = set()
-        return self.shares
-
-    def _queue_requests(self, queue: QueueName) -> Resources:
-        """Return a queue's requests: its charges, and those of its classes that only capacity holds back."""
-        requests = self.settled.get(queue, {})
-        for workload_class in self._pending.queues.get(queue, ()):
-            if workload_class.inadmissible is None and workload_class.nominated_cluster is None:
-                requests = add(requests, scale(workload_class.charge, len(workload_class.workloads)))
-        return requests
+        self._potential_quota = Quota(tree, queue_limits(tree, self._cluster_usage.potential_root_limit()), {})
+        return self._potential_quota, True
 
 
 def _charges_outside(tree: Tree, charges: Mapping[QueueName, Resources]) -> Resources:

@@ -18,8 +18,8 @@ class UsageTracker:
     """Adds and removes the charges of workloads, in cluster usage and queue usage at once."""
 
     def __init__(self, cluster_usage: ClusterUsage, queue_usage: QueueUsage) -> None:
+        self.queue_usage = queue_usage
         self._clusters = cluster_usage
-        self._queues = queue_usage
 
     def update(self, before: Workload | None, workload: Workload, now: int) -> bool:
         """Replace the charges of *before* by those of *workload*; return whether external usage may fall then."""
@@ -42,12 +42,12 @@ class UsageTracker:
         queue, namespace = workload.queue, workload.namespace
         if workload.admission is not None:
             self._clusters.add_usage(workload.admission, now)
-            self._queues.add_usage(queue, namespace, workload.admission.charge)
+            self.queue_usage.add_usage(queue, namespace, workload.admission.charge)
             if workload.is_leaving:
                 self._mark_leaving(workload, workload.admission)
         elif workload.nomination is not None and workload.is_nominated:
             self._clusters.nominate(workload.nomination.cluster, workload.nomination.requests)
-            self._queues.nominate(queue, namespace, workload.nomination.requests)
+            self.queue_usage.nominate(queue, namespace, workload.nomination.requests)
 
     def remove(self, workload: Workload, now: int) -> None:
         """Remove the charges of *workload* and what its nomination sets aside."""
@@ -56,10 +56,10 @@ class UsageTracker:
             if workload.is_leaving:
                 self._unmark_leaving(workload, workload.admission)
             self._clusters.remove_usage(workload.admission, now)
-            self._queues.remove_usage(queue, namespace, workload.admission.charge)
+            self.queue_usage.remove_usage(queue, namespace, workload.admission.charge)
         elif workload.nomination is not None and workload.is_nominated:
             self._clusters.unnominate(workload.nomination.cluster, workload.nomination.requests)
-            self._queues.unnominate(queue, namespace, workload.nomination.requests)
+            self.queue_usage.unnominate(queue, namespace, workload.nomination.requests)
 
     def remove_or_orphan(self, before: Workload, after: Workload | None, now: int) -> None:
         """Remove the charges of *before*; where its pods stay running after it is as *after*, orphan them instead."""
@@ -74,25 +74,25 @@ class UsageTracker:
         gone = _restrict_to(admission, {charge.cluster for charge in admission.cluster_charges} - left)
         self._clusters.remove_usage(gone, now)
         self._clusters.add_orphans(orphaned, before, now)
-        self._queues.remove_usage(before.queue, before.namespace, subtract(admission.charge, orphaned.charge))
+        self.queue_usage.remove_usage(before.queue, before.namespace, subtract(admission.charge, orphaned.charge))
 
     def end_orphans(self) -> None:
         """Free the queues of orphaned charges that have ended."""
         for orphan in self._clusters.take_released():
-            self._queues.remove_usage(orphan.queue, orphan.namespace, orphan.charge)
+            self.queue_usage.remove_usage(orphan.queue, orphan.namespace, orphan.charge)
 
     def restore_orphans(self, orphans: Orphans) -> None:
         """Charge queues with *orphans*, which the cluster includes already."""
         for orphan in orphans.charges:
-            self._queues.add_usage(orphan.queue, orphan.namespace, orphan.charge)
+            self.queue_usage.add_usage(orphan.queue, orphan.namespace, orphan.charge)
 
     def _mark_leaving(self, workload: Workload, admission: Admission) -> None:
         self._clusters.mark_leaving(admission)
-        self._queues.begin_eviction(workload.queue, workload.namespace, admission.charge)
+        self.queue_usage.begin_eviction(workload.queue, workload.namespace, admission.charge)
 
     def _unmark_leaving(self, workload: Workload, admission: Admission) -> None:
         self._clusters.unmark_leaving(admission)
-        self._queues.end_eviction(workload.queue, workload.namespace, admission.charge)
+        self.queue_usage.end_eviction(workload.queue, workload.namespace, admission.charge)
 
 
 def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:

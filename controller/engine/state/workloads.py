@@ -267,6 +267,27 @@ class Workload:
         is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
         return is_ours and self.hold is not None and self.hold.reason is Reason.ABORTED
 
+    def admitted(self, admission: Admission) -> "Workload":
+        """Return the workload after an admission."""
+        return replace(
+            self, state=WorkloadState.ADMITTED, admission=admission, hold=None, nomination=None, reservation=None
+        )
+
+    def evicted(self) -> "Workload":
+        """Return the workload after an eviction: pending, with its charges until it has stopped."""
+        history = self.eviction_history.after_eviction(has_run=self.has_run, taken_back=False)
+        return replace(
+            self, state=WorkloadState.PENDING, has_run=False, nomination=None, reservation=None, **history._asdict()
+        )
+
+    def nominated_as(self, nomination: Nomination | None) -> "Workload":
+        """Return the workload with *nomination*, or without one."""
+        return replace(self, nomination=nomination, reservation=None)
+
+    def reserving(self, reservation: Reservation | None) -> "Workload":
+        """Return the workload with the head reservation *reservation*, or without one."""
+        return replace(self, reservation=reservation)
+
     @property
     def path(self) -> str:
         """Return ``Kind namespace/name``, as messages name it."""

@@ -1,0 +1,91 @@
+"""What the passes of a cycle read: the state, and the caches of the algorithms over it."""
+
+from typing import TYPE_CHECKING
+
+from controller.engine.fairness.borrowing import BorrowingPolicy
+from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.pending_order import PendingOrder
+from controller.engine.fairness.shares import FairShareTracker
+from controller.engine.placement.estimate_tracker import EstimateTracker
+from controller.engine.placement.feasibility_cache import FeasibilityCache
+from controller.engine.policy import Policy
+from controller.engine.preemption.candidates import PreemptionCandidates
+from controller.engine.preemption.reclaimable_capacity import ReclaimableCapacity
+from controller.engine.reservations.active import ActiveReservations, ReservedResources, reserved_resources
+from controller.engine.state.cluster_usage import ClusterUsage
+from controller.engine.state.queue_usage import QueueUsage
+from controller.engine.state.usage_tracker import UsageTracker
+from controller.engine.state.workload_index import WorkloadIndex
+
+if TYPE_CHECKING:
+    from controller.engine.state.workloads import WorkloadUid
+
+
+class Context:
+    """The parts of the state and the algorithms' caches; only ``Engine`` and the cycle receive all of them."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.cluster_usage = ClusterUsage()
+        self.queue_usage = QueueUsage(self.cluster_usage)
+        self.usage_tracker = UsageTracker(self.cluster_usage, self.queue_usage)
+        self.workloads = WorkloadIndex()
+        self.pending = self.workloads.pending
+        self.feasibility_cache = FeasibilityCache(self.cluster_usage)
+        self.estimate_tracker = EstimateTracker(self.cluster_usage)
+        self.shares = FairShareTracker(self.queue_usage, self.pending)
+        self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares)
+        self.planned_at = 0
+        """When the last cycle began, in milliseconds."""
+        self.admitted_so_far: frozenset[WorkloadUid] = frozenset()
+        """Workloads admitted by cut plans that the next plan continues; empty after a complete plan."""
+        self._borrowing: BorrowingPolicy | None = None
+        self._active_reservations: ActiveReservations | None = None
+        self._reserved_resources: ReservedResources | None = None
+        """The part of them that does not depend on usage; it stays while the reservations are the same."""
+
+    def invalidate(self) -> None:
+        """Discard what follows from workloads: one has changed, or a cycle begins."""
+        self._borrowing = self._active_reservations = None
+
+    def discard_reservations(self) -> None:
+        """Discard the active reservations, because fair shares have changed."""
+        self._active_reservations = None
+
+    def discard_borrowing(self) -> None:
+        """Discard the borrowing rules, because the cycle has ended."""
+        self._borrowing = None
+
+    def active_reservations(self) -> ActiveReservations | None:
+        """Return what reservations set aside; ``None`` where there are none."""
+        shares = self.shares.current
+        if shares is None or not self.workloads.with_reservation:
+            return None
+        if self._active_reservations is None or self._active_reservations.queue_shares is not shares:
+            self._reserved_resources = reserved_resources(
+                self._reserved_resources, shares.quota, self.workloads, self.feasibility_cache
+            )
+            self._active_reservations = ActiveReservations(
+                shares, self._reserved_resources, self.pending, self.feasibility_cache
+            )
+        return self._active_reservations
+
+    def borrowing_policy(self) -> BorrowingPolicy | None:
+        """Return the borrowing rules for the present state; ``None`` while reclaim is off."""
+        shares = self.shares.current
+        if self._borrowing is None and self.policy.reclaim.enabled and shares is not None:
+            self._borrowing = self.new_borrowing_policy(shares, self.new_candidates(shares), self.planned_at)
+        return self._borrowing
+
+    def new_candidates(self, shares: QueueShares) -> PreemptionCandidates:
+        """Return the preemption candidates of every queue."""
+        return PreemptionCandidates(shares.quota.tree, self.workloads, self.cluster_usage)
+
+    def new_borrowing_policy(
+        self, shares: QueueShares, candidates: PreemptionCandidates, now: int
+    ) -> BorrowingPolicy | None:
+        """Return borrowing rules that also keep *candidates* current; ``None`` while reclaim is off."""
+        if not self.policy.reclaim.enabled:
+            return None
+        reclaimable = ReclaimableCapacity(shares, self.feasibility_cache, candidates, self.policy, now)
+        return BorrowingPolicy(shares, self.pending, self.order, reclaimable)

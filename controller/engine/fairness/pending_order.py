@@ -1,0 +1,86 @@
+"""Orders the pending workloads of one queue (O2)."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from controller.engine.fairness.shares import FairShareTracker
+from controller.engine.policy import Policy
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.pending import order_key
+from controller.engine.state.queue_usage import QueueUsage
+from controller.engine.state.workload_index import WorkloadIndex
+from controller.engine.state.workloads import Workload
+
+
+class PendingOrder:
+    """The order of pending workloads: priority and the namespace's usage ratio where it counts, then age and name."""
+
+    def __init__(
+        self, policy: Policy, workloads: WorkloadIndex, queue_usage: QueueUsage, shares: FairShareTracker
+    ) -> None:
+        self.policy = policy
+        self._workloads = workloads
+        self._queue_usage = queue_usage
+        self._shares = shares
+
+    def blocking_head(self, queue: QueueName) -> Workload | None:
+        """Return the head that all others of a fifo queue wait behind; ``None`` for other queues."""
+        known = self._queue_usage.queues.get(queue)
+        if known is None or not known.fifo:
+            return None
+        classes = self._workloads.pending.queues.get(queue, ())
+        heads = [workload_class.head for workload_class in classes if workload_class.inadmissible is None]
+        return self.first_of(queue, heads)
+
+    def queue_head(self, queue: QueueName) -> Workload | None:
+        """Return the first workload of a queue that is not nominated; ``None`` while its eviction is in progress."""
+        classes = self._workloads.pending.queues.get(queue, ())
+        heads = [
+            workload_class.head
+            for workload_class in classes
+            if workload_class.inadmissible is None and workload_class.nominated_cluster is None
+        ]
+        first = self.first_of(queue, heads)
+        return None if first is None or first.is_leaving else first
+
+    def first_of(self, queue: QueueName, heads: Collection[Workload]) -> Workload | None:
+        """Return the first of *heads* in the order of their queue."""
+        return min(heads, key=self._sort_key(queue, heads)) if heads else None
+
+    def pending_workloads(self, queue: QueueName) -> list[Workload]:
+        """Return all pending workloads of *queue*, those on hold included, in the order of the last cycle."""
+        held = [self._workloads[uid] for uid in self._workloads.on_hold.get(queue, ())]
+        workloads = [*self._workloads.pending.in_order(queue), *held]
+        if held or self._is_by_tenant(queue):
+            workloads.sort(key=self._sort_key(queue, workloads))
+        return workloads
+
+    def position(self, workload: Workload) -> int:
+        """Return the position of a pending workload in its queue, counted from 1."""
+        if self._is_by_tenant(workload.queue):
+            return self.pending_workloads(workload.queue).index(workload) + 1
+        own = order_key(workload)
+        classes = self._workloads.pending.queues.get(workload.queue, ())
+        held = self._workloads.on_hold.get(workload.queue, ())
+        return (
+            1
+            + sum(workload_class.count_before(own) for workload_class in classes)
+            + sum(order_key(self._workloads[uid]) < own for uid in held)
+        )
+
+    def queues_with_pending(self) -> Iterator[QueueName]:
+        """Yield the queues with pending workloads, by name."""
+        on_hold = (name for name, held in self._workloads.on_hold.items() if held)
+        yield from sorted({*self._workloads.pending.queues, *on_hold})
+
+    def _is_by_tenant(self, queue: QueueName) -> bool:
+        shares = self._shares.current
+        return self.policy.is_by_tenant and shares is not None and queue in shares.fair_shares
+
+    def _sort_key(self, queue: QueueName, workloads: Iterable[Workload]) -> Callable[[Workload], tuple[object, ...]]:
+        shares = self._shares.current
+        if shares is None or not self._is_by_tenant(queue):
+            return order_key
+        ratios = {name: shares.namespace_ratio(queue, name) for name in {workload.namespace for workload in workloads}}
+        if self.policy.tenant_fairness == "NamespaceFirst":
+            return lambda workload: (ratios[workload.namespace], order_key(workload))
+        return lambda workload: (-workload.priority, ratios[workload.namespace], order_key(workload))

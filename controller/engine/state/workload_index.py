@@ -1,0 +1,161 @@
+"""Indexes workloads by state, queue and gang."""
+
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from controller.engine.state.pending import PendingWorkloads
+from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadState, WorkloadUid, has_same_charges
+
+if TYPE_CHECKING:
+    from controller.engine.reasons import Refusal
+    from controller.engine.state.hierarchy import QueueName
+
+
+class HyperJobGangs:
+    """The known parts of every gang, by state."""
+
+    def __init__(self) -> None:
+        self.changed: set[HyperJobGang] = set()
+        """Gangs of which a part was added, removed or started since their workload classes were last evaluated."""
+        self.unchecked: set[HyperJobGang] = set()
+        """The same since the gangs were last checked for missing parts (R1)."""
+        self._parts: dict[HyperJobGang, dict[WorkloadUid, WorkloadState]] = {}
+
+    def update(self, before: Workload | None, workload: Workload | None) -> None:
+        """Update a workload that was *before*; ``None`` where it does not exist."""
+        if before is not None and (workload is None or before.gang != workload.gang):
+            self._remove(before)
+        if workload is None or workload.gang is None:
+            return
+        self._add(workload)
+        if before is not None and before.hold != workload.hold:
+            self._mark_changed(workload.gang)
+
+    def _add(self, workload: Workload) -> None:
+        if workload.gang is not None and self._parts.get(workload.gang, {}).get(workload.uid) != workload.state:
+            self._parts.setdefault(workload.gang, {})[workload.uid] = workload.state
+            self._mark_changed(workload.gang)
+
+    def _remove(self, workload: Workload) -> None:
+        if workload.gang is not None and workload.gang in self._parts:
+            self._parts[workload.gang].pop(workload.uid, None)
+            self._mark_changed(workload.gang)
+            if not self._parts[workload.gang]:
+                del self._parts[workload.gang]
+
+    def _mark_changed(self, gang: HyperJobGang) -> None:
+        self.changed.add(gang)
+        self.unchecked.add(gang)
+
+    def mark_all_changed(self) -> None:
+        """Mark every gang as changed."""
+        self.changed.update(self._parts)
+        self.unchecked.update(self._parts)
+
+    def parts(self, gang: HyperJobGang) -> list[WorkloadUid]:
+        """Return the known parts, sorted by uid."""
+        return sorted(self._parts.get(gang, ()))
+
+    def dependents(self, part: Workload, workloads: Mapping[WorkloadUid, Workload]) -> list[Workload]:
+        """Return the admitted parts to evict with *part*, because fewer than the gang minimum would be left."""
+        if part.gang is None:
+            return []
+        others = [workloads[uid] for uid in self.parts(part.gang) if uid != part.uid]
+        if sum(other.state is not WorkloadState.PENDING for other in others) >= part.gang.minimum:
+            return []
+        return [other for other in others if other.state is WorkloadState.ADMITTED]
+
+    def is_all_or_nothing(self, gang: HyperJobGang | None) -> bool:
+        """Return whether the pending parts of *gang* are admitted only together with others."""
+        return gang is not None and self.missing(gang) > 1
+
+    def missing(self, gang: HyperJobGang) -> int:
+        """Return how many parts must start before the others are admitted one by one; 0 for none."""
+        started = sum(state is not WorkloadState.PENDING for state in self._parts.get(gang, {}).values())
+        return max(gang.minimum - started, 0)
+
+
+class WorkloadIndex:
+    """All workloads by uid, and those in each state that the cycle reads; only ``update`` changes the indexes."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[WorkloadUid, Workload] = {}
+        self.pending = PendingWorkloads()
+        self.on_hold: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
+        """Pending workloads that do not compete, with the reason, by queue."""
+        self.gangs = HyperJobGangs()
+        self.admitted: dict[QueueName, dict[WorkloadUid, Workload]] = {}
+        """Admitted workloads, by queue."""
+        self.nominated: dict[WorkloadUid, Workload] = {}
+        """Workloads that wait for their victims to stop (P5)."""
+        self.with_reservation: dict[WorkloadUid, Workload] = {}
+        """Workloads with a head reservation (O6)."""
+        self.aborted: set[WorkloadUid] = set()
+        """Admitted workloads that aborted in their clusters and are to be evicted (D8)."""
+        self.resized: set[WorkloadUid] = set()
+        """Admitted workloads that request more than their charge, or run again after they finished (D7)."""
+        self.moved: set[WorkloadUid] = set()
+        """Admitted workloads whose clusters were changed by others after their record was written (R1)."""
+        self.accepted: set[WorkloadUid] = set()
+        """Moved or resized workloads that fit as they are; their records are updated."""
+        self._expirations: list[tuple[int, WorkloadUid]] = []
+
+    def expires_at(self, at: int, uid: WorkloadUid) -> None:
+        """Remember that a hold or the charge of a workload expires at *at*."""
+        heappush(self._expirations, (at, uid))
+
+    def pop_expired(self, now: int) -> Iterator[WorkloadUid]:
+        """Yield the workloads of which a hold or the charge may have expired by *now*."""
+        while self._expirations and self._expirations[0][0] <= now:
+            yield heappop(self._expirations)[1]
+
+    def next_expiry(self) -> int | None:
+        """Return when the next hold or charge expires, or ``None``; the time may be early but never late."""
+        return self._expirations[0][0] if self._expirations else None
+
+    def __getitem__(self, uid: WorkloadUid) -> Workload:
+        return self.by_uid[uid]
+
+    def parts(self, gang: HyperJobGang) -> list[Workload]:
+        """Return the known parts of *gang*, by uid."""
+        return [self.by_uid[uid] for uid in self.gangs.parts(gang)]
+
+    def pending_parts(self, gang: HyperJobGang) -> list[Workload]:
+        """Return the parts of *gang* that are pending and not on hold, in the order in which they are admitted."""
+        parts = (part for part in self.parts(gang) if part.uid in self.pending)
+        return sorted(parts, key=lambda part: (len(part.name), part.name, part.uid))
+
+    def update(self, before: Workload | None, workload: Workload | None) -> None:
+        """Update the indexes, pending workloads excepted; ``None`` where the workload does not exist."""
+        self.gangs.update(before, workload)
+        if before is not None:
+            self._remove(before)
+        if workload is None:
+            if before is not None:
+                self.accepted.discard(before.uid)
+            return
+        if before is None or workload.state is not WorkloadState.ADMITTED or not has_same_charges(before, workload):
+            self.accepted.discard(workload.uid)
+        if workload.state is WorkloadState.ADMITTED:
+            self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
+        if workload.is_nominated:
+            self.nominated[workload.uid] = workload
+        if workload.has_reservation:
+            self.with_reservation[workload.uid] = workload
+        marks = (
+            (workload.has_aborted, self.aborted),
+            (workload.has_moved, self.moved),
+            (workload.has_resized, self.resized),
+        )
+        for is_marked, marked in marks:
+            if is_marked:
+                marked.add(workload.uid)
+
+    def _remove(self, before: Workload) -> None:
+        self.nominated.pop(before.uid, None)
+        self.with_reservation.pop(before.uid, None)
+        self.aborted.discard(before.uid)
+        self.resized.discard(before.uid)
+        self.moved.discard(before.uid)
+        self.admitted.get(before.queue, {}).pop(before.uid, None)
