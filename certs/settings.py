@@ -1,16 +1,14 @@
 """Defines the flags of `certs`, each with its default and reason."""
 
-import argparse
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from certs.rotation import Lifetimes
+from controller.api.flags import Groups, read_flags
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 Command = Literal["ensure", "rotate", "status"]
@@ -36,19 +34,19 @@ examples:
 """
 
 #: Groups of flags in the help text, with the placeholder of each value.
-_GROUPS = {
+_GROUPS: Groups = {
     "storage": {
         "directory": "FOLDER",
         "secret_namespace": "NAME",
         "secret_name": "NAME",
         "host_kubeconfig": "FILE",
-        "external": "",
+        "external": None,
     },
     "names of the webhook": {"dns": "NAME", "ip": "ADDRESS"},
     "publishing": {"webhook_configuration": "NAME", "kubeconfig": "FILE", "replica": "HOST:PORT"},
     "timing": {
         "every": "SECONDS",
-        "authority": "",
+        "authority": None,
         "authority_days": "DAYS",
         "leaf_days": "DAYS",
         "settle_seconds": "SECONDS",
@@ -133,33 +131,4 @@ class Settings(BaseModel):
 
 def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
     """Return the settings for *arguments*; an invalid flag prints one sentence and exits with code 2."""
-    parser = argparse.ArgumentParser(
-        prog="python -m certs",
-        allow_abbrev=False,
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("command", choices=("ensure", "rotate", "status"))
-    for title, flags in _GROUPS.items():
-        group = parser.add_argument_group(title)
-        for name, value in flags.items():
-            _add(group, name, value, Settings.model_fields[name])
-    values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        flag = f"--{str(first['loc'][0]).replace('_', '-')}: " if first["loc"] else ""
-        print(f"certs: {flag}{first['msg'].removeprefix('Value error, ')}", file=sys.stderr)  # noqa: T201 -- to the user
-        raise SystemExit(2) from error
-
-
-def _add(group: argparse._ArgumentGroup, name: str, value: str, field: FieldInfo) -> None:
-    flag, default = f"--{name.replace('_', '-')}", field.default
-    if default is False:
-        group.add_argument(flag, action="store_const", const=True, dest=name, help=field.description)
-        return
-    action = "append" if isinstance(default, tuple) else "store"
-    text = f"{field.description} (default: {default:g})" if default else field.description
-    group.add_argument(flag, action=action, dest=name, metavar=value, help=text)
+    return read_flags(Settings, arguments, description=_ABOUT, groups=_GROUPS, epilog=_EXAMPLES)

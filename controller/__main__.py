@@ -15,6 +15,7 @@ from typing import Any, Never
 import structlog
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
+from controller.api.flags import SettingsError
 from controller.cache.dynamic_informers import DynamicInformers
 from controller.cache.informer_factory import build_informers
 from controller.cache.store import Store
@@ -40,7 +41,7 @@ from controller.reporting.probes import Readiness, Watchdog, configure_logging, 
 from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.workload_events import WorkloadEvents
-from controller.settings import Settings, SettingsError, parse_flags
+from controller.settings import Settings, parse_flags
 
 #: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.
 _CONNECTIONS = 1024 + 32

@@ -3,16 +3,15 @@
 Options of admission are in the VolcanoGlobalConfiguration, which can change at run time.
 """
 
-import argparse
 import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticUndefined
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from controller.api.flags import read_flags
 from controller.estimator.options import EstimatorOptions
 from controller.kube.leader_election import LeaseTimings
 
@@ -29,10 +28,6 @@ On SIGTERM or SIGINT it finishes the writes in flight and exits.
 
 def _default_identity() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
-
-
-class SettingsError(Exception):
-    """An invalid flag; the message names it."""
 
 
 class Settings(BaseModel):
@@ -162,10 +157,10 @@ class Settings(BaseModel):
     def _names_certificate_and_key(self) -> Self:
         """Reject an incomplete key pair, and one that would not be used."""
         if (self.scheduler_estimator_cert_file is None) != (self.scheduler_estimator_key_file is None):
-            raise ValueError("set scheduler_estimator_cert_file and scheduler_estimator_key_file together")
+            raise ValueError("set scheduler-estimator-cert-file and scheduler-estimator-key-file together")
         is_encrypted = self.scheduler_estimator_ca_file is not None or self.insecure_skip_estimator_verify
         if self.scheduler_estimator_cert_file is not None and not is_encrypted:
-            raise ValueError("scheduler_estimator_cert_file is not used without scheduler_estimator_ca_file")
+            raise ValueError("scheduler-estimator-cert-file is not used without scheduler-estimator-ca-file")
         return self
 
     @model_validator(mode="after")
@@ -173,11 +168,11 @@ class Settings(BaseModel):
         """Reject timings that contradict each other."""
         if self.silence_seconds <= 1.25 * self.watch_seconds:
             raise ValueError(
-                "silence_seconds must be more than 1.25 times watch_seconds, or a quiet watch is closed as broken"
+                "silence-seconds must be more than 1.25 times watch-seconds, or a quiet watch is closed as broken"
             )
         if self.fresh_seconds <= self.silence_seconds:
             raise ValueError(
-                "fresh_seconds must be above silence_seconds, or a quiet cache makes the controller unready"
+                "fresh-seconds must be above silence-seconds, or a quiet cache makes the controller unready"
             )
         if trouble := self.timings.violation:
             raise ValueError(trouble)
@@ -185,30 +180,10 @@ class Settings(BaseModel):
 
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
-    """Return the settings in *arguments*; `--help` prints all flags and exits."""
-    parser = argparse.ArgumentParser(
-        prog="python -m controller",
-        allow_abbrev=False,
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    for name, field in Settings.model_fields.items():
-        default = "" if field.default in {None, PydanticUndefined} else f" (default: {field.default})"
-        metavar = "SECONDS" if name.endswith("_seconds") else "FILE" if "Path" in str(field.annotation) else "VALUE"
-        parser.add_argument(_flag(name), dest=name, metavar=metavar, help=f"{field.description}{default}")
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
-    try:
-        return Settings.model_validate(given)
-    except ValidationError as error:
-        raise SettingsError(_describe(error)) from error
+    """Return the settings in *arguments*, or raise `SettingsError`; `--help` prints all flags and exits."""
+    flags = {name: _placeholder(name, str(field.annotation)) for name, field in Settings.model_fields.items()}
+    return read_flags(Settings, arguments, description=_DESCRIPTION, groups={"": flags})
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _describe(error: ValidationError) -> str:
-    first = error.errors()[0]
-    if first["loc"]:
-        return f"{_flag(str(first['loc'][0]))} {first['input']!r}: {first['msg']}"
-    return first["msg"].removeprefix("Value error, ").replace("_", "-")
+def _placeholder(name: str, annotation: str) -> str:
+    return "SECONDS" if name.endswith("_seconds") else "FILE" if "Path" in annotation else "VALUE"

@@ -1,14 +1,13 @@
 """Defines the flags of the installer, each with its default and reason."""
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from controller.api.flags import read_flags
 from install.credentials import TokenOptions
 from install.registration import Address
 
@@ -109,31 +108,6 @@ def _address(text: str, name: str | None = None) -> Address:
 
 def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
     """Return the settings for *arguments*; an invalid flag prints one sentence and exits with code 2."""
-    parser = argparse.ArgumentParser(
-        prog="python -m install",
-        allow_abbrev=False,
-        description=_ABOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("command", choices=get_args(Command))
-    for name, field in Settings.model_fields.items():
-        if name != "command":
-            _add(parser, name, field.description or "", field.default)
-    values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        flag = f"--{str(first['loc'][0]).replace('_', '-')}: " if first["loc"] else ""
-        print(f"install: {flag}{first['msg'].removeprefix('Value error, ')}", file=sys.stderr)  # noqa: T201 -- to the user
-        raise SystemExit(2) from error
-
-
-def _add(parser: argparse.ArgumentParser, name: str, text: str, default: object) -> None:
-    flag = f"--{name.replace('_', '-')}"
-    if default is False:
-        parser.add_argument(flag, action="store_const", const=True, dest=name, help=text)
-        return
-    action = "append" if isinstance(default, tuple) else "store"
-    help_text = f"{text} (default: {default})" if default else text
-    parser.add_argument(flag, action=action, dest=name, metavar="", help=help_text)
+    fields = {name: field for name, field in Settings.model_fields.items() if name != "command"}
+    flags = {name: None if field.default is False else "" for name, field in fields.items()}
+    return read_flags(Settings, arguments, description=_ABOUT, groups={"": flags})

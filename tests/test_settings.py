@@ -1,6 +1,7 @@
 import pytest
 
-from controller.settings import Settings, SettingsError, parse_flags
+from controller.api.flags import SettingsError
+from controller.settings import Settings, parse_flags
 
 
 def test_every_flag_has_a_default_and_description():

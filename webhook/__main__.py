@@ -11,11 +11,12 @@ import msgspec
 import structlog
 
 from controller.api.configuration import ConfigurationError
+from controller.api.flags import SettingsError
 from controller.kube.kubeconfig import KubeconfigError
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 from webhook.server import Listener, listen, listen_tls
-from webhook.settings import Settings, SettingsError, parse_flags
+from webhook.settings import Settings, parse_flags
 from webhook.tls import Certificate, utc_now
 from webhook.watchers import ControlPlaneWatcher, PublishedBundle
 

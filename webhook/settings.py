@@ -1,11 +1,12 @@
 """Defines the flags of the webhook, each with its default and reason."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from controller.api.flags import Groups, read_flags
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
@@ -19,7 +20,7 @@ Files are reloaded when they change. SIGTERM and SIGINT stop the process.
 """
 
 #: Groups of flags in the help text, with the placeholder of each value.
-_GROUPS = {
+_GROUPS: Groups = {
     "ports": {"host": "ADDRESS", "port": "PORT", "plain_host": "ADDRESS", "plain_port": "PORT"},
     "files": {"certificate_directory": "FOLDER", "admission_configuration": "FILE", "kubeconfig": "FILE"},
     "authentication": {
@@ -45,10 +46,6 @@ _GROUPS = {
         "stop_seconds": "SECONDS",
     },
 }
-
-
-class SettingsError(Exception):
-    """A flag is invalid; the message names it."""
 
 
 class Settings(BaseModel):
@@ -130,27 +127,5 @@ class Settings(BaseModel):
 
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
-    """Return the settings for *arguments*; `--help` prints all flags and exits."""
-    parser = argparse.ArgumentParser(
-        prog="python -m webhook",
-        allow_abbrev=False,
-        description=_ABOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    for title, flags in _GROUPS.items():
-        group = parser.add_argument_group(title)
-        for name, value in flags.items():
-            field = Settings.model_fields[name]
-            action = "append" if isinstance(field.default, tuple) else "store"
-            default = f" (default: {field.default})" if field.default else ""
-            flag = f"--{name.replace('_', '-')}"
-            group.add_argument(flag, action=action, dest=name, metavar=value, help=f"{field.description}{default}")
-    values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        if not first["loc"]:
-            raise SettingsError(first["msg"].removeprefix("Value error, ")) from error
-        flag = str(first["loc"][0]).replace("_", "-")
-        raise SettingsError(f"--{flag} {first['input']!r}: {first['msg']}") from error
+    """Return the settings in *arguments*, or raise `SettingsError`; `--help` prints all flags and exits."""
+    return read_flags(Settings, arguments, description=_ABOUT, groups=_GROUPS)

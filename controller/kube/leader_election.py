@@ -43,9 +43,9 @@ class LeaseTimings:
     def violation(self) -> str | None:
         """Return why these timings allow two concurrent leaders, or ``None`` if they do not."""
         if self.lease <= self.renew + self.connect + self.write:
-            return "lease_seconds must be above renew + connect + write seconds, or two leaders may write at once"
+            return "lease-seconds must be above renew + connect + write seconds, or two leaders may write at once"
         if self.renew <= 2 * self.retry:
-            return "renew_seconds must be more than twice retry_seconds, or one failed renewal ends leadership"
+            return "renew-seconds must be more than twice retry-seconds, or one failed renewal ends leadership"
         return None
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from webhook.settings import Settings, SettingsError, parse_flags
+from controller.api.flags import SettingsError
+from webhook.settings import Settings, parse_flags
 
 
 def test_defaults_without_flags():
