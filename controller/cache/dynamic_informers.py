@@ -93,10 +93,10 @@ class DynamicInformers:
         wanted, is_known = self._wanted, True
         for kind in [kind for kind in wanted if kind not in self._running]:
             try:
-                plural = await self._plural(kind)
-                if plural:
+                path = await served_path(self._api, kind)
+                if path:
                     # Without permission to list it, this kind must not block the others.
-                    await self._api.list_page(f"{_group_path(kind)}/{plural}", limit=1)
+                    await self._api.list_page(path, limit=1)
             except (Forbidden, NotFound) as error:
                 self._log_unavailable(kind, str(error))
                 continue
@@ -104,8 +104,8 @@ class DynamicInformers:
                 log.warning("discovery failed", kind=kind.kind, group_version=kind.group_version, error=str(error))
                 is_known = False
                 continue
-            if plural:
-                self._watch(group, kind, plural)
+            if path:
+                self._watch(group, kind, path)
             else:
                 self._log_unavailable(kind, "it is not served")
         if is_known and wanted == self._wanted:
@@ -118,27 +118,28 @@ class DynamicInformers:
             self._unserved.add(kind)
             log.error("managed kind unavailable", kind=kind.kind, group_version=kind.group_version, error=error)
 
-    def _watch(self, group: asyncio.TaskGroup, kind: ApiKind, plural: str) -> None:
+    def _watch(self, group: asyncio.TaskGroup, kind: ApiKind, path: str) -> None:
         sink = self._store.templates(kind)
-        path = f"{_group_path(kind)}/{plural}"
         informer = Informer(self._api, path, decode=sink.decode, sink=sink, options=self._options)
-        name = f"{plural}.{kind.group_version.rpartition('/')[0]}".rstrip(".")
+        name = f"{path.rpartition('/')[2]}.{kind.group_version.rpartition('/')[0]}".rstrip(".")
         self._informers[name] = informer
         self._running[kind] = name, group.create_task(informer.run())
         self._unserved.discard(kind)
         log.info("template watch started", kind=kind.kind, group_version=kind.group_version)
 
-    async def _plural(self, kind: ApiKind) -> str:
-        """Return the plural of *kind* in API paths, empty if the server does not serve it."""
-        try:
-            served = _API_RESOURCES.decode(await self._api.get(_group_path(kind)))
-        except NotFound:
-            return ""
-        return next(
-            (resource.name for resource in served.resources if resource.kind == kind.kind and "/" not in resource.name),
-            "",
-        )
 
-
-def _group_path(kind: ApiKind) -> str:
-    return f"/{'apis' if '/' in kind.group_version else 'api'}/{kind.group_version}"
+async def served_path(api: Api, kind: ApiKind) -> str:
+    """Return the path at which the API server lists *kind*, empty if the server does not serve it."""
+    group = f"/{'apis' if '/' in kind.group_version else 'api'}/{kind.group_version}"
+    try:
+        served = _API_RESOURCES.decode(await api.get(group))
+    except NotFound:
+        return ""
+    return next(
+        (
+            f"{group}/{resource.name}"
+            for resource in served.resources
+            if resource.kind == kind.kind and "/" not in resource.name
+        ),
+        "",
+    )

@@ -23,6 +23,7 @@ from controller.api.keys import (
     QUEUES,
     RESOURCE_BINDINGS,
 )
+from controller.cache.dynamic_informers import served_path
 from controller.cache.store import Store
 from controller.cli.input.snapshot import NotFoundError, Snapshot, take_snapshot
 from controller.controllers.hyperjob.children import cached_hyperjob_of
@@ -44,20 +45,6 @@ _PAGE_SIZE = 500
 
 class KindNotServedError(Exception):
     """The API server does not serve a required kind; the message names it."""
-
-
-class _ApiResource(msgspec.Struct):
-    """One resource of an API group, from the server's discovery."""
-
-    name: str
-    kind: str
-
-
-class _ApiResourceList(msgspec.Struct):
-    resources: list[_ApiResource] = msgspec.field(default_factory=list)
-
-
-_API_RESOURCES = msgspec.json.Decoder(_ApiResourceList)
 
 
 async def live_snapshot(api: Api, *, configuration: VolcanoGlobalConfiguration | None = None, now: int) -> Snapshot:
@@ -155,19 +142,12 @@ async def _pages(
 
 
 async def _list_path(api: Api, rule: IntegrationRule) -> str:
-    """Return the list path of the kind of *rule*; its plural is read from the server's discovery."""
-    root = f"/apis/{rule.api_version}" if rule.group else f"/api/{rule.api_version}"
-    unserved = KindNotServedError(
-        f"the control plane does not serve {rule.kind} of {rule.api_version}, which `integrations` names"
-    )
-    try:
-        group = _API_RESOURCES.decode(await api.get(root))
-    except NotFound as error:
-        raise unserved from error
-    plurals = [resource.name for resource in group.resources if resource.kind == rule.kind and "/" not in resource.name]
-    if not plurals:
-        raise unserved
-    return f"{root}/{plurals[0]}"
+    path = await served_path(api, _api_kind(rule))
+    if not path:
+        raise KindNotServedError(
+            f"the control plane does not serve {rule.kind} of {rule.api_version}, which `integrations` names"
+        )
+    return path
 
 
 def _api_kind(rule: IntegrationRule) -> ApiKind:
