@@ -19,12 +19,10 @@ from controller.api.hyperjobs import HyperJob
 from controller.cache.translate.units import to_milliseconds
 from controller.cli.input.manifests import InputError
 from controller.cli.input.objects import InputNote
-from controller.cli.input.offline import read_offline_state
+from controller.cli.input.offline import capacity_of, read_offline_state
 from controller.cli.input.snapshot import NotFoundError, Snapshot, take_snapshot
 from controller.cli.render.output import Format, OutputStyle, escape, output_style, print_text, serialize
 from controller.controllers.hyperjob.preview import Preview, preview
-from controller.controllers.hyperjob.split import CapacitySnapshot
-from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.state.workloads import Workload
 from controller.kube.timing import wall_clock
 
@@ -70,12 +68,7 @@ class CommonOptions:
                     return take_snapshot(state.store, self.now), split.hyperjob, split.preview
             raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
         snapshot, hyperjob = self._live_hyperjob(namespace, name)
-        ledger = snapshot.state.cluster_usage
-        return (
-            snapshot,
-            hyperjob,
-            preview(hyperjob, CapacitySnapshot(free_capacities(ledger), capacities_when_empty(ledger))),
-        )
+        return snapshot, hyperjob, preview(hyperjob, capacity_of(snapshot.state))
 
     def recorded_events(self, workload: Workload) -> tuple[Event, ...] | None:
         """Return the events of *workload* that the live control plane still stores; ``None`` for files."""

@@ -41,22 +41,6 @@ from controller.cli.input.manifests import InputError, Manifest
 from controller.cli.input.validation import validate
 from controller.engine.state.clusters import ApiKind
 
-
-def read_manifest(manifest: Manifest) -> HyperJob | str:
-    """Return the HyperJob, or why it is invalid."""
-    metadata = manifest.body["metadata"]
-    uid = metadata.get("uid") or f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
-    try:
-        return read_hyperjob({**manifest.body, "metadata": {**metadata, "uid": uid}})
-    except HyperJobError as error:
-        return str(error)
-
-
-def is_hyperjob(manifest: Manifest) -> bool:
-    """Return whether *manifest* is a HyperJob of either API group."""
-    return manifest.kind == HYPERJOB_KIND and manifest.group in HYPERJOB_GROUPS
-
-
 WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     QUEUES: Queue,
     CLUSTERS: Cluster,
@@ -86,7 +70,7 @@ class InputObjects:
     configuration: VolcanoGlobalConfiguration
     objects: Mapping[GroupKind, Sequence[Manifest]] = field(default_factory=dict)
     notes: tuple[InputNote, ...] = ()
-    hyperjobs: tuple[Manifest, ...] = ()
+    hyperjobs: tuple[tuple[Manifest, HyperJob], ...] = ()
     """HyperJobs of both API groups, sorted by namespace and name."""
 
     def of(self, resource: Resource) -> Sequence[Manifest]:
@@ -156,11 +140,11 @@ class _ObjectCollector:
         self._violations = violations
         self._kinds: dict[GroupKind, dict[tuple[str, str], Manifest]] = {}
         self._uids: dict[str, Manifest] = {}
-        self._hyperjobs: dict[tuple[str, str, str], Manifest] = {}
+        self._hyperjobs: dict[tuple[str, str, str], tuple[Manifest, HyperJob]] = {}
 
     def add(self, manifest: Manifest) -> None:
         """Add *manifest* if its kind is read and it is valid."""
-        if is_hyperjob(manifest):
+        if _is_hyperjob(manifest):
             self._add_hyperjob(_in_namespace(manifest, HYPERJOBS))
             return
         kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
@@ -178,19 +162,19 @@ class _ObjectCollector:
             self._kinds.setdefault(kind, {})[manifest.namespace, manifest.name] = manifest
 
     @property
-    def hyperjobs(self) -> tuple[Manifest, ...]:
+    def hyperjobs(self) -> tuple[tuple[Manifest, HyperJob], ...]:
         """Return the added HyperJobs, sorted by namespace and name."""
         return tuple(self._hyperjobs[key] for key in sorted(self._hyperjobs))
 
     def _add_hyperjob(self, manifest: Manifest) -> None:
         key = manifest.namespace, manifest.name, manifest.api_version
-        hyperjob = read_manifest(manifest) if manifest.name else "metadata.name: it is missing"
+        hyperjob = _read_hyperjob(manifest) if manifest.name else "metadata.name: it is missing"
         if isinstance(hyperjob, str):
             self._violations.append(manifest.violation(hyperjob))
-        elif key in self._hyperjobs and self._hyperjobs[key].body != manifest.body:
-            self._violations.append(manifest.violation(_duplicate(self._hyperjobs[key])))
+        elif key in self._hyperjobs and self._hyperjobs[key][0].body != manifest.body:
+            self._violations.append(manifest.violation(_duplicate(self._hyperjobs[key][0])))
         else:
-            self._hyperjobs[key] = manifest
+            self._hyperjobs[key] = manifest, hyperjob
 
     def _conflicts(self, manifest: Manifest, kind: GroupKind) -> list[str]:
         """Return why *manifest* conflicts with an added object; an identical copy is no conflict."""
@@ -226,3 +210,18 @@ def _violations(manifest: Manifest, resource: Resource, kind: GroupKind) -> list
     if struct is not None and manifest.version != resource.version:
         return [f'apiVersion: "{manifest.api_version}" is not read; write {resource.api_version}']
     return validate(struct or wire_type(kind), manifest.body)
+
+
+def _is_hyperjob(manifest: Manifest) -> bool:
+    """Return whether *manifest* is a HyperJob of either API group."""
+    return manifest.kind == HYPERJOB_KIND and manifest.group in HYPERJOB_GROUPS
+
+
+def _read_hyperjob(manifest: Manifest) -> HyperJob | str:
+    """Return the HyperJob, or why it is invalid."""
+    metadata = manifest.body["metadata"]
+    uid = metadata.get("uid") or f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
+    try:
+        return read_hyperjob({**manifest.body, "metadata": {**metadata, "uid": uid}})
+    except HyperJobError as error:
+        return str(error)

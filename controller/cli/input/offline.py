@@ -23,7 +23,7 @@ from controller.cli.input.default_bindings import (
     with_default_bindings,
 )
 from controller.cli.input.manifests import InputError, Manifest, read
-from controller.cli.input.objects import InputNote, InputObjects, read_manifest, validate_objects
+from controller.cli.input.objects import InputNote, InputObjects, validate_objects
 from controller.controllers.hyperjob.children import cached_hyperjob
 from controller.controllers.hyperjob.preview import Preview, preview, preview_objects
 from controller.controllers.hyperjob.split import CapacitySnapshot
@@ -57,16 +57,6 @@ class HyperJobSplit:
         return Manifest(self.manifest.location, *identity, {**body, "metadata": metadata})
 
 
-def split_hyperjobs(manifests: Iterable[Manifest], capacity: CapacitySnapshot) -> list[HyperJobSplit]:
-    """Return the split of each HyperJob, all with the same free capacity; unreadable ones are skipped."""
-    splits = []
-    for manifest in manifests:
-        hyperjob = read_manifest(manifest)
-        if isinstance(hyperjob, HyperJob):
-            splits.append(HyperJobSplit(manifest, hyperjob, preview(hyperjob, capacity)))
-    return splits
-
-
 def missing_objects(splits: Sequence[HyperJobSplit], present: Iterable[Manifest]) -> list[Manifest]:
     """Return the objects of *splits* that are not in *present*."""
     known = {(manifest.api_version, manifest.kind, manifest.namespace, manifest.name) for manifest in present}
@@ -95,7 +85,12 @@ def read_offline_state(paths: Sequence[str]) -> OfflineState:
     store = _new_store(objects)
     splits: Sequence[HyperJobSplit] = ()
     if objects.hyperjobs:
-        splits = split_hyperjobs(objects.hyperjobs, _capacity(store))
+        engine = Engine()
+        store.sync_to(engine, 0)  # a store feeds one engine only, so another one is filled below
+        capacity = capacity_of(engine)
+        splits = [
+            HyperJobSplit(manifest, hyperjob, preview(hyperjob, capacity)) for manifest, hyperjob in objects.hyperjobs
+        ]
         present = [manifest for resource in (JOBS, POLICIES) for manifest in objects.of(resource)]
         objects = objects.with_more(missing_objects(splits, present))
         store = _new_store(objects)
@@ -116,11 +111,9 @@ def _new_store(objects: InputObjects) -> Store:
     return store
 
 
-def _capacity(store: Store) -> CapacitySnapshot:
-    """Return the free and the total capacity of the clusters; *store* cannot be fed to another engine afterwards."""
-    state = Engine()
-    store.sync_to(state, 0)
-    return CapacitySnapshot(free_capacities(state.cluster_usage), capacities_when_empty(state.cluster_usage))
+def capacity_of(engine: Engine) -> CapacitySnapshot:
+    """Return the free and the total capacity of the clusters."""
+    return CapacitySnapshot(free_capacities(engine.cluster_usage), capacities_when_empty(engine.cluster_usage))
 
 
 def _unsplit_notes(splits: Iterable[HyperJobSplit]) -> Iterator[InputNote]:
