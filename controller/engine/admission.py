@@ -14,7 +14,7 @@ from controller.engine.fairness.tournament import Tournament
 from controller.engine.lifecycle.gangs import GangPlacer, GangTrial
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, Stage
 from controller.engine.plan import Admit, Assume, Decision
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import Refusal
 from controller.engine.reservations.active import ActiveReservations
 from controller.engine.reservations.nominations import Nominations
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
@@ -399,7 +399,7 @@ def _queueing_hint(exceeded: Refusal, leaf: Node, quota: Quota) -> QueueingHint 
     The root's limit is checked for all requirements in every cycle; unreserved
     quota at the root also depends on the guarantees in the branch.
     """
-    if exceeded.queue is None or (exceeded.queue == ROOT and exceeded.reason is Reason.INSUFFICIENT_CAPACITY):
+    if exceeded.queue is None or exceeded.is_total_capacity:
         return None
     is_reserved = exceeded.queue == ROOT
     branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(exceeded.queue)

@@ -99,14 +99,18 @@ class Refusal:
         """Return whether more capacity would help; all other reasons put a workload on hold (Q4, O5)."""
         return self.reason in ABOUT_CAPACITY
 
+    @property
+    def is_total_capacity(self) -> bool:
+        """Return whether all clusters together are full (the queue is the root), which counts as a queue's limit."""
+        return self.reason is Reason.INSUFFICIENT_CAPACITY and self.queue is not None
+
 
 def precedence(refusal: Refusal) -> tuple[int, int]:
     """Return the sort key of refusals: reasons that capacity cannot end come first, then by code.
 
-    Where all clusters together are full (the queue is the root), ``InsufficientCapacity`` ranks as a queue limit.
+    Where all clusters together are full, ``InsufficientCapacity`` ranks as a queue limit.
     """
     if refusal.reason is Reason.PREEMPTION_IN_PROGRESS:
         return 1, 0
-    is_total = refusal.reason is Reason.INSUFFICIENT_CAPACITY and refusal.queue is not None
-    reason = Reason.QUEUE_LIMIT_REACHED if is_total else refusal.reason
+    reason = Reason.QUEUE_LIMIT_REACHED if refusal.is_total_capacity else refusal.reason
     return (2 if refusal.is_about_room else 0), _PLACE[reason]

@@ -212,8 +212,7 @@ class RecordBuilder:
 
 def _rule(refusal: Refusal) -> str:
     """Return the rule behind *refusal*: the root's limit is a rule about queues (Q2), a cluster's is not (C2)."""
-    is_total = refusal.reason is Reason.INSUFFICIENT_CAPACITY and refusal.queue is not None
-    return RULES[Reason.QUEUE_LIMIT_REACHED if is_total else refusal.reason]
+    return RULES[Reason.QUEUE_LIMIT_REACHED if refusal.is_total_capacity else refusal.reason]
 
 
 def _requeue_record(workload: Workload) -> DecisionRecord:
