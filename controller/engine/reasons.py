@@ -76,6 +76,11 @@ ABOUT_CAPACITY = frozenset(
     }
 )
 
+#: The reasons that are evaluated against an empty queue or cluster; the limit is one of their facts.
+EXCEEDS_WHEN_EMPTY = frozenset(
+    {Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER}
+)
+
 _PLACE = {reason: place for place, reason in enumerate(Reason)}
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from controller.api.quantity import format_quantity
 from controller.cache.objects import BindingCondition
 from controller.engine.placement.fit import NODES_FULL
-from controller.engine.reasons import CAPACITY, EvictionReason, Reason, Refusal
+from controller.engine.reasons import CAPACITY, EXCEEDS_WHEN_EMPTY, EvictionReason, Reason, Refusal
 from controller.engine.remedies import Change, Remedy
 from controller.engine.shortfalls import Shortfall
 from controller.engine.state.hierarchy import ROOT
@@ -144,7 +144,6 @@ NAME_COLLISION = (
 )
 
 #: Reasons whose remedy may leave other shortages.
-_EXCEEDS = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER})
 _INCOMPLETE_REMEDIES = CAPACITY | {Reason.HYPERJOB_DOES_NOT_FIT}
 _NODE_MESSAGES = {
     Reason.INSUFFICIENT_CAPACITY: "no candidate cluster has a node for each of its pods",
@@ -237,7 +236,7 @@ def shortfall_message(shortfall: Shortfall) -> str:
     place = "all clusters together" if shortfall.queue == ROOT else where
     others = ", ".join(f"{queue} {format_quantity(name, amount)}" for queue, amount in shortfall.guaranteed)
     guaranteed = f"; guaranteed to others: {others}" if others else ""
-    idle = " even while idle" if shortfall.reason in _EXCEEDS else ""
+    idle = " even while idle" if shortfall.reason in EXCEEDS_WHEN_EMPTY else ""
     return f"{place}: requests {asked} {name}, free {free}{idle}, lacks {lacks}{guaranteed}"
 
 

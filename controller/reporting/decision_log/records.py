@@ -12,7 +12,7 @@ from typing import Any, Literal
 from controller.api.quantity import format_quantity
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
-from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reasons import EXCEEDS_WHEN_EMPTY, EvictionReason, Reason, Refusal
 from controller.engine.state.clusters import Assignment
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, Resources
@@ -56,9 +56,6 @@ RULES: Mapping[Reason | EvictionReason, str] = {
     EvictionReason.CLUSTER_CHANGED: "R1",
     EvictionReason.ABORTED: "D8",
 }
-
-#: Reasons that are evaluated against an empty queue or cluster; the limit is one of their facts.
-_EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +164,7 @@ class RecordBuilder:
         return charge or workload.requirements.requests
 
     def _utilization(self, workload: Workload, refusal: Refusal) -> Utilization | None:
-        if refusal.reason in _EXCEEDS_TOTAL:
+        if refusal.reason in EXCEEDS_WHEN_EMPTY:
             place = f"cluster {refusal.cluster}" if refusal.cluster else f"queue {refusal.queue}"
             resource = refusal.resource or ""
             return Utilization(place, EMPTY, {resource: refusal.available or 0}, resource=resource)
