@@ -29,8 +29,7 @@ from webhook import review
 from webhook.bindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.queue_cache import QueueCache
-from webhook.response import AdmissionResponse, Outcome, allowed, review_response, validate_value_count
-from webhook.review import Request
+from webhook.review import AdmissionResponse, Outcome, Request, allowed, review_response, validate_value_count
 from webhook.settings import Settings
 from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy, mutate_job, validate_job

@@ -12,8 +12,18 @@ import msgspec
 
 from controller.api.bindings import Suspension
 from controller.api.keys import POLICY_LABELS
-from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
-from webhook.review import Members, Operation, Request, members
+from webhook.review import (
+    AdmissionResponse,
+    Members,
+    Operation,
+    Request,
+    allowed,
+    denied,
+    exempt,
+    members,
+    patched,
+    validate_target,
+)
 
 GROUP = "work.karmada.io"
 RESOURCES = frozenset({"resourcebindings", "clusterresourcebindings"})

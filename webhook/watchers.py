@@ -19,8 +19,7 @@ from controller.api.keys import QUEUES
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.informer import DECODE_ERRORS, Informer, ObjectName, object_name
-from webhook.queue_cache import QueueCache
-from webhook.queue_types import CachedQueue, decode_cached
+from webhook.queue_cache import CachedQueue, QueueCache, decode_cached
 
 #: A leaf, intermediate certificates and a root.
 _MAX_LENGTH = 5

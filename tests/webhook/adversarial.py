@@ -17,9 +17,8 @@ from tests.webhook.reviews import container, job_binding, review, review_of, tas
 from webhook import review as reviews
 from webhook.app import review_body
 from webhook.bindings import GatedKinds, review_binding
-from webhook.queue_cache import QueueCache
-from webhook.queue_types import ReviewedQueue, ReviewedQueueStatus, to_cached
-from webhook.response import AdmissionResponse, review_response
+from webhook.queue_cache import QueueCache, ReviewedQueue, ReviewedQueueStatus, to_cached
+from webhook.review import AdmissionResponse, review_response
 from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy, mutate_job, validate_job
 from webhook.validation.queue import mutate_queue, validate_queue

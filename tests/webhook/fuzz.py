@@ -34,8 +34,7 @@ from tests.webhook.reviews import (
     wire,
 )
 from webhook.app import App, Configuration, admission_handlers
-from webhook.queue_cache import QueueCache
-from webhook.queue_types import decode_cached
+from webhook.queue_cache import QueueCache, decode_cached
 from webhook.settings import Settings
 
 JOB = volcano_job(

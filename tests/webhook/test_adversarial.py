@@ -14,8 +14,7 @@ from webhook import job_types
 from webhook import review as reviews
 from webhook.app import BusyError, ReviewWorker, review_body
 from webhook.job_types import MAX_TASKS
-from webhook.response import MAX_MESSAGE_LENGTH, validate_value_count
-from webhook.review import MAX_VALUES
+from webhook.review import MAX_MESSAGE_LENGTH, MAX_VALUES, validate_value_count
 from webhook.validation import hyperjob
 
 #: Maximum cost ratio for four times the bytes: linear work, plus larger dictionaries and colder caches.
@@ -97,7 +96,7 @@ def test_body_of_too_many_values_is_not_decoded():
 
 
 def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
-    monkeypatch.setattr("webhook.response.MAX_VALUES", 100)
+    monkeypatch.setattr("webhook.review.MAX_VALUES", 100)
     monkeypatch.setattr("webhook.review.MAX_VALUES", 100)
     monkeypatch.setattr("webhook.review.count_values", lambda _: 0)
     new, old = volcano_job(*[task()] * 50), volcano_job(*[task()] * 50)

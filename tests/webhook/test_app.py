@@ -11,8 +11,8 @@ import pytest
 from tests.waiting import LIMIT_SECONDS
 from tests.webhook.conftest import serve
 from tests.webhook.reviews import UID, job_binding, review, review_of, volcano_queue, wire
-from webhook.queue_types import decode_cached
-from webhook.response import Outcome
+from webhook.queue_cache import decode_cached
+from webhook.review import Outcome
 
 GOOD = wire(review(job_binding()))
 

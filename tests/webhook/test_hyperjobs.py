@@ -8,9 +8,8 @@ from tests.files import EXAMPLES, read_object
 from tests.hyperjob.objects import document, replicated, task
 from tests.webhook.reviews import apply, review_of, wire
 from webhook import review as wire_review
-from webhook.queue_cache import QueueCache
-from webhook.queue_types import ReviewedQueue, ReviewedQueueStatus, to_cached
-from webhook.response import Outcome, review_response
+from webhook.queue_cache import QueueCache, ReviewedQueue, ReviewedQueueStatus, to_cached
+from webhook.review import Outcome, review_response
 from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy
 

@@ -10,9 +10,8 @@ from controller.api.meta import ObjectMeta
 from controller.api.queues import QueueSpec
 from tests.webhook.reviews import apply, container, review_of, task, volcano_job, wire
 from webhook import review as wire_review
-from webhook.queue_cache import QueueCache
-from webhook.queue_types import ReviewedQueue, ReviewedQueueStatus, to_cached
-from webhook.response import Outcome, review_response
+from webhook.queue_cache import QueueCache, ReviewedQueue, ReviewedQueueStatus, to_cached
+from webhook.review import Outcome, review_response
 from webhook.validation.job import JobPolicy, mutate_job, validate_job
 
 POLICY = JobPolicy()

@@ -6,9 +6,8 @@ import pytest
 
 from tests.webhook.reviews import apply, review_of, volcano_queue, wire
 from webhook import review as wire_review
-from webhook.queue_cache import QueueCache
-from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, decode_cached
-from webhook.response import Outcome, review_response
+from webhook.queue_cache import HIERARCHY, HIERARCHY_WEIGHTS, QueueCache, decode_cached
+from webhook.review import Outcome, review_response
 from webhook.validation.queue import mutate_queue, validate_queue
 
 

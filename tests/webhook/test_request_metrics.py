@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from webhook.metrics import BUCKETS, RequestMetrics
-from webhook.response import Outcome
+from webhook.review import Outcome
 
 PATHS = st.sampled_from(["/jobs/mutate", "/queues/validate", "other"])
 SECONDS = st.floats(0, 10) | st.sampled_from(BUCKETS)

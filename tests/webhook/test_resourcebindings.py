@@ -10,7 +10,7 @@ from controller.api.keys import POLICY_LABELS
 from tests.webhook.reviews import UID, apply, binding, job_binding, review, wire
 from webhook import review as wire_review
 from webhook.bindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
-from webhook.response import AdmissionResponse, Outcome, review_response
+from webhook.review import AdmissionResponse, Outcome, review_response
 
 GATED_KINDS = GatedKinds()
 

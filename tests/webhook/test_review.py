@@ -11,7 +11,7 @@ from tests.webhook.reviews import UID, job_binding, review, wire
 from tests.webhook.test_resourcebindings import BAD_OBJECTS
 from webhook import review as wires
 from webhook.bindings import GatedKinds, review_binding
-from webhook.response import Outcome, review_response
+from webhook.review import Outcome, review_response
 
 GOOD = wire(review(job_binding()))
 DEEP = 100_000

@@ -15,8 +15,7 @@ from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, rea
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
 from webhook.job_types import MAX_TASKS, read_job
 from webhook.queue_cache import QueueCache
-from webhook.response import AdmissionResponse, allowed, denied, exempt, patched, validate_target
-from webhook.review import Operation, Request
+from webhook.review import AdmissionResponse, Operation, Request, allowed, denied, exempt, patched, validate_target
 from webhook.validation.job import JobPolicy
 from webhook.validation.job_rules import job_violations
 from webhook.validation.pod import MAX_NAME_LENGTH

@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from itertools import islice
 
 from controller.api.queues import QueueSpec
-from webhook.queue_cache import QueueCache
-from webhook.queue_types import (
+from webhook.queue_cache import (
     HIERARCHY,
     HIERARCHY_WEIGHTS,
     ROOT,
     CachedQueue,
+    QueueCache,
     QueueName,
     ReviewedQueue,
     read_queue,
     to_cached,
 )
-from webhook.response import AdmissionResponse, Outcome, allowed, denied, patched, validate_target
-from webhook.review import Operation, Request
+from webhook.review import AdmissionResponse, Operation, Outcome, Request, allowed, denied, patched, validate_target
 from webhook.validation.queue_rules import (
     UNDELETABLE,
     Tree,

@@ -7,8 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.api.quantity import format_quantity
-from webhook.queue_cache import MAX_DEPTH, ancestors
-from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, ROOT, Amounts, CachedQueue, QueueName, ReviewedQueue
+from webhook.queue_cache import (
+    HIERARCHY,
+    HIERARCHY_WEIGHTS,
+    MAX_DEPTH,
+    ROOT,
+    Amounts,
+    CachedQueue,
+    QueueName,
+    ReviewedQueue,
+    ancestors,
+)
 from webhook.validation.pod import amount_violation
 
 #: States that users may write; only Volcano sets Closing and Unknown.
