@@ -10,12 +10,11 @@ from controller.api import quantity
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.adversarial import ATTACKS, MIB, cost, run_review
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
-from webhook import job_types
 from webhook import review as reviews
 from webhook.app import BusyError, ReviewWorker, review_body
-from webhook.job_types import MAX_TASKS
 from webhook.review import MAX_MESSAGE_LENGTH, MAX_VALUES, validate_value_count
-from webhook.validation import hyperjob
+from webhook.validation import hyperjob, job_types
+from webhook.validation.job_types import MAX_TASKS
 
 #: Maximum cost ratio for four times the bytes: linear work, plus larger dictionaries and colder caches.
 MAX_RATIO = 8

@@ -13,11 +13,11 @@ import msgspec
 from controller.api.hyperjob_validation import default_device_limits, hyperjob_violations
 from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
-from webhook.job_types import MAX_TASKS, read_job
 from webhook.queue_cache import QueueCache
 from webhook.review import AdmissionResponse, Operation, Request, allowed, denied, exempt, patched, validate_target
 from webhook.validation.job import JobPolicy
 from webhook.validation.job_rules import job_violations
+from webhook.validation.job_types import MAX_TASKS, read_job
 from webhook.validation.pod import MAX_NAME_LENGTH
 
 _RESOURCES = frozenset({HYPERJOBS.plural})

@@ -12,10 +12,10 @@ from itertools import islice
 
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
-from webhook.job_types import MPI, NEED_SERVICE, ReviewedJob, ReviewedJobSpec, read_job
 from webhook.queue_cache import QueueCache
 from webhook.review import AdmissionResponse, Operation, Request, allowed, denied, exempt, patched, validate_target
 from webhook.validation.job_rules import changed_immutable_fields, job_violations, resize_warning, update_violations
+from webhook.validation.job_types import MPI, NEED_SERVICE, ReviewedJob, ReviewedJobSpec, read_job
 from webhook.validation.pod import MAX_NAME_LENGTH
 
 GROUP, RESOURCE = "batch.volcano.sh", "jobs"

@@ -13,7 +13,7 @@ import msgspec
 
 from controller.api.configuration import Resize
 from controller.api.quantity import QuantityError, parse_quantity
-from webhook.job_types import (
+from webhook.validation.job_types import (
     MAX_TASKS,
     MPI,
     LifecyclePolicy,

@@ -10,7 +10,7 @@ from string import ascii_lowercase, ascii_uppercase, digits
 from controller.api.meta import Quantities
 from controller.api.pods import ResourceRequirements
 from controller.api.quantity import QuantityError, parse_quantity
-from webhook.job_types import ReviewedContainer, ReviewedPodSpec
+from webhook.validation.job_types import ReviewedContainer, ReviewedPodSpec
 
 _EDGE_CHARACTERS = frozenset(ascii_lowercase + digits)
 _INNER_CHARACTERS = _EDGE_CHARACTERS | {"-"}
