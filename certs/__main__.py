@@ -11,9 +11,9 @@ import structlog
 from certs.authority import AuthorityError
 from certs.injection import ChangedError, InjectionError
 from certs.reconciler import CertificateReconciler
-from certs.settings import Settings, parse_flags
+from certs.settings import CertificateSettings, parse_flags
 from certs.status import report
-from certs.store import ConflictError, DirectoryStore, SecretStore, Store
+from certs.store import CertificateStore, ConflictError, DirectoryStore, SecretStore
 from controller.kube.errors import ApiError
 from controller.kube.kubeconfig import KubeconfigError
 
@@ -25,7 +25,7 @@ _ATTEMPTS = 3
 _ERRORS = (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, OSError)
 
 
-def open_store(settings: Settings) -> Store:
+def open_store(settings: CertificateSettings) -> CertificateStore:
     """Return the store that *settings* configure."""
     if settings.directory:
         return DirectoryStore(settings.directory)
@@ -54,7 +54,7 @@ def run_periodically(reconciler: CertificateReconciler, seconds: float, stopping
         stopping.wait(seconds)
 
 
-def run(settings: Settings) -> None:
+def run(settings: CertificateSettings) -> None:
     """Run the command."""
     store = open_store(settings)
     reconciler = CertificateReconciler(store, settings)

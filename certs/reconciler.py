@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from certs.authority import BACKDATED, AuthorityError, lifetime, load_bundle
 from certs.injection import publish, published_bundles
 from certs.rotation import BUNDLE, CERTIFICATE, ensure_authority, ensure_leaf, prune_authorities
-from certs.settings import Settings
-from certs.store import SERVING, Store
+from certs.settings import CertificateSettings
+from certs.store import SERVING, CertificateStore
 from controller.kube.client import Api
 
 _TIMEOUT_SECONDS = 5.0
@@ -68,8 +68,8 @@ ROTATION_REQUESTED = "a rotation was requested"
 class CertificateReconciler:
     """Reconciles the certificates in *store* with *settings*."""
 
-    store: Store
-    settings: Settings
+    store: CertificateStore
+    settings: CertificateSettings
     sleep: Callable[[float], None] = time.sleep
 
     def run(self, *, rotate: bool = False) -> None:
@@ -144,7 +144,7 @@ class CertificateReconciler:
         return asyncio.run(_publish_all(self.settings, bundle))
 
 
-async def read_published(settings: Settings) -> dict[str, bytes]:
+async def read_published(settings: CertificateSettings) -> dict[str, bytes]:
     """Return the bundle published for each webhook of all configurations; none if no configuration is set."""
     if not settings.webhook_configuration:
         return {}
@@ -156,7 +156,7 @@ async def read_published(settings: Settings) -> dict[str, bytes]:
         }
 
 
-async def _publish_all(settings: Settings, bundle: bytes) -> bool:
+async def _publish_all(settings: CertificateSettings, bundle: bytes) -> bool:
     if not settings.webhook_configuration:
         return False
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as api:

@@ -22,7 +22,7 @@ from certs.authority import (
     reason_to_reissue,
     reason_to_renew,
 )
-from certs.store import AUTHORITY, SERVING, Store, Stored
+from certs.store import AUTHORITY, SERVING, CertificateStore, Stored
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,9 @@ class StoredCertificate:
     reason: str | None
 
 
-def ensure_authority(store: Store, now: datetime, lifetimes: Lifetimes, *, forced_reason: str | None = None) -> bytes:
+def ensure_authority(
+    store: CertificateStore, now: datetime, lifetimes: Lifetimes, *, forced_reason: str | None = None
+) -> bytes:
     """Renew the CA if it is due or *forced_reason* is given, and return the bundle, the newest CA first."""
     authority = examine_authority(store, now)
     if authority.reason is None and forced_reason is None and authority.stored:
@@ -64,7 +66,12 @@ def ensure_authority(store: Store, now: datetime, lifetimes: Lifetimes, *, force
 
 
 def ensure_leaf(
-    store: Store, names: Iterable[str], *, now: datetime, lifetimes: Lifetimes, forced_reason: str | None = None
+    store: CertificateStore,
+    names: Iterable[str],
+    *,
+    now: datetime,
+    lifetimes: Lifetimes,
+    forced_reason: str | None = None,
 ) -> bool:
     """Renew the serving certificate if it is due and return whether it was; requires a published CA."""
     wanted = frozenset(names)
@@ -84,7 +91,7 @@ def ensure_leaf(
     return leaf is not stored_leaf.pair
 
 
-def prune_authorities(store: Store) -> bytes:
+def prune_authorities(store: CertificateStore) -> bytes:
     """Remove all but the current CA from the bundle and return it; requires that no other CA is in use."""
     stored = store.read(AUTHORITY)
     if stored is None:
@@ -95,7 +102,7 @@ def prune_authorities(store: Store) -> bytes:
     return current
 
 
-def examine_authority(store: Store, now: datetime) -> StoredCertificate:
+def examine_authority(store: CertificateStore, now: datetime) -> StoredCertificate:
     """Return the stored CA, and why it must be renewed."""
     stored, pair, reason = _examine(store, AUTHORITY)
     if pair and stored:
@@ -104,7 +111,7 @@ def examine_authority(store: Store, now: datetime) -> StoredCertificate:
 
 
 def examine_leaf(
-    store: Store, authority: StoredCertificate, *, wanted: frozenset[str], now: datetime
+    store: CertificateStore, authority: StoredCertificate, *, wanted: frozenset[str], now: datetime
 ) -> StoredCertificate:
     """Return the stored serving certificate, and why it must be renewed."""
     stored, pair, reason = _examine(store, SERVING)
@@ -118,7 +125,7 @@ def examine_leaf(
     return StoredCertificate(stored, pair, reason)
 
 
-def _examine(store: Store, name: str) -> tuple[Stored | None, KeyPair | None, str | None]:
+def _examine(store: CertificateStore, name: str) -> tuple[Stored | None, KeyPair | None, str | None]:
     stored = store.read(name)
     if stored is None:
         return None, None, "it does not exist"

@@ -55,7 +55,7 @@ _GROUPS: Groups = {
 }
 
 
-class Settings(BaseModel):
+class CertificateSettings(BaseModel):
     """Flags of `certs`: `secret_name` is `--secret-name`, and so on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -129,6 +129,6 @@ class Settings(BaseModel):
         return self
 
 
-def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
+def parse_flags(arguments: Sequence[str] | None = None) -> CertificateSettings:
     """Return the settings for *arguments*; an invalid flag prints one sentence and exits with code 2."""
-    return read_flags(Settings, arguments, description=_ABOUT, groups=_GROUPS, epilog=_EXAMPLES)
+    return read_flags(CertificateSettings, arguments, description=_ABOUT, groups=_GROUPS, epilog=_EXAMPLES)

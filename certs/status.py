@@ -9,11 +9,11 @@ from cryptography import x509
 from certs.authority import AuthorityError, is_issued_by, lifetime, load_bundle, names
 from certs.reconciler import read_published, served_certificates, utc_now
 from certs.rotation import CERTIFICATE, StoredCertificate, examine_authority, examine_leaf
-from certs.settings import Settings
-from certs.store import AUTHORITY, SERVING, Store
+from certs.settings import CertificateSettings
+from certs.store import AUTHORITY, SERVING, CertificateStore
 
 
-def report(store: Store, settings: Settings) -> Iterator[str]:
+def report(store: CertificateStore, settings: CertificateSettings) -> Iterator[str]:
     """Yield a line for each stored certificate, each webhook with a published bundle, and each replica."""
     now = utc_now()
     if settings.external:
@@ -54,7 +54,7 @@ def _validity(certificate: x509.Certificate) -> str:
     return f"valid until {lifetime(certificate).not_after:%Y-%m-%d %H:%M} UTC{covered_names}"
 
 
-def _leaf(store: Store) -> list[x509.Certificate]:
+def _leaf(store: CertificateStore) -> list[x509.Certificate]:
     stored = store.read(SERVING)
     try:
         return load_bundle(stored.files.get(CERTIFICATE, b"")) if stored else []

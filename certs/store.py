@@ -37,7 +37,7 @@ class Stored:
     revision: str
 
 
-class Store(Protocol):
+class CertificateStore(Protocol):
     """Storage of sets of files; a reader sees either the old or the new version of a set."""
 
     def read(self, name: str) -> Stored | None:

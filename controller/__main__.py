@@ -36,12 +36,12 @@ from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.leader_election import Candidate, LeaderElection
 from controller.kube.timing import Backoff, SteadyClock, wall_clock
 from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.probes import Readiness, Watchdog, configure_logging, serve_probes
 from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.workload_events import WorkloadEvents
-from controller.settings import Settings, parse_flags
+from controller.settings import ControllerSettings, parse_flags
 
 #: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.
 _CONNECTIONS = 1024 + 32
@@ -55,10 +55,10 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Controller:
     """Creates, connects, starts and stops the parts of the controller process."""
 
-    def __init__(self, settings: Settings, file: ConfigurationFile, api: Api, *, for_hyperjobs: Api) -> None:
+    def __init__(self, settings: ControllerSettings, file: ConfigurationFile, api: Api, *, for_hyperjobs: Api) -> None:
         self.settings = settings
         self.file = file
-        self.metrics = Metrics()
+        self.metrics = ControllerMetrics()
         self.store = Store(file.current)
         clock = SteadyClock()
         options = WatchOptions(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
@@ -211,7 +211,7 @@ async def connection(
     return None
 
 
-def _connect(settings: Settings) -> AbstractAsyncContextManager[Api]:
+def _connect(settings: ControllerSettings) -> AbstractAsyncContextManager[Api]:
     return Api.connect(
         settings.kubeconfig,
         context=settings.context,
@@ -221,13 +221,13 @@ def _connect(settings: Settings) -> AbstractAsyncContextManager[Api]:
     )
 
 
-def _connect_stage(settings: Settings) -> AbstractAsyncContextManager[Api]:
+def _connect_stage(settings: ControllerSettings) -> AbstractAsyncContextManager[Api]:
     """Connect with the HyperJob stage's own credentials."""
     agent = "volcano-global-hyperjobs"
     return Api.connect(settings.hyperjob_kubeconfig, user_agent=agent, timeouts=_timeouts(settings))
 
 
-def _timeouts(settings: Settings) -> Timeouts:
+def _timeouts(settings: ControllerSettings) -> Timeouts:
     return Timeouts(
         connect=settings.connect_seconds,
         read=settings.read_seconds,
@@ -238,7 +238,9 @@ def _timeouts(settings: Settings) -> Timeouts:
 
 
 @asynccontextmanager
-async def _log_decisions(settings: Settings, loop: AdmissionLoop, metrics: Metrics) -> AsyncIterator[None]:
+async def _log_decisions(
+    settings: ControllerSettings, loop: AdmissionLoop, metrics: ControllerMetrics
+) -> AsyncIterator[None]:
     """Record the decisions of *loop* in files, if a path is configured, until the context ends."""
     if settings.decision_log is None:
         yield
@@ -254,7 +256,7 @@ async def _log_decisions(settings: Settings, loop: AdmissionLoop, metrics: Metri
         await asyncio.to_thread(decision_log.stop, _DECISION_LOG_STOP_SECONDS)
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: ControllerSettings) -> None:
     """Run the controller until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -30,7 +30,7 @@ def _default_identity() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-class Settings(BaseModel):
+class ControllerSettings(BaseModel):
     """The controller's flags: `admission_configuration` is `--admission-configuration`, and so on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -179,10 +179,10 @@ class Settings(BaseModel):
         return self
 
 
-def parse_flags(arguments: Sequence[str]) -> Settings:
+def parse_flags(arguments: Sequence[str]) -> ControllerSettings:
     """Return the settings in *arguments*, or raise `SettingsError`; `--help` prints all flags and exits."""
-    flags = {name: _placeholder(name, str(field.annotation)) for name, field in Settings.model_fields.items()}
-    return read_flags(Settings, arguments, description=_DESCRIPTION, groups={"": flags})
+    flags = {name: _placeholder(name, str(field.annotation)) for name, field in ControllerSettings.model_fields.items()}
+    return read_flags(ControllerSettings, arguments, description=_DESCRIPTION, groups={"": flags})
 
 
 def _placeholder(name: str, annotation: str) -> str:

@@ -31,7 +31,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from certs.settings import Settings as CertsSettings
+from certs.settings import CertificateSettings as CertsSettings
 from controller.api import keys
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
@@ -44,11 +44,11 @@ from controller.cli.render.replay import ReplayReport
 from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.reporting.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
-from controller.reporting.metrics import Metrics as ControllerMetrics
-from controller.settings import Settings as ControllerSettings
-from install.settings import Settings as InstallSettings
-from webhook.metrics import Metrics as WebhookMetrics
-from webhook.settings import Settings as WebhookSettings
+from controller.reporting.metrics import ControllerMetrics
+from controller.settings import ControllerSettings
+from install.settings import InstallSettings
+from webhook.metrics import WebhookMetrics
+from webhook.settings import WebhookSettings
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "volcano-global"

@@ -33,7 +33,7 @@ from install.objects import (
 )
 from install.registration import register, wait_for_webhook
 from install.removal import scale_to_zero
-from install.settings import Settings, parse_flags
+from install.settings import InstallSettings, parse_flags
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -56,7 +56,7 @@ class _Secret(msgspec.Struct):
     data: dict[str, bytes] | None = None
 
 
-async def check(settings: Settings) -> None:
+async def check(settings: InstallSettings) -> None:
     """Raise `InstallError` with all missing prerequisites."""
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         violations = await missing_prerequisites(
@@ -73,7 +73,7 @@ async def check(settings: Settings) -> None:
     log.info("prerequisites satisfied")
 
 
-async def apply(settings: Settings) -> None:
+async def apply(settings: InstallSettings) -> None:
     """Apply all objects except the webhook configurations, and issue credentials."""
     await check(settings)
     manifests = _read_manifests(settings)
@@ -89,12 +89,12 @@ async def apply(settings: Settings) -> None:
     await _issue(settings, force=True)
 
 
-async def credentials(settings: Settings) -> None:
+async def credentials(settings: InstallSettings) -> None:
     """Renew the credentials that are due, or all of them with `--renew`."""
     await _issue(settings, force=settings.renew)
 
 
-async def _issue(settings: Settings, *, force: bool) -> None:
+async def _issue(settings: InstallSettings, *, force: bool) -> None:
     if not settings.account or settings.kubeconfig is None:
         return
     async with (
@@ -104,7 +104,7 @@ async def _issue(settings: Settings, *, force: bool) -> None:
         await issue(karmada, host, settings.token_options, kubeconfig=settings.kubeconfig, force=force)
 
 
-async def register_webhooks(settings: Settings) -> None:
+async def register_webhooks(settings: InstallSettings) -> None:
     """Apply the webhook configurations once the webhook is reachable."""
     bundle = await _bundle(settings)
     if settings.address:
@@ -115,7 +115,7 @@ async def register_webhooks(settings: Settings) -> None:
         await prune(karmada, manifests, namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
 
 
-async def verify(settings: Settings) -> None:
+async def verify(settings: InstallSettings) -> None:
     """Raise `InstallError` with missing objects and unready processes."""
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         problems = await missing(karmada, _read_manifests(settings))
@@ -126,7 +126,7 @@ async def verify(settings: Settings) -> None:
     log.info("installation verified")
 
 
-async def remove(settings: Settings) -> None:
+async def remove(settings: InstallSettings) -> None:
     """Uninstall: stop the controller, remove the webhook configurations first, then all other objects."""
     if settings.controller:
         async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
@@ -168,7 +168,7 @@ def _configuration() -> VolcanoGlobalConfiguration:
         return VolcanoGlobalConfiguration()
 
 
-async def _bundle(settings: Settings) -> bytes:
+async def _bundle(settings: InstallSettings) -> bytes:
     path = f"/api/v1/namespaces/{settings.host_namespace}/secrets/{settings.certificate_secret}"
     async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
         try:
@@ -182,13 +182,13 @@ async def _bundle(settings: Settings) -> bytes:
     return data[BUNDLE]
 
 
-def _read_manifests(settings: Settings) -> list[Manifest]:
+def _read_manifests(settings: InstallSettings) -> list[Manifest]:
     if settings.objects is None:
         raise InstallError("set --objects to the folder with the objects")
     return read_folder(settings.objects)
 
 
-COMMANDS: Mapping[str, Callable[[Settings], Coroutine[None, None, None]]] = {
+COMMANDS: Mapping[str, Callable[[InstallSettings], Coroutine[None, None, None]]] = {
     "check": check,
     "apply": apply,
     "register": register_webhooks,

@@ -28,7 +28,7 @@ Installs volcano-global in a Karmada control plane, or uninstalls it. The Jobs o
 """
 
 
-class Settings(BaseModel):
+class InstallSettings(BaseModel):
     """Flags of the installer: `host_namespace` is `--host-namespace`, and so on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -106,8 +106,8 @@ def _address(text: str, name: str | None = None) -> Address:
     return Address(host, int(port), name or host)
 
 
-def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
+def parse_flags(arguments: Sequence[str] | None = None) -> InstallSettings:
     """Return the settings for *arguments*; an invalid flag prints one sentence and exits with code 2."""
-    fields = {name: field for name, field in Settings.model_fields.items() if name != "command"}
+    fields = {name: field for name, field in InstallSettings.model_fields.items() if name != "command"}
     flags = {name: None if field.default is False else "" for name, field in fields.items()}
-    return read_flags(Settings, arguments, description=_ABOUT, groups={"": flags})
+    return read_flags(InstallSettings, arguments, description=_ABOUT, groups={"": flags})

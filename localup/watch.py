@@ -29,7 +29,7 @@ _END_SECONDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ObservedChange:
     """Change of an object in the collection *path*."""
 
     path: str
@@ -49,7 +49,7 @@ class Watch:
     every object arrives.
     """
 
-    def __init__(self, plane: ControlPlane, path: str, events: SimpleQueue[Event]) -> None:
+    def __init__(self, plane: ControlPlane, path: str, events: SimpleQueue[ObservedChange]) -> None:
         self._plane = plane
         self._path = path
         self._events = events
@@ -131,7 +131,7 @@ class Watch:
             self._known.pop(_key(found), None)
         else:
             self._known[_key(found)] = found
-        self._events.put(Event(self._path, change, found))
+        self._events.put(ObservedChange(self._path, change, found))
 
 
 def _connection(plane: ControlPlane) -> http.client.HTTPSConnection:

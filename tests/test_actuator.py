@@ -17,7 +17,7 @@ from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, P
 from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api, Timeouts
 from controller.kube.timing import Backoff
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.writes import Write
 from tests.scripted_server import ScriptedServer, answering, refusing, scripted_server
@@ -85,7 +85,7 @@ class Stage:
     """An actuator with its dependencies."""
 
     def __init__(self, api: Api) -> None:
-        self.books, self.metrics = Books(), Metrics()
+        self.books, self.metrics = Books(), ControllerMetrics()
         self.leading = asyncio.Event()
         self.leading.set()
         self.actuator = Actuator(api, self.books, metrics=self.metrics, may_write=self.leading.is_set)

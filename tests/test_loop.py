@@ -21,7 +21,7 @@ from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps
 from controller.kube.timing import wall_clock
 from controller.reporting.messages import pending_message
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.writes import Write, decision_write
 from tests.benchmarks.seed import CLUSTER, binding, job
@@ -63,7 +63,7 @@ class Stage:
     """A store with manually added objects, and a loop."""
 
     def __init__(self, cpus: int, caches: dict[str, Cache]) -> None:
-        self.store, self.hand, self.metrics = Store(), Hand(), Metrics()
+        self.store, self.hand, self.metrics = Store(), Hand(), ControllerMetrics()
         self.loop = AdmissionLoop(self.store, self.hand, caches, metrics=self.metrics)
         self.version = 1
         self.tell(self.store.queues, {"metadata": {"name": "default"}, "spec": {"weight": 1}})

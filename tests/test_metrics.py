@@ -16,7 +16,7 @@ from controller.engine.state.workloads import (
     WorkloadState,
     WorkloadUid,
 )
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.state_collector import MAX_QUEUES
 
 
@@ -43,7 +43,7 @@ def workload(number: int, queue: str, *, state: WorkloadState = WorkloadState.PE
 
 
 def page(state: Engine) -> list[str]:
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     metrics.register_state(lambda: state, Store(), {"jobs": Cache()})
     return metrics.exposition().decode().splitlines()
 
@@ -129,7 +129,7 @@ def test_admitted_active_workloads_are_counted_by_queue():
 
 
 def test_admissions_to_many_queues_keep_few_labels():
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     for number in range(2 * MAX_QUEUES):
         metrics.count_admission(f"q{number}", wait_seconds=1)
         metrics.count_eviction(f"q{number}", "Reclaimed")

@@ -6,7 +6,7 @@ import sys
 import aiohttp
 import pytest
 
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.probes import Readiness, serve_probes
 
 
@@ -29,7 +29,10 @@ class Cache:
 )
 async def test_ready_when_caches_are_synced_and_fresh(cache, trouble, reason):
     readiness = Readiness({"jobs": cache}, 90, lambda: trouble)
-    async with serve_probes(Metrics(), readiness, host="127.0.0.1", port=0) as port, aiohttp.ClientSession() as session:
+    async with (
+        serve_probes(ControllerMetrics(), readiness, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession() as session,
+    ):
         async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
             assert (answer.status, await answer.text()) == ((503, reason) if reason else (200, "ok"))
         async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:

@@ -1,12 +1,12 @@
 import pytest
 
 from controller.api.flags import SettingsError
-from controller.settings import Settings, parse_flags
+from controller.settings import ControllerSettings, parse_flags
 
 
 def test_every_flag_has_a_default_and_description():
-    assert Settings()
-    assert all(field.description for field in Settings.model_fields.values())
+    assert ControllerSettings()
+    assert all(field.description for field in ControllerSettings.model_fields.values())
 
 
 def test_help_lists_every_flag(capsys):
@@ -14,7 +14,7 @@ def test_help_lists_every_flag(capsys):
         parse_flags(["--help"])
     told = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(f"--{name.replace('_', '-')}" in told for name in Settings.model_fields)
+    assert all(f"--{name.replace('_', '-')}" in told for name in ControllerSettings.model_fields)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 import asyncio
 import time
 
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.probes import Watchdog
 
 
 async def test_blocked_event_loop_is_counted_and_logged(capsys):
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     task = asyncio.create_task(Watchdog(metrics, period=0.01, threshold=0.1).run())
     await asyncio.sleep(0.05)
     time.sleep(0.2)  # noqa: ASYNC251 -- this is the fault

@@ -16,7 +16,7 @@ from controller.kube.kubeconfig import KubeconfigError
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 from webhook.server import Listener, listen, listen_tls
-from webhook.settings import Settings, parse_flags
+from webhook.settings import WebhookSettings, parse_flags
 from webhook.tls import Certificate, utc_now
 from webhook.watchers import ControlPlaneWatcher, PublishedBundle
 
@@ -34,7 +34,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=repr)
 class Webhook:
     """The webhook process: ports, reloaded files, watched objects and shutdown."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WebhookSettings) -> None:
         self.settings = settings
         self.certificate = Certificate(settings.certificate_directory, settings.client_ca)
         self.configuration = Configuration(settings.admission_configuration)
@@ -148,7 +148,7 @@ def _write_line(_logger: object, level: str, event: structlog.typing.EventDict) 
     return _ENCODER.encode(event)
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: WebhookSettings) -> None:
     """Run the webhook until SIGTERM or SIGINT."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     webhook = Webhook(settings)

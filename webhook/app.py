@@ -27,10 +27,10 @@ from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.kube.config_file import ConfigurationFile
 from webhook import review
 from webhook.bindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
-from webhook.metrics import CONTENT_TYPE, Metrics
+from webhook.metrics import CONTENT_TYPE, WebhookMetrics
 from webhook.queue_cache import QueueCache
 from webhook.review import AdmissionResponse, Outcome, Request, allowed, review_response, validate_value_count
-from webhook.settings import Settings
+from webhook.settings import WebhookSettings
 from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy, mutate_job, validate_job
 from webhook.validation.queue import mutate_queue, validate_queue
@@ -179,12 +179,12 @@ class BadRequestError(Exception):
 class App:
     """Answers reviews by path, and probes."""
 
-    settings: Settings
+    settings: WebhookSettings
     handlers: Mapping[str, AdmissionHandler]
     not_ready: Probe
     warning: Probe = lambda: None
     refresh_queues: RefreshQueues | None = None
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: WebhookMetrics = field(default_factory=WebhookMetrics)
     # Bound once, since an unbound logger is created again for each line.
     log: FilteringBoundLogger = field(default_factory=lambda: structlog.get_logger(__name__).bind())
     worker: ReviewWorker = field(init=False)

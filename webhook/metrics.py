@@ -89,7 +89,7 @@ class RequestMetrics(Collector):
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-class Metrics:
+class WebhookMetrics:
     """Metrics of the webhook, in their own registry."""
 
     def __init__(self) -> None:

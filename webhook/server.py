@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from webhook.settings import Settings
+from webhook.settings import WebhookSettings
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,9 @@ def _abort(transport: asyncio.Transport) -> None:
 class Server(web.Server):
     """aiohttp's server, which also closes connections without a request and those of unauthorized callers."""
 
-    def __init__(self, handler: Handler, settings: Settings, *, client_names: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, handler: Handler, settings: WebhookSettings, *, client_names: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__(
             handler,
             request_factory=self._make_request,
@@ -114,14 +116,14 @@ def _iter_names(certificate: Mapping[str, Any]) -> Iterator[str]:
     yield from (value for _, value in certificate.get("subjectAltName", ()))
 
 
-async def listen(handler: Handler, settings: Settings) -> Listener:
+async def listen(handler: Handler, settings: WebhookSettings) -> Listener:
     """Open the plain HTTP port."""
     server = Server(handler, settings)
     sockets = await asyncio.get_running_loop().create_server(server, settings.plain_host, settings.plain_port)
     return Listener(server, sockets)
 
 
-async def listen_tls(handler: Handler, settings: Settings, context: ssl.SSLContext) -> Listener:
+async def listen_tls(handler: Handler, settings: WebhookSettings, context: ssl.SSLContext) -> Listener:
     """Open the HTTPS port."""
     server = Server(handler, settings, client_names=frozenset(settings.client_names))
     sockets = await asyncio.get_running_loop().create_server(

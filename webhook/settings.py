@@ -48,7 +48,7 @@ _GROUPS: Groups = {
 }
 
 
-class Settings(BaseModel):
+class WebhookSettings(BaseModel):
     """Flags of the webhook: `certificate_directory` is `--certificate-directory`, and so on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -126,6 +126,6 @@ class Settings(BaseModel):
         return self
 
 
-def parse_flags(arguments: Sequence[str]) -> Settings:
+def parse_flags(arguments: Sequence[str]) -> WebhookSettings:
     """Return the settings in *arguments*, or raise `SettingsError`; `--help` prints all flags and exits."""
-    return read_flags(Settings, arguments, description=_ABOUT, groups=_GROUPS)
+    return read_flags(WebhookSettings, arguments, description=_ABOUT, groups=_GROUPS)

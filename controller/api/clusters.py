@@ -52,7 +52,7 @@ class ApiEnablement(msgspec.Struct, rename="camel", frozen=True):
     resources: list[EnabledResource] = msgspec.field(default_factory=list)
 
 
-class Condition(msgspec.Struct, rename="camel", frozen=True):
+class ClusterCondition(msgspec.Struct, rename="camel", frozen=True):
     """A condition of a cluster."""
 
     type: str = ""
@@ -85,7 +85,7 @@ class ClusterStatus(msgspec.Struct, rename="camel", frozen=True):
     """Status of a cluster."""
 
     api_enablements: list[ApiEnablement] = msgspec.field(default_factory=list)
-    conditions: list[Condition] = msgspec.field(default_factory=list)
+    conditions: list[ClusterCondition] = msgspec.field(default_factory=list)
     node_summary: NodeSummary | None = None
     resource_summary: ResourceSummary | None = None
 

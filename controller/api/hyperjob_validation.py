@@ -9,7 +9,7 @@ from itertools import compress
 
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.quantity import QuantityError, parse_quantity
-from controller.api.volcanojobs import Container, JobSpec, Task
+from controller.api.volcanojobs import JobSpec, TemplateContainer, TemplateTask
 
 _MILLIS_PER_UNIT = 1000
 
@@ -20,7 +20,7 @@ class AcceleratorError(ValueError):
     """A number of accelerators that is not a whole number of pods; the message says what to write."""
 
 
-def accelerators_per_pod(task: Task, resource: str) -> int:
+def accelerators_per_pod(task: TemplateTask, resource: str) -> int:
     """Return how many *resource* a pod of *task* requests, in thousandths; a missing request is the limit."""
     return sum(
         _parse(resource, container.resources.requests.get(resource, container.resources.limits.get(resource, 0)))
@@ -90,7 +90,7 @@ def _guess_vendor(resource: str) -> str:
     return "huawei.com" if resource.lower().startswith("ascend") else "VENDOR"
 
 
-def _scale_task(task: Task, replicas: int) -> Task:
+def _scale_task(task: TemplateTask, replicas: int) -> TemplateTask:
     minimum = None if task.min_available is None else task.min_available * replicas // task.replicas
     return task.resized(replicas, minimum)
 
@@ -119,16 +119,16 @@ def _lacks_limits(job: JobSpec) -> bool:
     return any(_missing_limits(container) for task in job.tasks for container in _containers(task))
 
 
-def _containers(task: Task) -> tuple[Container, ...]:
+def _containers(task: TemplateTask) -> tuple[TemplateContainer, ...]:
     return (*task.template.spec.containers, *task.template.spec.init_containers)
 
 
-def _missing_limits(container: Container) -> dict[str, str | int | float]:
+def _missing_limits(container: TemplateContainer) -> dict[str, str | int | float]:
     asked = container.resources
     return {name: value for name, value in asked.requests.items() if is_device(name) and name not in asked.limits}
 
 
-def _complete_task(task: Task) -> Task:
+def _complete_task(task: TemplateTask) -> TemplateTask:
     spec = task.template.spec
     changes = {"containers": tuple(_complete_container(container) for container in spec.containers)}
     if spec.init_containers:
@@ -137,7 +137,7 @@ def _complete_task(task: Task) -> Task:
     return task.model_copy(update={"template": template})
 
 
-def _complete_container(container: Container) -> Container:
+def _complete_container(container: TemplateContainer) -> TemplateContainer:
     missing = _missing_limits(container)
     if not missing:
         return container

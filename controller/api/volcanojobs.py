@@ -43,7 +43,7 @@ class Resources(PassthroughModel):
     limits: dict[str, str | int | float] = Field(default_factory=dict)
 
 
-class Container(PassthroughModel):
+class TemplateContainer(PassthroughModel):
     """One container of a pod."""
 
     resources: Resources = Resources()
@@ -53,12 +53,12 @@ class Container(PassthroughModel):
 class PodSpec(PassthroughModel):
     """Spec of a pod."""
 
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
+    containers: tuple[TemplateContainer, ...] = ()
+    init_containers: tuple[TemplateContainer, ...] = ()
     priority_class_name: str = ""
 
 
-class PodTemplate(PassthroughModel):
+class TemplatePods(PassthroughModel):
     """Pod template of a task; the Job's own CRD defines its fields."""
 
     model_config = ConfigDict(json_schema_extra={"x-opaque": True})
@@ -100,7 +100,7 @@ class PartitionPolicy(PassthroughModel):
     network_topology: NetworkTopology | None = None
 
 
-class Task(PassthroughModel):
+class TemplateTask(PassthroughModel):
     """Equal pods of a job."""
 
     name: str = ""
@@ -111,7 +111,7 @@ class Task(PassthroughModel):
     topology_policy: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
     depends_on: DependsOn | None = None
     partition_policy: PartitionPolicy | None = None
-    template: PodTemplate = PodTemplate()
+    template: TemplatePods = TemplatePods()
 
     @property
     def partition_step(self) -> int:
@@ -149,7 +149,7 @@ class JobSpec(PassthroughModel):
     scheduler_name: str = ""
     min_available: int | None = None
     volumes: tuple[Volume, ...] | None = None
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[TemplateTask, ...] = ()
     policies: tuple[LifecyclePolicy, ...] | None = None
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     running_estimate: str | None = None
@@ -180,7 +180,7 @@ class JobSpec(PassthroughModel):
         return tuple(task.name in leaders or (task.replicas == 1 and has_several) for task in self.tasks)
 
     @property
-    def divisible(self) -> tuple[Task, ...]:
+    def divisible(self) -> tuple[TemplateTask, ...]:
         """Tasks with pods that are divided among the parts."""
         tasks = zip(self.tasks, self.is_single_instance, strict=True)
         return tuple(task for task, is_single in tasks if task.replicas > 0 and not is_single)

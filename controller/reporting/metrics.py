@@ -19,7 +19,7 @@ _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 _LONG = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800)
 
 
-class Metrics:
+class ControllerMetrics:
     """The metrics of the controller, in their own registry."""
 
     def __init__(self) -> None:

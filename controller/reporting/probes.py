@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from controller.reporting.metrics import CONTENT_TYPE, Metrics
+from controller.reporting.metrics import CONTENT_TYPE, ControllerMetrics
 from controller.reporting.state_collector import InformerStats
 
 
@@ -83,7 +83,7 @@ class Readiness:
 
 
 @asynccontextmanager
-async def serve_probes(metrics: Metrics, readiness: Readiness, *, host: str, port: int) -> AsyncIterator[int]:
+async def serve_probes(metrics: ControllerMetrics, readiness: Readiness, *, host: str, port: int) -> AsyncIterator[int]:
     """Serve probes and metrics; yield the port, which differs from *port* if that is 0."""
 
     async def healthz(_: web.Request) -> web.Response:
@@ -113,7 +113,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Watchdog:
     """Measures every *period* seconds how late the event loop runs."""
 
-    def __init__(self, metrics: Metrics, *, period: float = 1, threshold: float = 1) -> None:
+    def __init__(self, metrics: ControllerMetrics, *, period: float = 1, threshold: float = 1) -> None:
         self._metrics = metrics
         self._period = period
         self._threshold = threshold

@@ -30,7 +30,7 @@ from controller.kube.errors import (
     Unreachable,
 )
 from controller.kube.timing import Backoff, Clock, wall_clock
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.scheduling.writes import Write
 
 #: Slots that were missed while the event loop was busy may be used for so long, in seconds.
@@ -148,7 +148,7 @@ class Actuator:
         api: Api,
         assumed: AssumedState,
         *,
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         may_write: Callable[[], bool],
         clock: Clock = wall_clock,
     ) -> None:

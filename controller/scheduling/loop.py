@@ -29,7 +29,7 @@ from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps, advance
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.decision_log.log import CycleContext, DecisionRecorder
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.scheduling.writes import (
     Write,
     affinity_term_write,
@@ -119,7 +119,7 @@ class AdmissionLoop:
         actuator: DecisionSink,
         caches: Mapping[str, SyncedCache],
         *,
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         clock: Clock = wall_clock,
     ) -> None:
         self.state = Engine()

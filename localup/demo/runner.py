@@ -27,7 +27,7 @@ from localup.managed_process import ProcessOptions
 from localup.processes import ProcessError, tail
 from localup.realkarmada.processes import Programs as Karmada
 from localup.stack import Stack
-from localup.watch import Event, Watch
+from localup.watch import ObservedChange, Watch
 
 _TICK_SECONDS: Final = 0.1
 
@@ -61,7 +61,7 @@ class DemoRunner:
         self._tenant: Api
         self._console = console
         self._seconds = seconds
-        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._events: SimpleQueue[ObservedChange] = SimpleQueue()
         self._pending_reasons = PendingReasonReader(stack.log("controller"))
         self._began = time.monotonic()
         self._last_event_at = 0.0

@@ -16,7 +16,7 @@ from localup.demo.progress import (
 from localup.demo.scenario import DemoHyperJob, DemoJob
 from localup.demo.setup import has_summary
 from localup.demo.usage import WATCHED, Objects, QueueUsage, UsageHistory, compute_fair_shares
-from localup.watch import Event
+from localup.watch import ObservedChange
 
 WORKS: Final = "/apis/work.karmada.io/v1alpha1/works"
 _HYPERJOBS: Final = frozenset({HYPERJOBS.path, BATCH_HYPERJOBS.path})
@@ -47,7 +47,7 @@ class View:
         self._early_bindings: dict[str, list[BindingStatus]] = {}
         """Binding versions observed before their jobs, which arrive through another watch."""
 
-    def on_event(self, event: Event, at: float) -> list[TimelineEntry]:
+    def on_event(self, event: ObservedChange, at: float) -> list[TimelineEntry]:
         """Process a watch event and return new timeline entries."""
         is_gone = event.change == "DELETED"
         if is_gone:

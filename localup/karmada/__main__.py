@@ -14,7 +14,7 @@ import typer
 
 from controller.kube.kubeconfig import KubeconfigError
 from localup.karmada.objects import TEMPLATES
-from localup.karmada.quirks import Quirks, Settings, seconds_in
+from localup.karmada.quirks import Quirks, StandInSettings, seconds_in
 from localup.karmada.standin import serve
 
 log = structlog.get_logger()
@@ -65,7 +65,7 @@ def karmada(  # noqa: PLR0913 -- each is an option of the command line
     """Validate the options and run the stand-in."""
     chosen = template or [Template.VOLCANO_JOB, Template.DEPLOYMENT]
     try:
-        settings = Settings(
+        settings = StandInSettings(
             kubeconfig,
             templates=[TEMPLATES[item] for item in chosen],
             run_time_seconds=seconds_in(run_time),
@@ -81,7 +81,7 @@ def karmada(  # noqa: PLR0913 -- each is an option of the command line
         sys.exit(f"localup.karmada: {error}")
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: StandInSettings) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -119,7 +119,7 @@ _DEFAULT_QUIRKS: Final = Quirks()
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StandInSettings:
     """Options of a run."""
 
     kubeconfig: Path

@@ -22,7 +22,7 @@ from localup.karmada.controllers.execution import ExecutionController
 from localup.karmada.controllers.scheduler import Scheduler
 from localup.karmada.controllers.status import BindingStatusController
 from localup.karmada.members.summary import MemberRegistry
-from localup.karmada.quirks import Settings
+from localup.karmada.quirks import StandInSettings
 
 log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 class StandIn:
     """All controllers of the stand-in for one API server."""
 
-    def __init__(self, api: Api, settings: Settings) -> None:
+    def __init__(self, api: Api, settings: StandInSettings) -> None:
         self._workers = settings.writes_in_flight
         quirks = settings.quirks
         self._cache = cache = ControlPlaneCache(
@@ -69,7 +69,7 @@ class StandIn:
                 tasks.create_task(queue.serve(self._workers))
 
 
-def _binding_controllers(cache: ControlPlaneCache, bindings: Store, settings: Settings) -> list[Controller[Any]]:
+def _binding_controllers(cache: ControlPlaneCache, bindings: Store, settings: StandInSettings) -> list[Controller[Any]]:
     """Return the controllers for bindings of one kind."""
     quirks = settings.quirks
     controllers: list[Controller[Any]] = [
@@ -86,7 +86,7 @@ def _binding_controllers(cache: ControlPlaneCache, bindings: Store, settings: Se
     return controllers
 
 
-async def serve(settings: Settings, stopping: asyncio.Event) -> None:
+async def serve(settings: StandInSettings, stopping: asyncio.Event) -> None:
     """Run the stand-in until *stopping* is set.
 
     Raises:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from certs.reconciler import CertificateReconciler
-from certs.settings import Settings
+from certs.settings import CertificateSettings
 from certs.store import DirectoryStore
 from localup.binaries import find_go, go_environment
 from localup.folders import cache_folder
@@ -71,7 +71,7 @@ def measure(*, quick: bool) -> list[Figure]:
     seconds, rounds = (0.5, 2) if quick else (2.0, 6)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         certificates = Path(folder)
-        settings = Settings(command="ensure", directory=certificates, dns=("localhost",), ip=("127.0.0.1",))
+        settings = CertificateSettings(command="ensure", directory=certificates, dns=("localhost",), ip=("127.0.0.1",))
         CertificateReconciler(DirectoryStore(certificates), settings).run()
         serving = certificates / "serving"
         servers = {

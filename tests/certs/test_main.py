@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from certs.settings import Settings, parse_flags
+from certs.settings import CertificateSettings, parse_flags
 from tests.certs import commands
 
 
@@ -73,7 +73,7 @@ def test_help_describes_every_flag(capsys):
     with pytest.raises(SystemExit):
         parse_flags(["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    for name, field in Settings.model_fields.items():
+    for name, field in CertificateSettings.model_fields.items():
         if name != "command":
             assert f"--{name.replace('_', '-')}" in text
             assert field.description in text.replace("cert- manager", "cert-manager")

@@ -4,7 +4,7 @@ import pytest
 
 from certs.authority import load_bundle
 from certs.reconciler import CertificateReconciler
-from certs.settings import Settings
+from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, DirectoryStore
 
 
@@ -14,7 +14,9 @@ def folder(tmp_path):
 
 
 def reconciler(folder, *, authority=False, delays=None, **settings):
-    configured = Settings(command="ensure", directory=folder, dns=("localhost",), authority=authority, **settings)
+    configured = CertificateSettings(
+        command="ensure", directory=folder, dns=("localhost",), authority=authority, **settings
+    )
     return CertificateReconciler(
         DirectoryStore(folder), configured, sleep=(delays if delays is not None else []).append
     )

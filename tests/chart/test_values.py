@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from controller.api.configuration import VolcanoGlobalConfiguration, load_configuration
-from controller.reporting.metrics import Metrics as ControllerMetrics
+from controller.reporting.metrics import ControllerMetrics
 from controller.settings import parse_flags
 from tests.chart import schema
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmError
 from tests.chart.matrix import VALUES
-from webhook.metrics import Metrics as WebhookMetrics
+from webhook.metrics import WebhookMetrics
 
 PROVIDED = ("controller", "webhook", "certs")
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())

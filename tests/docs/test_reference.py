@@ -7,19 +7,19 @@ import msgspec
 import pytest
 import yaml
 
-from certs.settings import Settings as CertsSettings
+from certs.settings import CertificateSettings as CertsSettings
 from controller.cache.store import Store
 from controller.cli.__main__ import app
 from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.hierarchy import Queue, QueueName
-from controller.reporting.metrics import Metrics
-from controller.settings import Settings as ControllerSettings
+from controller.reporting.metrics import ControllerMetrics
+from controller.settings import ControllerSettings
 from controller.simulator.idle_capacity import IdleCause
 from controller.simulator.summary import QueueSummary, Summary
 from docs import generate
-from install.settings import Settings as InstallSettings
-from webhook.settings import Settings as WebhookSettings
+from install.settings import InstallSettings
+from webhook.settings import WebhookSettings
 
 REFERENCE = generate.ROOT / "docs" / "reference"
 PAGES = {page.name: page.read_text() for page in REFERENCE.glob("*.md")}
@@ -60,7 +60,7 @@ def test_each_name_is_documented_on_exactly_one_page(page, names):
 
 
 def test_metrics_of_a_state_with_queues_are_documented():
-    metrics, state = Metrics(), Engine()
+    metrics, state = ControllerMetrics(), Engine()
     state.queue_changed(Queue(QueueName("a")))
     state.plan(0)
     metrics.register_state(lambda: state, Store(), {})

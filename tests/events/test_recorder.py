@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from controller.kube.client import Api
 from controller.kube.event_recorder import EventRecorder, RecorderOptions
 from controller.kube.events import EventMessage, Reference
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 from tests.scripted_server import ScriptedServer, answering, scripted_server
 from tests.waiting import LIMIT_SECONDS
 
@@ -21,7 +21,7 @@ async def telling(tmp_path, *, patience: float, is_busy) -> AsyncIterator[tuple[
         server.says("POST", FOLDER, answering(201, {}))
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
             manner = RecorderOptions(per_second=1000, max_delay_seconds=patience)
-            recorder = EventRecorder(api, metrics=Metrics(), is_busy=is_busy, options=manner)
+            recorder = EventRecorder(api, metrics=ControllerMetrics(), is_busy=is_busy, options=manner)
             running = group.create_task(recorder.run())
             yield recorder, server
             running.cancel()

@@ -6,7 +6,7 @@ import yaml
 from controller.engine.state.resources import MILLI, PODS
 from localup.controlplane import CRDS
 from localup.karmada.members.member import Phase, Run
-from localup.karmada.members.workloads import Task, Workload
+from localup.karmada.members.workloads import IdenticalPods, Workload
 from localup.members.fake_kubelet import EXTERNAL_USAGE_POD, belongs_to, external_usage_pod, node_status, pods_of
 from localup.processes import StepError
 from localup.realkarmada import processes as karmada_processes
@@ -73,7 +73,7 @@ def job():
 
 
 def run(phase, *, bound):
-    return Run(Workload((Task({"cpu": 1000}, 3, 2),)), phase, 0, (bound,))
+    return Run(Workload((IdenticalPods({"cpu": 1000}, 3, 2),)), phase, 0, (bound,))
 
 
 def test_running_job_has_pods_with_and_without_node():

@@ -20,7 +20,7 @@ from localup.controlplane import ControlPlane
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 from webhook.server import listen, listen_tls
-from webhook.settings import Settings
+from webhook.settings import WebhookSettings
 from webhook.tls import Certificate
 
 MUTATE = "/resourcebindings/mutate"
@@ -101,7 +101,7 @@ async def running(certificates) -> AsyncIterator[Running]:
 async def serve(folder: Path, **changed: Any) -> AsyncIterator[Running]:
     """Serve all paths with the certificates in *folder* until the end of the block."""
     address = {"host": "127.0.0.1", "port": 0, "plain_host": "127.0.0.1", "plain_port": 0}
-    settings = Settings(certificate_directory=folder / "serving", **address, **changed)
+    settings = WebhookSettings(certificate_directory=folder / "serving", **address, **changed)
     certificate = Certificate(settings.certificate_directory, settings.client_ca)
     certificate.refresh()
     queues = QueueCache()

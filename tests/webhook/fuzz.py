@@ -35,7 +35,7 @@ from tests.webhook.reviews import (
 )
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache, decode_cached
-from webhook.settings import Settings
+from webhook.settings import WebhookSettings
 
 JOB = volcano_job(
     task("m", 1, minAvailable=1, policies=[{"event": "PodFailed", "action": "RestartJob"}]),
@@ -141,7 +141,7 @@ class Handlers:
         queues = QueueCache()
         queues.replace([decode_cached(wire(volcano_queue("a"))), decode_cached(wire(volcano_queue("p")))])
         self.app = App(
-            Settings(), admission_handlers(Configuration(None), queues), lambda: None, refresh_queues=self._look
+            WebhookSettings(), admission_handlers(Configuration(None), queues), lambda: None, refresh_queues=self._look
         )
         self.paths = sorted(self.app.handlers)
 

@@ -10,7 +10,7 @@ import pytest
 
 from certs.authority import load_bundle
 from certs.reconciler import CertificateReconciler, served_certificates
-from certs.settings import Settings
+from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, DirectoryStore
 from controller.kube.client import Api
 from localup.apply import wait_until
@@ -66,7 +66,7 @@ class Site:
             "settle_seconds": 1,
         }
         return CertificateReconciler(
-            DirectoryStore(self.folder), Settings(command="ensure", authority=authority, **options | more)
+            DirectoryStore(self.folder), CertificateSettings(command="ensure", authority=authority, **options | more)
         )
 
     def rotate(self, *, authority: bool) -> None:

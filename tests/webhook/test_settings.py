@@ -3,11 +3,11 @@
 import pytest
 
 from controller.api.flags import SettingsError
-from webhook.settings import Settings, parse_flags
+from webhook.settings import WebhookSettings, parse_flags
 
 
 def test_defaults_without_flags():
-    assert parse_flags([]) == Settings()
+    assert parse_flags([]) == WebhookSettings()
 
 
 def test_flags_are_named_after_the_fields():
@@ -39,10 +39,10 @@ def test_help_describes_every_flag_and_default(capsys):
     with pytest.raises(SystemExit):
         parse_flags(["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    for name, field in Settings.model_fields.items():
+    for name, field in WebhookSettings.model_fields.items():
         assert f"--{name.replace('_', '-')}" in text
         assert field.description in text
 
 
 def test_the_body_limit_is_4_mib():
-    assert Settings().max_body_bytes == 4 * 1024 * 1024
+    assert WebhookSettings().max_body_bytes == 4 * 1024 * 1024

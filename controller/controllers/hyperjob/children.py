@@ -26,7 +26,7 @@ from controller.api.keys import (
     PROPAGATION_POLICIES,
     REPLICATED_JOB_NAME_LABEL,
 )
-from controller.api.volcanojobs import LEADER_TASKS, Container, JobSpec, Task
+from controller.api.volcanojobs import LEADER_TASKS, JobSpec, TemplateContainer, TemplateTask
 from controller.cache.objects import CachedHyperJob
 from controller.cache.translate.units import to_milliseconds
 from controller.controllers.hyperjob.observed import ObservedHyperJob
@@ -61,7 +61,7 @@ def variables(hyperjob: str, part: PartStatus, *, before: int, master: str) -> d
     return variables | ({"HYPERJOB_MASTER": master} if master else {})
 
 
-def with_environment(task: Task, variables: Mapping[str, str]) -> Task:
+def with_environment(task: TemplateTask, variables: Mapping[str, str]) -> TemplateTask:
     """Return *task* with *variables* in the environment of all its containers; variables set by the user stay."""
     spec = task.template.spec
     changes = {"containers": tuple(_add_variables(container, variables) for container in spec.containers)}
@@ -71,7 +71,7 @@ def with_environment(task: Task, variables: Mapping[str, str]) -> Task:
     return task.model_copy(update={"template": template})
 
 
-def _add_variables(container: Container, variables: Mapping[str, str]) -> Container:
+def _add_variables(container: TemplateContainer, variables: Mapping[str, str]) -> TemplateContainer:
     known = {variable.get("name") for variable in container.env}
     # They come first, so that the user's variables can refer to them.
     ours: list[dict[str, Any]] = [
@@ -197,7 +197,7 @@ def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, context: _PartContext) -> 
     return dumped
 
 
-def _tasks(hyperjob: str, context: _PartContext) -> Iterator[Task]:
+def _tasks(hyperjob: str, context: _PartContext) -> Iterator[TemplateTask]:
     present = {task.name for task, count in zip(context.template.tasks, context.part.pods, strict=True) if count}
     counted = 0
     for task, count, before in zip(context.template.tasks, context.part.pods, context.before, strict=True):
@@ -209,7 +209,7 @@ def _tasks(hyperjob: str, context: _PartContext) -> Iterator[Task]:
         counted += count
 
 
-def _without_missing_dependencies(task: Task, present: set[str]) -> Task:
+def _without_missing_dependencies(task: TemplateTask, present: set[str]) -> TemplateTask:
     """Return *task* without dependencies on tasks that this part does not have."""
     names = task.depends_on.name if task.depends_on else None
     if not names or present.issuperset(names):

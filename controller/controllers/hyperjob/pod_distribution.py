@@ -13,7 +13,7 @@ from math import gcd, lcm
 import msgspec
 
 from controller.api.jobs import decode_job
-from controller.api.volcanojobs import JobSpec, Task
+from controller.api.volcanojobs import JobSpec, TemplateTask
 from controller.cache.translate.templates import JobTranslator
 from controller.engine.state.requests import pod_request
 from controller.engine.state.resources import Resources, scale, total
@@ -47,7 +47,7 @@ def distribute(template: JobSpec, counts: Sequence[int]) -> list[PodCounts]:
     return shares
 
 
-def part_minimum(template: JobSpec, before: int, tasks: Sequence[Task]) -> int | None:
+def part_minimum(template: JobSpec, before: int, tasks: Sequence[TemplateTask]) -> int | None:
     """Return the gang minimum of a part of *tasks*, after parts with *before* pods in total; ``None`` if unset.
 
     Pro rata: the minimums of all parts add up to the template's, but each part keeps at least one pod. If the
@@ -63,11 +63,11 @@ def part_minimum(template: JobSpec, before: int, tasks: Sequence[Task]) -> int |
     return min(max(share, covered, 1), pods)
 
 
-def _sum_of_minimums(tasks: Sequence[Task]) -> int:
+def _sum_of_minimums(tasks: Sequence[TemplateTask]) -> int:
     return sum(task.replicas if task.min_available is None else task.min_available for task in tasks)
 
 
-def task_minimum(task: Task, before: int, pods: int) -> int | None:
+def task_minimum(task: TemplateTask, before: int, pods: int) -> int | None:
     """Return the minimum of a task in a part, pro rata; whole partitions where these have a minimum."""
     partitions = task.partition_policy.min_partitions if task.partition_policy and task.partition_step > 1 else None
     if partitions:

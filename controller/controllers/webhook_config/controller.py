@@ -23,7 +23,7 @@ from controller.kube.errors import ApiError
 from controller.kube.events import EventMessage, Reference
 from controller.kube.informer import Informer, WatchOptions
 from controller.kube.timing import Backoff
-from controller.reporting.metrics import Metrics
+from controller.reporting.metrics import ControllerMetrics
 
 NAME = "volcano-global"
 _KINDS = {each.kind: each for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
@@ -77,7 +77,7 @@ class WebhookConfigController:
         dependencies: WebhookConfigDependencies,
         *,
         file: DesiredConfigFile,
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         watch_options: WatchOptions,
     ) -> None:
         self._api = api

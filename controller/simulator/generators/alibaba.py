@@ -11,7 +11,7 @@ from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, MILLI
 from controller.simulator.generators.distributions import RandomStream, milliseconds, quantile
 from controller.simulator.generators.helios import ranked_queues
-from controller.simulator.generators.load import Job, Load, Task, Tasks, resource_amounts
+from controller.simulator.generators.load import GeneratedJob, GeneratedTask, Load, Tasks, resource_amounts
 from controller.simulator.generators.load_size import LoadSize, clusters_for
 from controller.simulator.generators.measurements import Alibaba, load_measurements
 
@@ -38,14 +38,14 @@ def _class(name: str) -> str:
     return {"LS": "latency-sensitive", "BE": "best-effort"}.get(name, name.lower())
 
 
-def _jobs(size: LoadSize) -> Iterator[Job]:
+def _jobs(size: LoadSize) -> Iterator[GeneratedJob]:
     alibaba, probabilities = load_measurements().alibaba, load_measurements().probabilities
     queues = {str(name): part for name, part in ranked_queues(size).items()}
     random, now = RandomStream(size.seed, "alibaba"), 0
     for number in range(1, size.jobs + 1):
         queue, service = QueueName(random.choose(queues)), _class(random.choose(alibaba.classes))
         runtime = milliseconds(quantile(random.uniform(), probabilities, alibaba.durations))
-        yield Job(queue, f"task-{number}", queue, _tasks(alibaba, random), now, runtime, service)
+        yield GeneratedJob(queue, f"task-{number}", queue, _tasks(alibaba, random), now, runtime, service)
         now += random.gap(_MEAN_GAP)
 
 
@@ -59,4 +59,4 @@ def _tasks(alibaba: Alibaba, random: RandomStream) -> Tasks:
     request = dict(resource_amounts(cpu=cpu, memory=memory)) | (
         {HUNDREDTHS_OF_A_GPU: percent * MILLI} if percent else {}
     )
-    return (Task("main", 1, tuple(sorted(request.items()))),)
+    return (GeneratedTask("main", 1, tuple(sorted(request.items()))),)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MILLI
-from controller.simulator.generators.load import Job, Load, Task, empty_cluster, resource_amounts
+from controller.simulator.generators.load import GeneratedJob, GeneratedTask, Load, empty_cluster, resource_amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ def _leaves(shape: CohortShape, cohort: int) -> Iterator[QueueName]:
     return (QueueName(f"cohort-{cohort}-queue-{number}") for number in range(1, shape.queues + 1))
 
 
-def _jobs(shape: CohortShape) -> Iterator[Job]:
+def _jobs(shape: CohortShape) -> Iterator[GeneratedJob]:
     """Yield all jobs, sorted by submission time."""
-    tasks = {stream: (Task("main", 1, resource_amounts(cpu=stream.cpu * MILLI)),) for stream in shape.streams}
+    tasks = {stream: (GeneratedTask("main", 1, resource_amounts(cpu=stream.cpu * MILLI)),) for stream in shape.streams}
     arrivals = sorted(
         (index * stream.interval, number, index, stream) for number, index, stream in _numbered_jobs(shape.streams)
     )
@@ -103,7 +103,7 @@ def _jobs(shape: CohortShape) -> Iterator[Job]:
     for at, _, index, stream in arrivals:
         for queue in queues:
             name = f"{stream.name}-{index + 1}"
-            yield Job(queue, name, queue, tasks[stream], at, stream.runtime, stream.name)
+            yield GeneratedJob(queue, name, queue, tasks[stream], at, stream.runtime, stream.name)
 
 
 def _numbered_jobs(streams: tuple[JobStream, ...]) -> Iterator[tuple[int, int, JobStream]]:

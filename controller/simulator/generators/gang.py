@@ -7,12 +7,12 @@ introduced gang scheduling in Volcano, where two of five such jobs finished.
 
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MILLI
-from controller.simulator.generators.load import Job, Load, Task, empty_cluster, resource_amounts
+from controller.simulator.generators.load import GeneratedJob, GeneratedTask, Load, empty_cluster, resource_amounts
 
 _CAPACITY = 9
 _RUNTIME = 60_000
 _POD = resource_amounts(cpu=MILLI)
-_TASKS = Task("ps", 2, _POD), Task("worker", 4, _POD)
+_TASKS = GeneratedTask("ps", 2, _POD), GeneratedTask("worker", 4, _POD)
 
 
 def gang_load(jobs: int = 5) -> Load:
@@ -21,5 +21,7 @@ def gang_load(jobs: int = 5) -> Load:
     return Load(
         queues=(Queue(queue),),
         clusters=(empty_cluster("member1", {CPU: _CAPACITY * MILLI}),),
-        jobs=tuple(Job("training", f"job-{number}", queue, _TASKS, 0, _RUNTIME) for number in range(1, jobs + 1)),
+        jobs=tuple(
+            GeneratedJob("training", f"job-{number}", queue, _TASKS, 0, _RUNTIME) for number in range(1, jobs + 1)
+        ),
     )

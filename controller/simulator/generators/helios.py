@@ -9,7 +9,7 @@ from functools import cache
 
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.simulator.generators.distributions import RandomStream, milliseconds
-from controller.simulator.generators.load import Job, Load
+from controller.simulator.generators.load import GeneratedJob, Load
 from controller.simulator.generators.load_size import LoadSize, clusters_for
 from controller.simulator.generators.measurements import HeliosCluster, load_measurements
 from controller.simulator.generators.philly import NODE, cpu_tasks, gpu_tasks
@@ -32,7 +32,7 @@ def ranked_queues(size: LoadSize) -> dict[QueueName, float]:
     return {QueueName(f"team-{rank}"): 1 / rank for rank in range(1, size.queues + 1)}
 
 
-def _jobs(size: LoadSize) -> Iterator[Job]:
+def _jobs(size: LoadSize) -> Iterator[GeneratedJob]:
     sites = {site.name: site for site in load_measurements().helios.clusters}
     frequencies = {name: float(site.gpu_jobs + site.cpu_jobs) for name, site in sites.items()}
     queues = {str(name): part for name, part in ranked_queues(size).items()}
@@ -43,14 +43,14 @@ def _jobs(size: LoadSize) -> Iterator[Job]:
         now += random.gap(_MEAN_GAP)
 
 
-def _job(site: HeliosCluster, queue: QueueName, number: int, *, at: int, random: RandomStream) -> Job:
+def _job(site: HeliosCluster, queue: QueueName, number: int, *, at: int, random: RandomStream) -> GeneratedJob:
     name = f"{site.name}-{number}"
     if random.uniform() * (site.gpu_jobs + site.cpu_jobs) < site.cpu_jobs:
         runtime = random.skewed(mean=site.cpu_seconds.mean, median=site.cpu_seconds.median)
-        return Job(queue, name, queue, cpu_tasks(), at, milliseconds(runtime))
+        return GeneratedJob(queue, name, queue, cpu_tasks(), at, milliseconds(runtime))
     gpus = int(random.choose(_gpu_frequencies(site.mean_gpus)))
     runtime = random.skewed(mean=site.gpu_seconds.mean, median=site.gpu_seconds.median)
-    return Job(queue, name, queue, gpu_tasks(gpus), at, milliseconds(runtime))
+    return GeneratedJob(queue, name, queue, gpu_tasks(gpus), at, milliseconds(runtime))
 
 
 @cache

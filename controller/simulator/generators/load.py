@@ -21,11 +21,11 @@ from controller.simulator.trace import PodSet, Submission, Trace
 
 ANY_ONE_CLUSTER = Placement(spread=(Spread("cluster", 1, 1),))
 
-Tasks = tuple["Task", ...]
+Tasks = tuple["GeneratedTask", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class GeneratedTask:
     """A number of equal pods of a job."""
 
     name: str
@@ -35,7 +35,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class GeneratedJob:
     """One generated job, all pods of which form a gang."""
 
     namespace: str
@@ -54,7 +54,7 @@ class Load:
 
     queues: tuple[Queue, ...]
     clusters: tuple[Cluster, ...]
-    jobs: tuple[Job, ...]
+    jobs: tuple[GeneratedJob, ...]
     classes: Mapping[str, int] = field(default_factory=dict)
     """The values of the PriorityClasses, by name."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controller.engine.state.clusters import Cluster
 from controller.engine.state.resources import Resources, scale, total
-from controller.simulator.generators.load import Job, empty_cluster
+from controller.simulator.generators.load import GeneratedJob, empty_cluster
 
 _MIN_DURATION = 3_600_000
 
@@ -21,7 +21,7 @@ class LoadSize:
     seed: int = 0
 
 
-def clusters_for(jobs: Sequence[Job], node: Resources, size: LoadSize) -> tuple[Cluster, ...]:
+def clusters_for(jobs: Sequence[GeneratedJob], node: Resources, size: LoadSize) -> tuple[Cluster, ...]:
     """Return clusters of equal nodes so that *jobs* have the load of *size*; the first fits the largest job.
 
     Run times count up to the time between the first and the last submission.

@@ -17,7 +17,7 @@ from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import ROOT, Queue
 from controller.engine.state.resources import EMPTY, Resources
 from controller.simulator.durations import format_duration
-from controller.simulator.generators.load import Job, Load, Task
+from controller.simulator.generators.load import GeneratedJob, GeneratedTask, Load
 
 Manifest = dict[str, Any]
 
@@ -54,7 +54,7 @@ def _cluster(cluster: Cluster) -> Manifest:
     return {**_metadata(CLUSTERS, name=cluster.name), "status": status}
 
 
-def _job(job: Job) -> Manifest:
+def _job(job: GeneratedJob) -> Manifest:
     annotations = {SUBMIT_ANNOTATION: format_duration(job.at), RUNTIME_ANNOTATION: format_duration(job.runtime)}
     spec: Manifest = {"queue": job.queue}
     if job.priority_class:
@@ -63,10 +63,10 @@ def _job(job: Job) -> Manifest:
     return {**_metadata(JOBS, name=job.name, namespace=job.namespace, annotations=annotations), "spec": spec}
 
 
-def _task(task: Task) -> Manifest:
+def _task(task: GeneratedTask) -> Manifest:
     return {"name": task.name, "replicas": task.replicas, "template": {"spec": {"containers": [_container(task)]}}}
 
 
-def _container(task: Task) -> Manifest:
+def _container(task: GeneratedTask) -> Manifest:
     request: Resources = dict(task.request)
     return {"name": task.name, "resources": {"requests": format_resources(request)}}

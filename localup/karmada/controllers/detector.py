@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class TemplateReference:
     """Kind and key of a template."""
 
     kind: Kind
@@ -53,7 +53,7 @@ class Template:
         return f"{self.kind.name} {self.key}"
 
 
-class Detector(Controller[Template]):
+class Detector(Controller[TemplateReference]):
     """Creates and updates bindings."""
 
     def __init__(self, cache: ControlPlaneCache, *, multi_template: bool, quirks: Quirks) -> None:
@@ -70,7 +70,7 @@ class Detector(Controller[Template]):
         if new is None or is_reserved(key_of(new).namespace):
             return
         if old is None or not same_specification(old, new):
-            self.queue.add(Template(kind, key_of(new)))
+            self.queue.add(TemplateReference(kind, key_of(new)))
 
     def _policy_changed(self, old: Object | None, new: Object | None) -> None:
         if old is not None and new is not None and same_specification(old, new):
@@ -79,9 +79,9 @@ class Detector(Controller[Template]):
         for store in self.cache.templates:
             for item in store:
                 if selects_or_claims(policy, item) and not is_reserved(key_of(item).namespace):
-                    self.queue.add(Template(store.kind, key_of(item)))
+                    self.queue.add(TemplateReference(store.kind, key_of(item)))
 
-    async def reconcile(self, key: Template) -> None:
+    async def reconcile(self, key: TemplateReference) -> None:
         """Create or update the binding of a template."""
         template = self.cache.stores[key.kind].get(key.key)
         if template is None or is_terminating(template):

@@ -41,7 +41,7 @@ from localup.karmada.placement import (
     is_divided,
     place,
 )
-from localup.karmada.quirks import Quirks, Settings
+from localup.karmada.quirks import Quirks, StandInSettings
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ log = structlog.get_logger()
 class Scheduler(ObjectController):
     """Schedules bindings of one kind."""
 
-    def __init__(self, cache: ControlPlaneCache, bindings: Store, settings: Settings) -> None:
+    def __init__(self, cache: ControlPlaneCache, bindings: Store, settings: StandInSettings) -> None:
         super().__init__(cache, bindings)
         self._name = settings.scheduler_name
         self._quirks = settings.quirks

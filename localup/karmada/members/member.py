@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from controller.api.quantity import parse_quantity
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, positive, scale, subtract, total
-from localup.karmada.members.workloads import Task, Workload
+from localup.karmada.members.workloads import IdenticalPods, Workload
 from localup.karmada.objects import Object
 
 _UNBOUNDED: Final = str(2**63 - 1)
@@ -87,7 +87,7 @@ class Packing:
     def __init__(self, nodes: Sequence[Resources]) -> None:
         self.free = list(nodes)
 
-    def place_gang(self, tasks: Sequence[Task]) -> PodPlacement | None:
+    def place_gang(self, tasks: Sequence[IdenticalPods]) -> PodPlacement | None:
         """Place the gang minimums of all *tasks*, or nothing."""
         before = list(self.free)
         places = tuple(self._place(task.pod, task.gang_minimum) for task in tasks)
@@ -96,12 +96,12 @@ class Packing:
         self.free = before
         return None
 
-    def place_remaining(self, tasks: Sequence[Task], places: PodPlacement) -> PodPlacement:
+    def place_remaining(self, tasks: Sequence[IdenticalPods], places: PodPlacement) -> PodPlacement:
         """Place as many missing pods as fit, in task order."""
         added = (self._place(task.pod, task.count - sum(row)) for task, row in zip(tasks, places, strict=True))
         return tuple(tuple(map(sum, zip(row, more, strict=True))) for row, more in zip(places, added, strict=True))
 
-    def place_running(self, tasks: Sequence[Task], counts: Counts, before: PodPlacement) -> PodPlacement:
+    def place_running(self, tasks: Sequence[IdenticalPods], counts: Counts, before: PodPlacement) -> PodPlacement:
         """Keep running pods on their previous nodes as far as task and node still exist."""
         rows = []
         for number, count in enumerate(counts):
@@ -110,7 +110,7 @@ class Packing:
         self._occupy(tasks, tuple(rows))
         return tuple(rows)
 
-    def restore(self, tasks: Sequence[Task], counts: Counts, remaining: PodPlacement) -> PodPlacement:
+    def restore(self, tasks: Sequence[IdenticalPods], counts: Counts, remaining: PodPlacement) -> PodPlacement:
         """Place other running pods: first fit, otherwise on the last node even if they do not fit."""
         rows = []
         for task, count, row in zip(tasks, counts, remaining, strict=True):
@@ -120,7 +120,7 @@ class Packing:
             rows.append(tuple(map(sum, zip(row, added, forced, strict=True))))
         return tuple(rows)
 
-    def _occupy(self, tasks: Sequence[Task], places: PodPlacement) -> None:
+    def _occupy(self, tasks: Sequence[IdenticalPods], places: PodPlacement) -> None:
         """Subtract the requests of the pods in *places* from the free resources."""
         for task, row in zip(tasks, places, strict=True):
             for number, count in enumerate(row):
@@ -217,7 +217,7 @@ class Run:
             return EMPTY
         return total(scale(each.pod, each.count - count) for each, count in self._counted())
 
-    def _counted(self) -> Iterator[tuple[Task, int]]:
+    def _counted(self) -> Iterator[tuple[IdenticalPods, int]]:
         return zip(self.workload.tasks, self.pods, strict=True)
 
 

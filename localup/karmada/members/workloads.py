@@ -90,7 +90,7 @@ FAILED: Final = "Failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class IdenticalPods:
     """Identical pods: their number, and how many must start together with the rest of the gang."""
 
     pod: Resources
@@ -102,7 +102,7 @@ class Task:
 class Workload:
     """Part of a manifest that a member cluster needs."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[IdenticalPods, ...]
     run_seconds: float | None = None
     """Run time in seconds; ``None`` if it runs until it is removed."""
     fails: bool = False
@@ -123,8 +123,8 @@ def parse_workload(manifest: Object, *, run_time: float) -> Workload:
         return Workload(_volcano_tasks(spec.get("tasks") or (), int(spec.get("minAvailable", 0))), lasts, fails)
     pod = pod_request(pod_template(spec.get("template") or {}))
     if is_a(manifest, BATCH_JOB):
-        return Workload((Task(pod, int(spec.get("parallelism", 1))),), lasts, fails)
-    return Workload((Task(pod, int(spec.get("replicas", 1))),))
+        return Workload((IdenticalPods(pod, int(spec.get("parallelism", 1))),), lasts, fails)
+    return Workload((IdenticalPods(pod, int(spec.get("replicas", 1))),))
 
 
 def _run_time(manifest: Object, default: float) -> float:
@@ -141,7 +141,7 @@ def min_available(manifest: Object) -> int:
     return int(spec.get("minAvailable", 0)) or sum(_task_minimum(task) for task in spec.get("tasks") or ())
 
 
-def _volcano_tasks(tasks: Sequence[Object], wanted: int) -> tuple[Task, ...]:
+def _volcano_tasks(tasks: Sequence[Object], wanted: int) -> tuple[IdenticalPods, ...]:
     """Divide the gang minimum: task minimums if all of them fit, then the remaining pods in task order."""
     least = [_task_minimum(item) for item in tasks]
     wanted = wanted or sum(least)
@@ -152,7 +152,7 @@ def _volcano_tasks(tasks: Sequence[Object], wanted: int) -> tuple[Task, ...]:
         count = int(task.get("replicas", 0))
         more = min(left, count - minimum)
         left -= more
-        read.append(Task(pod_request(pod_template(task.get("template") or {})), count, minimum + more))
+        read.append(IdenticalPods(pod_request(pod_template(task.get("template") or {})), count, minimum + more))
     return tuple(read)
 
 

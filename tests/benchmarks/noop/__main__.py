@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 from webhook.server import listen_tls
-from webhook.settings import Settings
+from webhook.settings import WebhookSettings
 from webhook.tls import Certificate
 
 ANSWER = b'{"response":{"uid":"u","allowed":true},"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}'
@@ -24,7 +24,7 @@ async def main(folder: Path) -> None:
     """Serve until killed."""
     certificate = Certificate(folder)
     certificate.refresh()
-    listener = await listen_tls(answer, Settings(host="127.0.0.1", port=0), certificate.context)
+    listener = await listen_tls(answer, WebhookSettings(host="127.0.0.1", port=0), certificate.context)
     print(json.dumps({"port": listener.port}), flush=True)
     await asyncio.Event().wait()
 

@@ -6,7 +6,7 @@ from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS
 from localup.demo.checks import Limits
 from localup.demo.scenario import DemoJob, volcano_job
 from localup.demo.view import WORKS, View
-from localup.watch import Event
+from localup.watch import ObservedChange
 from tests.clusters import with_models
 
 _versions = itertools.count(1)
@@ -15,7 +15,7 @@ _versions = itertools.count(1)
 def event(path, found, change="ADDED"):
     version = next(_versions)
     metadata = {"uid": f"u-{version}", "resourceVersion": str(version), "creationTimestamp": "2026-01-01T00:00:00Z"}
-    return Event(path, change, {**found, "metadata": metadata | found["metadata"]})
+    return ObservedChange(path, change, {**found, "metadata": metadata | found["metadata"]})
 
 
 def queue(name, weight):
@@ -91,7 +91,7 @@ def test_observed_binding_gets_an_entry_and_is_checked(view):
 
 def test_deleted_binding_is_removed(view):
     view.on_event(view.bindings[0], 0.2)
-    view.on_event(Event(RESOURCE_BINDINGS.path, "DELETED", view.bindings[0].object), 0.3)
+    view.on_event(ObservedChange(RESOURCE_BINDINGS.path, "DELETED", view.bindings[0].object), 0.3)
     assert view.invariants.last == {}
     assert float(view.update_usage(0.4)[0].fair_share.get("cpu", 0)) == 0
 
@@ -130,7 +130,7 @@ def test_user_submitted_jobs_get_entries_and_are_settled(view):
     view.on_event(found, 0.2)
     assert [line.text for line in view.on_event(suspended_binding(found), 0.3)] == ["queue team-a: 10 cpu"]
     assert view.timeline.jobs["team-a/mine"].is_settled
-    view.on_event(Event(JOBS.path, "DELETED", found.object), 0.4)
+    view.on_event(ObservedChange(JOBS.path, "DELETED", found.object), 0.4)
     assert "team-a/mine" not in view.timeline.jobs
 
 

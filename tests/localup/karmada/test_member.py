@@ -4,12 +4,12 @@ import pytest
 
 from controller.engine.state.resources import PODS, total
 from localup.karmada.members.member import Member, Phase, Run
-from localup.karmada.members.workloads import Task, Workload, parse_workload
+from localup.karmada.members.workloads import IdenticalPods, Workload, parse_workload
 from localup.karmada.objects import Key
 
 
 def load(*, count=2, gang_minimum=None, cpu=1000, run_seconds=10.0, fails=False):
-    task = Task({"cpu": cpu, PODS: 1000}, count, count if gang_minimum is None else gang_minimum)
+    task = IdenticalPods({"cpu": cpu, PODS: 1000}, count, count if gang_minimum is None else gang_minimum)
     return Workload((task,), run_seconds, fails)
 
 
@@ -171,7 +171,7 @@ def nodes_member(*gpus):
 
 def gang(*sizes, run_seconds=10.0):
     """Return a workload with one pod per number of GPUs, all in one gang."""
-    return Workload(tuple(Task({"gpu": gpus * 1000, PODS: 1000}, 1, 1) for gpus in sizes), run_seconds)
+    return Workload(tuple(IdenticalPods({"gpu": gpus * 1000, PODS: 1000}, 1, 1) for gpus in sizes), run_seconds)
 
 
 def used(cluster):
@@ -202,7 +202,7 @@ def test_pods_stay_on_their_nodes_and_free_nodes_fill_first_fit():
 
 def test_pods_beyond_the_gang_use_nodes():
     cluster = nodes_member(8, 8)
-    cluster.submit(key("a"), Workload((Task({"gpu": 5000}, 3, 1),)), 0)
+    cluster.submit(key("a"), Workload((IdenticalPods({"gpu": 5000}, 3, 1),)), 0)
     cluster.advance(0)
     assert (cluster.runs[key("a")].running, cluster.runs[key("a")].waiting) == (2, 1)
 

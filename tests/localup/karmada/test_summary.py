@@ -4,7 +4,7 @@ import pytest
 
 from localup.karmada.members.member import Member, default_models
 from localup.karmada.members.summary import DescriptionError, MemberDescription, with_summary
-from localup.karmada.members.workloads import Task, Workload
+from localup.karmada.members.workloads import IdenticalPods, Workload
 from localup.karmada.objects import Key
 
 NOON = 1_800_000_000.0
@@ -30,7 +30,7 @@ def test_empty_member_omits_zero_amounts():
 def test_usage_is_divided_into_allocated_and_allocating():
     told = cluster(allocatable='{"cpu": "4", "pods": "10"}', external_usage='{"cpu": "1500m", "pods": "2"}')
     member = Member({"cpu": 4000, "pods": 10000}, {"cpu": 1500, "pods": 2000})
-    member.submit(Key("n", "a"), Workload((Task({"cpu": 1000, "pods": 1000}, 4, 1),)), 0)
+    member.submit(Key("n", "a"), Workload((IdenticalPods({"cpu": 1000, "pods": 1000}, 4, 1),)), 0)
     member.advance(0)
     assert summary(told, member)["resourceSummary"] == {
         "allocatable": {"cpu": "4", "pods": "10"},
