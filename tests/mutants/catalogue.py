@@ -380,7 +380,7 @@ MUTANTS = (
         "omit-pending-reasons",
         "controller.reporting.state_collector",
         "StateCollector._workloads",
-        Replace("reasons.items()", by="()"),
+        Replace("_by_label(reasons)", by="()"),
         f"{_KILLS}[gangs]",
     ),
     Mutant(
