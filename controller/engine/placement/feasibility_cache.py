@@ -5,7 +5,7 @@ on its last fitting cluster.
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
@@ -125,12 +125,14 @@ def why_unusable(cluster: Cluster) -> str | None:
     return None if cluster.ready else "is not ready"
 
 
-ReservedCapacity = tuple[tuple[ClusterName, tuple[tuple[str, int], ...]], ...]
+@dataclass(frozen=True, slots=True, eq=False)
+class ReservedCapacity:
+    """Reserved amounts by cluster; compared by identity, so that it is a cheap key."""
 
-"""Reserved amounts by cluster, sorted by cluster."""
+    by_cluster: Mapping[ClusterName, Resources]
+
 
 LastFit = tuple[int, ClusterName | None]
-
 """Generation of the cluster usage at the last check, and a cluster that fitted then."""
 
 
@@ -154,7 +156,7 @@ class ClassFeasibility:
     """Choice or refusal of one more admission, with the generation of the cluster usage."""
     is_inadmissible: bool = False
     """It did not fit at the last check."""
-    last_fits: "dict[ReservedCapacity, LastFit]" = field(default_factory=dict)
+    last_fits: dict[ReservedCapacity, LastFit] = field(default_factory=dict)
     """Last fit next to reserved capacity, for a class that needs only one cluster."""
 
     @property
@@ -175,19 +177,18 @@ _MAX_UNUSED = 1024
 _MAX_RESERVED_CAPACITIES = 4
 
 Stage = tuple[bool, bool, bool]
-
 """Whether the root has enough quota, has enough beyond guarantees, and some cluster fits."""
 
 
 class FeasibilityCache:
     """Feasibility of all requirements that were evaluated since the clusters last changed."""
 
-    def __init__(self, ledger: ClusterUsage) -> None:
+    def __init__(self, cluster_usage: ClusterUsage) -> None:
         self.stages: dict[int, Stage] = {}
         """Filter stage that each pending class reached in the last cycle, by id of its requirements."""
         self.steps = 0
         """Number of evaluations of a cluster."""
-        self.cluster_usage = self._ledger = ledger
+        self.cluster_usage = cluster_usage
         self._candidates = CandidateCache()
         self._by_requirements: dict[int, ClassFeasibility] = {}
         self._infeasible: set[int] = set()
@@ -223,7 +224,7 @@ class FeasibilityCache:
         return failures
 
     def _evaluate(self, requirements: SchedulingRequirements) -> ClassFeasibility:
-        candidates = feasibility(requirements, self._ledger, self._candidates.of)
+        candidates = feasibility(requirements, self.cluster_usage, self._candidates.of)
         charge = candidates.charge(requirements)
         requested_resources = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
         class_feasibility = ClassFeasibility(
@@ -232,7 +233,7 @@ class FeasibilityCache:
         self.steps += len(candidates.names) + 1
         if class_feasibility.needs_one_cluster:
             class_feasibility.last_fitting_cluster = self._first_fitting_cluster(class_feasibility)
-            class_feasibility.checked_generation = self._ledger.free_count
+            class_feasibility.checked_generation = self.cluster_usage.free_count
         return class_feasibility
 
     def prepare(self, all_requirements: Iterable[SchedulingRequirements], steps: int) -> bool:
@@ -263,7 +264,7 @@ class FeasibilityCache:
     def infeasible(self, quota: Quota) -> AbstractSet[int]:
         """Return the ids of requirements that ``is_feasible`` refused, and that stay so until something is freed."""
         root = quota.tree.root.name
-        at = quota, quota.free_counts[root], self._ledger.free_count
+        at = quota, quota.free_counts[root], self.cluster_usage.free_count
         if at != self._infeasible_at:
             self._infeasible.clear()
             self._infeasible_at = at
@@ -294,7 +295,7 @@ class FeasibilityCache:
             return True
         if (
             class_feasibility.last_fitting_cluster is None
-            and class_feasibility.checked_generation == self._ledger.free_count
+            and class_feasibility.checked_generation == self.cluster_usage.free_count
         ):
             return False
         clusters = self._clusters_to_check(
@@ -303,7 +304,7 @@ class FeasibilityCache:
         class_feasibility.last_fitting_cluster = next(
             (name for name in clusters if self._fits_on(class_feasibility, name)), None
         )
-        class_feasibility.checked_generation = self._ledger.free_count
+        class_feasibility.checked_generation = self.cluster_usage.free_count
         return class_feasibility.last_fitting_cluster is not None
 
     def _clusters_to_check(
@@ -313,7 +314,7 @@ class FeasibilityCache:
 
         Clusters before the last fitting one did not fit then; of these only those freed since are checked again.
         """
-        freed = self._ledger.freed_since(checked_generation)
+        freed = self.cluster_usage.freed_since(checked_generation)
         names = class_feasibility.candidates.names
         if freed is None:
             return names
@@ -331,7 +332,7 @@ class FeasibilityCache:
                 class_feasibility, fitting_cluster, reserved
             ):
                 return True
-            if fitting_cluster is None and checked_generation == self._ledger.free_count:
+            if fitting_cluster is None and checked_generation == self.cluster_usage.free_count:
                 return False
             names = self._clusters_to_check(class_feasibility, checked_generation, fitting_cluster)
         else:
@@ -341,17 +342,17 @@ class FeasibilityCache:
         fitting_cluster = next(
             (name for name in names if self._fits_excluding_reserved(class_feasibility, name, reserved)), None
         )
-        class_feasibility.last_fits[reserved] = self._ledger.free_count, fitting_cluster
+        class_feasibility.last_fits[reserved] = self.cluster_usage.free_count, fitting_cluster
         return fitting_cluster is not None
 
     def _fits_excluding_reserved(
         self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: ReservedCapacity
     ) -> bool:
-        cluster_state, requirements = self._ledger.cluster_state(name), class_feasibility.requirements
+        cluster_state, requirements = self.cluster_usage.cluster_state(name), class_feasibility.requirements
         self.steps += 1
         if not fits(requirements.gang_requests, cluster_state.headroom):
             return False
-        amounts = next((dict(amounts) for cluster, amounts in reserved if cluster == name), None)
+        amounts = reserved.by_cluster.get(name)
         if cluster_state.is_headroom_available:
             headroom = cluster_state.headroom
             return amounts is None or all(
@@ -364,10 +365,10 @@ class FeasibilityCache:
     def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
         """Say the same for a class that needs several clusters; a refused one waits for a change of its clusters."""
         if class_feasibility.is_monotone and class_feasibility.is_inadmissible:
-            freed = self._ledger.freed_since(class_feasibility.checked_generation)
+            freed = self.cluster_usage.freed_since(class_feasibility.checked_generation)
             if freed is not None and freed.isdisjoint(class_feasibility.cluster_names):
                 return False
-        class_feasibility.checked_generation = self._ledger.free_count
+        class_feasibility.checked_generation = self.cluster_usage.free_count
         requirements = class_feasibility.requirements
         if class_feasibility.is_monotone and not (requirements.replicas and requirements.placement.divided):
             class_feasibility.is_inadmissible = not self._fits_copies(class_feasibility)
@@ -396,12 +397,12 @@ class FeasibilityCache:
             names = ", ".join(sorted(class_feasibility.requirements.excluded_clusters))
             subject = f"it or an equal workload did not start on {names}, which has not changed since"
             return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
-        if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self._ledger.version:
+        if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self.cluster_usage.version:
             candidates = free_capacities(
-                self._ledger.cluster_state(name) for name in class_feasibility.candidates.names
+                self.cluster_usage.cluster_state(name) for name in class_feasibility.candidates.names
             )
             choice = choose_clusters(class_feasibility.requirements, candidates, class_feasibility.candidates.copies)
-            class_feasibility.cached_choice = self._ledger.version, choice
+            class_feasibility.cached_choice = self.cluster_usage.version, choice
             self.steps += len(candidates)
         return class_feasibility.cached_choice[1]
 
@@ -416,7 +417,7 @@ class FeasibilityCache:
         )
 
     def _fits_on(self, class_feasibility: ClassFeasibility, name: ClusterName) -> bool:
-        cluster_state, requirements = self._ledger.cluster_state(name), class_feasibility.requirements
+        cluster_state, requirements = self.cluster_usage.cluster_state(name), class_feasibility.requirements
         self.steps += 1
         # Most clusters lack capacity even without nominations, which is cheaper to check.
         return fits(requirements.gang_requests, cluster_state.headroom) and (

@@ -124,7 +124,6 @@ class Candidates:
 
 
 Selects = Callable[[Affinity, Cluster], bool]
-
 """Returns whether an affinity selects a cluster."""
 
 
@@ -168,7 +167,6 @@ class FindCandidates(Protocol):
 
 
 _CandidateKey = tuple[object, ...]
-
 """The key of candidates, without the clusters."""
 
 

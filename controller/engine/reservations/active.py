@@ -105,6 +105,13 @@ class ReservedResources:
                 by_queue.setdefault(node.name, []).append(reservation)
         return by_queue
 
+    def keep_equal(self, known: "ReservedResources") -> None:
+        """Use the capacities of *known* that are the same, so that what is cached for them stays valid."""
+        for queue, capacity in self.by_queue.items():
+            before = known.by_queue.get(queue)
+            if before is not None and before.by_cluster == capacity.by_cluster:
+                self.by_queue[queue] = before
+
     def is_from(self, inputs: Sequence[object]) -> bool:
         """Return whether it was computed from the same *inputs*."""
         return len(self._inputs) == len(inputs) and all(map(is_, self._inputs, inputs))
@@ -142,7 +149,10 @@ def reserved_resources(
             inputs.append(feasibility_cache.get(workloads.pending.class_of(workload.uid).requirements))
     if known is not None and known.is_from(inputs):
         return known
-    return ReservedResources(quota, workloads, feasibility_cache, inputs)
+    reserved = ReservedResources(quota, workloads, feasibility_cache, inputs)
+    if known is not None:
+        reserved.keep_equal(known)
+    return reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,15 +271,12 @@ class ActiveReservations:
         if is_over and _exceeds(workload_class.charge, remaining.excluding_all):
             return True
         # All reservations bind a queue above its fair share; its own always bind it.
-        reserved, prospects = (
-            self._reserved.by_queue.get(None if is_over else workload_class.queue, ()),
-            self._feasibility_cache,
-        )
-        feasibility = prospects.get(workload_class.requirements)
-        return (
-            bool(reserved)
-            and feasibility.needs_one_cluster
-            and not prospects.fits_excluding_reserved(feasibility, reserved)
+        reserved = self._reserved.by_queue.get(None if is_over else workload_class.queue)
+        if reserved is None or not reserved.by_cluster:
+            return False
+        feasibility = self._feasibility_cache.get(workload_class.requirements)
+        return feasibility.needs_one_cluster and not self._feasibility_cache.fits_excluding_reserved(
+            feasibility, reserved
         )
 
     def _remaining(self, queue: QueueName) -> _RemainingQuota:
@@ -416,7 +423,7 @@ def _reserved_capacity(reservations: Iterable[_Reservation]) -> ReservedCapacity
     for reservation in reservations:
         for name, charge in reservation.charges_by_cluster.items():
             amounts[name] = add(amounts.get(name, EMPTY), charge)
-    return tuple((name, tuple(sorted(amounts[name].items()))) for name in sorted(amounts))
+    return ReservedCapacity(amounts)
 
 
 def _exceeds(charge: Resources, remaining: Resources) -> bool:

@@ -52,7 +52,6 @@ class Queue:
 QueueOrder = Literal["PriorityFirst", "FairShareFirst"]
 
 TenantFairness = Literal["None", "Namespace", "NamespaceFirst"]
-
 """Whether namespaces share a queue evenly: among workloads of equal job priority, or before job priority (O2)."""
 
 MAX_DEPTH = 5
