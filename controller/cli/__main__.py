@@ -11,7 +11,6 @@ from controller.cli.commands.options import LiveReadError
 from controller.cli.input.manifests import InputError
 from controller.cli.input.snapshot import NotFoundError
 from controller.cli.render.output import escape
-from controller.simulator.plot import PlotError
 
 _FAILED = 1
 _BAD_INPUT = 2
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _print_errors(*error.violations)
         sys.exit(_BAD_INPUT)
-    except (PlotError, LiveReadError, NotFoundError, OSError) as error:
+    except (LiveReadError, NotFoundError, OSError) as error:
         _print_errors(str(error))
         sys.exit(_FAILED)
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.state.clusters import Assignment
 from controller.engine.state.resources import EMPTY, Resources, add, scale
 from controller.engine.state.workloads import Admission, Workload, WorkloadUid
 from controller.simulator.trace import Submission
@@ -143,3 +144,28 @@ class SimulatedJobs:
         job.stop(now)
         job.waiting_since = job.reason_since = now
         self.waiting += 1
+
+
+class JobAction(StrEnum):
+    """Events in the life of a job."""
+
+    SUBMIT = "Submit"
+    ADMIT = "Admit"
+    """The write of its admission is complete."""
+    EVICT = "Evict"
+    """The write of its eviction is complete; its pods run on for the grace period."""
+    WAIT = "Wait"
+    """It is pending with a new reason."""
+    FINISH = "Finish"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One event, *at* milliseconds after the start."""
+
+    at: int
+    action: JobAction
+    workload: Workload
+    clusters: tuple[Assignment, ...] = ()
+    cause: Refusal | EvictionReason | None = None
+    """Why it is pending or evicted."""

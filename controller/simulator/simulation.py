@@ -10,6 +10,8 @@ its original age. A job whose run would end during the grace period does not fin
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Decision, Evict
@@ -17,7 +19,6 @@ from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.workloads import Admission, Workload, WorkloadState, WorkloadUid
 from controller.simulator.clusters import SimulatedClusters
-from controller.simulator.event_log import JobAction, LogEntry
 from controller.simulator.event_queue import (
     Arrival,
     EventQueue,
@@ -28,15 +29,30 @@ from controller.simulator.event_queue import (
     WakeUp,
     WriteCompleted,
 )
-from controller.simulator.idle_capacity import IdleCapacity
-from controller.simulator.jobs import SimulatedJob, SimulatedJobs
-from controller.simulator.share_metrics import ShareMetrics
-from controller.simulator.time_series import TimeSeries
+from controller.simulator.jobs import JobAction, LogEntry, SimulatedJob, SimulatedJobs
+from controller.simulator.metrics import IdleCapacity, ShareMetrics
 from controller.simulator.trace import DEFAULT_GRACE, SimulationSettings, Submission, Trace
-from controller.simulator.write_latency import WriteLatency
+
+_SECOND = 1000
+
+
+class WriteLatency:
+    """Computes when writes complete; with *per_second* 0 at once."""
+
+    def __init__(self, per_second: int) -> None:
+        self._duration = Fraction(_SECOND, per_second) if per_second else Fraction(0)
+        self._free_at = Fraction(0)
+
+    def done_at(self, now: int) -> int:
+        """Return the completion time of a write requested at *now*, after all earlier writes."""
+        self._free_at = max(self._free_at, Fraction(now)) + self._duration
+        return ceil(self._free_at)
+
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of finished jobs and the number of all jobs."""
+Observer = Callable[[ShareMetrics, int, int], None]
+"""Called after each cycle with the share metrics, the number of pending jobs and the time."""
 
 _MAX_IDLE_WAKE_UPS = 100
 """Number of wake-ups without a decision after which a simulation without other events ends."""
@@ -58,7 +74,7 @@ class SimulationResult:
 
 
 class Simulation:
-    """Simulates one trace; *series* records values for a plot."""
+    """Simulates one trace."""
 
     def __init__(
         self,
@@ -66,19 +82,19 @@ class Simulation:
         settings: SimulationSettings | None = None,
         *,
         watch: ProgressCallback | None = None,
-        series: TimeSeries | None = None,
+        observe: Observer | None = None,
     ) -> None:
         self._trace = trace
         self._settings = settings or SimulationSettings()
         self._progress = watch
-        self._series = series
+        self._observe = observe
         # In a simulation, every admitted job starts.
         self._state = Engine(replace(trace.policy, startup_timeout_ms=None))
         self._events = EventQueue()
         self._write_latency = WriteLatency(self._settings.writes_per_second)
         self._clusters = SimulatedClusters(trace.clusters, self._settings.status_period)
         self._jobs = SimulatedJobs()
-        self._share_metrics = ShareMetrics(series)
+        self._share_metrics = ShareMetrics()
         self._idle_capacity = IdleCapacity()
         self._log: list[LogEntry] = []
         self._cycles = 0
@@ -174,8 +190,8 @@ class Simulation:
         if self._state.queue_shares is not None:
             self._share_metrics.read(self._state.queue_shares, now)
             self._idle_capacity.read(self._state, now)
-        if self._series is not None:
-            self._series.record_pending(self._jobs.waiting, now)
+        if self._observe is not None:
+            self._observe(self._share_metrics, self._jobs.waiting, now)
         if self._progress is not None:
             self._progress(self._jobs.finished, len(self._trace.submissions))
 

@@ -14,10 +14,10 @@ import msgspec
 from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import PODS, total
 from controller.reporting.messages import pending_message
-from controller.simulator.durations import seconds
 from controller.simulator.jobs import JobStage, SimulatedJob
-from controller.simulator.share_metrics import QueueIntegrals
+from controller.simulator.metrics import QueueIntegrals
 from controller.simulator.simulation import SimulationResult
+from controller.simulator.trace import seconds
 
 if TYPE_CHECKING:
     from controller.engine.reasons import Reason

@@ -2,14 +2,19 @@
 
 import json
 import os
-import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 import yaml
 
 from controller.cli.input.traces import read_trace
+from controller.simulator.simulation import Simulation
+from controller.simulator.summary import summarise
 from tests.cli.manifests import NOW, binding, cluster, configuration, job, policy, queue, units, write
+from tests.traces import __main__ as traces
+from tests.traces.load import to_trace
+from tests.traces.load_shapes import LoadShape, generate_load
 
 GOLDEN = Path(__file__).parents[1] / "simulator" / "golden"
 RUNTIME, SUBMIT = "volcano-global.io/runtime", "volcano-global.io/submit"
@@ -38,21 +43,35 @@ def events(simulate):
     return events
 
 
+@pytest.fixture
+def load_file(tmp_path):
+    """Return a function that writes a generated load to a file and returns the file's name."""
+
+    def load_file(shape, output="yaml", **sizes):
+        path = tmp_path / "load.yaml"
+        options = [word for name, size in sizes.items() for word in (f"--{name}", str(size))]
+        with path.open("w") as file, redirect_stdout(file):
+            traces.main(["generate", shape, "-o", output, *options])
+        return str(path)
+
+    return load_file
+
+
 WORLD = cluster("m", units(8)), queue("a")
 
 
 @pytest.mark.parametrize("file", ["gang.json", "gang.txt"])
-def test_gang_simulation_matches_golden_file(run, file):
+def test_gang_simulation_matches_golden_file(run, load_file, file):
     output = ["-o", "json"] if file.endswith("json") else []
-    ended = run("simulate", "--generate", "gang", "--compare", "per-pod", *output)
+    ended = run("simulate", "-f", load_file("gang"), "--compare", "per-pod", *output)
     assert (ended.code, ended.err) == (0, "")
     if os.environ.get("UPDATE_GOLDEN"):
         (GOLDEN / file).write_text(ended.out)
     assert ended.out == (GOLDEN / file).read_text()
 
 
-def test_gang_simulation_compares_finished_jobs(run):
-    ended = run("simulate", "--generate", "gang", "--compare", "per-pod")
+def test_gang_simulation_compares_finished_jobs(run, load_file):
+    ended = run("simulate", "-f", load_file("gang"), "--compare", "per-pod")
     assert "Whole jobs: 5 of 5 finished." in ended.out
     assert "0 of 5 finished. Deadlock:" in ended.out.replace("\n", " ")
 
@@ -122,24 +141,23 @@ def test_until_stops_the_simulation(simulate):
     assert (summary["end"], summary["jobs"]["running"], summary["makespan"]) == (900, 1, None)
 
 
-def test_yaml_and_json_reports_are_equal(run):
-    as_json = run("simulate", "--generate", "gang", "-o", "json").answer
-    assert yaml.safe_load(run("simulate", "--generate", "gang", "-o", "yaml").out) == as_json
+def test_yaml_and_json_reports_are_equal(run, load_file):
+    file = load_file("gang")
+    as_json = run("simulate", "-f", file, "-o", "json").answer
+    assert yaml.safe_load(run("simulate", "-f", file, "-o", "yaml").out) == as_json
 
 
 @pytest.mark.parametrize("shape", ["gang", "philly", "helios", "alibaba"])
 @pytest.mark.parametrize("output", ["yaml", "json"])
-def test_dumped_load_gives_the_same_simulation(run, tmp_path, shape, output):
-    size = () if shape == "gang" else ("--jobs", "40", "--queues", "3", "--clusters", "2")
-    made = "--generate", shape, "--seed", "4", *size
-    dumped = run("simulate", *made, "--dump", "-o", output)
-    (tmp_path / "load.yaml").write_text(dumped.out)
-    reread = run("simulate", "-f", str(tmp_path / "load.yaml"), "-o", "json").answer
-    assert reread == run("simulate", *made, "-o", "json").answer
+def test_manifests_of_a_load_give_the_same_simulation(load_file, shape, output):
+    sizes = {} if shape == "gang" else {"jobs": 40, "queues": 3, "clusters": 2}
+    reread = read_trace([load_file(shape, output, seed=4, **sizes)], now=0, runtime=0).trace
+    generated = to_trace(generate_load(LoadShape(shape), 4, **sizes), start=0)
+    assert summarise(Simulation(reread).run()) == summarise(Simulation(generated).run())
 
 
-def test_table_of_many_queues_fits_eighty_columns(run):
-    ended = run("simulate", "--generate", "philly", "--jobs", "60", "--queues", "50", "--clusters", "1")
+def test_table_of_many_queues_fits_eighty_columns(run, load_file):
+    ended = run("simulate", "-f", load_file("philly", jobs=60, queues=50, clusters=1))
     assert ended.code == 0
     assert max(len(line) for line in ended.out.splitlines()) <= 80
 
@@ -151,22 +169,17 @@ def test_never_admitted_jobs_are_listed(simulate):
     assert "ExceedsTotalCapacity" in ended.out
 
 
-def test_verbose_prints_cpu_time(run):
-    assert "s of CPU in 11 cycles" in run("simulate", "--generate", "gang", "-v").err
+def test_verbose_prints_cpu_time(run, load_file):
+    assert "s of CPU in 11 cycles" in run("simulate", "-f", load_file("gang"), "-v").err
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        pytest.param((), "use either -f or --generate", id="nothing"),
-        pytest.param(("-f", "x", "--generate", "gang"), "use either -f or --generate", id="both"),
-        pytest.param(("-f", "x", "--jobs", "5"), "--jobs requires --generate", id="size-of-files"),
-        pytest.param(("--generate", "gang", "--clusters", "2"), "gang does not accept clusters", id="size-not-taken"),
-        pytest.param(("--generate", "gang", "--until", "soon"), "'soon' is not a duration", id="span"),
-        pytest.param(("--generate", "heap"), "is not one of 'gang'", id="shape"),
+        pytest.param((), "name files with -f", id="nothing"),
+        pytest.param(("-f", "x", "--until", "soon"), "'soon' is not a duration", id="span"),
         pytest.param(("--kubeconfig", "k", "-n"), "No such option", id="unknown"),
         pytest.param(("--kubeconfig", "k"), "simulate cannot read the live control plane", id="live"),
-        pytest.param(("-f", "x", "--dump"), "--dump requires --generate", id="dump-of-files"),
     ],
 )
 def test_invalid_options_are_rejected(run, arguments, why):
@@ -181,17 +194,3 @@ def test_invalid_time_error_names_file_document_and_field(simulate):
     assert (
         "document 3 (Job ml/j): metadata.annotations[volcano-global.io/runtime]: 'soon' is not a duration" in ended.err
     )
-
-
-def test_plot_without_matplotlib_fails_with_a_remedy(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    ended = run("simulate", "--generate", "gang", "--plot", str(tmp_path / "a.png"))
-    assert (ended.code, ended.out) == (1, "")
-    assert "pip install 'volcano-global[plot]'" in ended.err
-
-
-def test_plot_is_written_to_the_file(run, tmp_path):
-    pytest.importorskip("matplotlib")
-    ended = run("simulate", "--generate", "gang", "--plot", str(tmp_path / "a.svg"))
-    assert ended.code == 0
-    assert "training" in (tmp_path / "a.svg").read_text()

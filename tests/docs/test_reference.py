@@ -15,7 +15,7 @@ from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.reporting.metrics import ControllerMetrics
 from controller.settings import ControllerSettings
-from controller.simulator.idle_capacity import IdleCause
+from controller.simulator.metrics import IdleCause
 from controller.simulator.summary import QueueSummary, Summary
 from docs import generate
 from install.settings import InstallSettings

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.simulator.durations import DurationError, format_duration, parse_duration, seconds
+from controller.simulator.trace import DurationError, format_duration, parse_duration, seconds
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 import pytest
 
-from controller.simulator.generators.gang import gang_load
-from controller.simulator.generators.load import to_trace
 from controller.simulator.per_pod import PerPodResult, admit_per_pod
 from controller.simulator.simulation import Simulation
 from tests.simulator.traces import cluster, events_of, job, trace
+from tests.traces.cohorts import gang_load
+from tests.traces.load import to_trace
 
 GANG = to_trace(gang_load())
 

@@ -1,7 +1,7 @@
 from fractions import Fraction
 
 from controller.engine.engine import Engine
-from controller.simulator.share_metrics import ShareMetrics
+from controller.simulator.metrics import ShareMetrics
 from tests.simulator.traces import START, cluster, job, queue
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from controller.simulator.write_latency import WriteLatency
+from controller.simulator.simulation import WriteLatency
 
 
 def test_write_without_limit_completes_at_once():

@@ -15,9 +15,9 @@ from controller.engine.state.workloads import (
     WorkloadState,
     WorkloadUid,
 )
-from controller.simulator.generators.load import ANY_ONE_CLUSTER
 from controller.simulator.simulation import SimulationResult
 from controller.simulator.trace import PodSet, Submission, Trace
+from tests.traces.load import ANY_ONE_CLUSTER
 
 START = 1_000_000_000
 

@@ -1,38 +1,28 @@
 """The `simulate` command: runs the engine with submitted jobs on virtual time."""
 
-import json
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from time import process_time
 from typing import Annotated
 
 import typer
-import yaml
 
 from controller.cli.commands.options import CommonOptions, with_common_options
 from controller.cli.input.traces import read_trace
-from controller.cli.render.output import Format, print_text, progress_bar
+from controller.cli.render.output import progress_bar
 from controller.cli.render.plan import ClusterTarget
 from controller.cli.render.simulate import PerPodReport, SimulationEvent, SimulationReport, simulation_table
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.reporting.messages import EVICTION_MESSAGES, pending_message
-from controller.simulator.durations import DurationError, parse_duration, seconds
-from controller.simulator.event_log import LogEntry
-from controller.simulator.generators.load import Load, to_trace
-from controller.simulator.generators.load_shapes import LoadShape, SizeError, generate_load
-from controller.simulator.generators.manifests import manifests
+from controller.simulator.jobs import LogEntry
 from controller.simulator.per_pod import PerPodResult, admit_per_pod
-from controller.simulator.plot import check_plot, write_plot
 from controller.simulator.simulation import Simulation, SimulationResult
 from controller.simulator.summary import summarise
-from controller.simulator.time_series import TimeSeries
-from controller.simulator.trace import SimulationSettings, Trace
+from controller.simulator.trace import DurationError, SimulationSettings, Trace, parse_duration, seconds
 
 _RUNTIME = 600_000
 _STATUS_PERIOD = 10_000
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 HELP = """
@@ -42,18 +32,12 @@ Files are those of plan. The annotation volcano-global.io/submit is the time at 
 start; at the start if missing), volcano-global.io/runtime is its run time. Clusters, queues and the
 VolcanoGlobalConfiguration do not change. Times are whole numbers with h, m, s or ms: 1h30m, 90s, 200ms.
 
-Loads that can be generated: gang (5 jobs of 6 pods, capacity for 9 pods), cohorts-30 and cohorts-1000 (queues that
-borrow, jobs at fixed intervals), philly, helios and alibaba (measured on real clusters). --dump prints the generated
-load as manifests.
-
 \b
 Examples:
   volcano-global simulate -f objects.yaml --until 8h
   volcano-global simulate -f objects.yaml -o json | jq .summary
-  volcano-global simulate --generate gang --compare per-pod
-  volcano-global simulate --generate philly --jobs 500 --plot shares.png
-  volcano-global simulate --generate cohorts-30 --writes 50
-  volcano-global simulate --generate helios --dump > helios.yaml
+  volcano-global simulate -f objects.yaml --compare per-pod
+  volcano-global simulate -f objects.yaml --writes 50
 """
 
 
@@ -71,7 +55,6 @@ class SimulationOptions:
     settings: SimulationSettings
     seed: int = 0
     compare: Comparison | None = None
-    plot: Path | None = None
 
 
 def _parse_duration(text: str) -> int:
@@ -103,80 +86,31 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
             parser=_parse_duration, metavar="TIME", help="Interval of the clusters' status updates; by default 10s."
         ),
     ] = None,
-    generate: Annotated[LoadShape | None, typer.Option(help="Generate a load instead of reading files.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Number of generated jobs.")] = None,
-    queues: Annotated[int | None, typer.Option(help="Number of generated queues.")] = None,
-    clusters: Annotated[int | None, typer.Option(help="Number of generated clusters.")] = None,
-    load: Annotated[int | None, typer.Option(help="Generated load in percent of the clusters' capacity.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed; the same seed generates the same load.")] = 0,
-    dump: Annotated[bool, typer.Option("--dump", help="Print the generated load as manifests and exit.")] = False,
-    compare: Annotated[Comparison | None, typer.Option(help="Also simulate_command this kind of admission.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot shares and pending jobs to a .png or .svg file.")
-    ] = None,
+    compare: Annotated[Comparison | None, typer.Option(help="Also simulate this kind of admission.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the comparison.")] = 0,
 ) -> None:
     """Simulate jobs on virtual time."""
-    if plot is not None:
-        check_plot(plot)
-    generated = _generate_load(options, generate, seed, jobs=jobs, queues=queues, clusters=clusters, load=load)
-    if dump:
-        print_text(_dump_manifests(generated, options.output))
-        return
-    trace, limit = _load_trace(options, generated, _RUNTIME if runtime is None else runtime)
+    if options.kubeconfig or options.context or options.configuration:
+        raise typer.BadParameter("simulate cannot read the live control plane; name files with -f")
+    if not options.files:
+        raise typer.BadParameter("name files with -f")
+    trace_file = read_trace(options.files, now=options.now, runtime=_RUNTIME if runtime is None else runtime)
+    options.print_notes(trace_file.notes)
     settings = SimulationSettings(
-        writes_per_second=limit if writes is None else writes,
+        writes_per_second=trace_file.writes_per_second if writes is None else writes,
         status_period=_STATUS_PERIOD if status_period is None else status_period,
         until=until,
     )
-    _run(options, SimulationOptions(trace, settings, seed, compare, plot))
-
-
-def _generate_load(options: CommonOptions, shape: LoadShape | None, seed: int, **sizes: int | None) -> Load | None:
-    """Return the generated load, or ``None`` if files are read."""
-    if options.kubeconfig or options.context or options.configuration:
-        raise typer.BadParameter("simulate cannot read the live control plane; name files with -f")
-    if (shape is None) == (not options.files):
-        raise typer.BadParameter("use either -f or --generate")
-    if shape is None:
-        given = [name for name, size in sizes.items() if size is not None]
-        if given:
-            raise typer.BadParameter(f"--{given[0]} requires --generate")
-        return None
-    try:
-        return generate_load(shape, seed, **sizes)
-    except SizeError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _load_trace(options: CommonOptions, generated: Load | None, runtime: int) -> tuple[Trace, int]:
-    """Return the trace, and the writes per second that its configuration allows."""
-    if generated is not None:
-        return to_trace(generated, start=options.now), 0
-    trace_file = read_trace(options.files, now=options.now, runtime=runtime)
-    options.print_notes(trace_file.notes)
-    return trace_file.trace, trace_file.writes_per_second
-
-
-def _dump_manifests(generated: Load | None, output: Format) -> str:
-    if generated is None:
-        raise typer.BadParameter("--dump requires --generate")
-    objects = manifests(generated)
-    if output is Format.JSON:
-        return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2)
-    text: str = yaml.dump_all(objects, Dumper=_DUMPER, sort_keys=False)
-    return text.rstrip()
+    _run(options, SimulationOptions(trace_file.trace, settings, seed, compare))
 
 
 def _run(options: CommonOptions, simulation: SimulationOptions) -> None:
-    series = TimeSeries() if simulation.plot else None
     with progress_bar("simulating") as watch:
         began = process_time()
-        result = Simulation(simulation.trace, simulation.settings, watch=watch, series=series).run()
+        result = Simulation(simulation.trace, simulation.settings, watch=watch).run()
         took = process_time() - began
     if options.verbose:
         _print_cost(result, took)
-    if simulation.plot is not None and series is not None:
-        write_plot(series, result, simulation.plot)
     options.print_report(simulation_report(result, _compare_per_pod(simulation)), simulation_table)
 
 

@@ -16,8 +16,7 @@ from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.requests import pod_request
 from controller.engine.state.workloads import Workload, WorkloadState
-from controller.simulator.durations import DurationError, format_duration, parse_duration
-from controller.simulator.trace import PodSet, Submission, Trace
+from controller.simulator.trace import DurationError, PodSet, Submission, Trace, format_duration, parse_duration
 
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.render.plan import ClusterTarget
-from controller.simulator.idle_capacity import IdleCause
+from controller.simulator.metrics import IdleCause
 from controller.simulator.summary import (
     LongWait,
     NeverAdmitted,

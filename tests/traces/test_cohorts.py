@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller.simulator.generators.cohorts import THIRTY, THOUSAND, CohortShape, JobStream, cohorts_load
-from controller.simulator.generators.load import to_trace
 from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
 from controller.simulator.summary import summarise
 from controller.simulator.trace import SimulationSettings
+from tests.traces.cohorts import THIRTY, THOUSAND, CohortShape, JobStream, cohorts_load
+from tests.traces.load import to_trace
 
 SMALL = CohortShape(
     cohorts=2,

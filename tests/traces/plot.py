@@ -9,14 +9,68 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.resources import Resources
+from controller.simulator.metrics import ShareMetrics
 from controller.simulator.simulation import SimulationResult
-from controller.simulator.time_series import TimeSeries, values_at
+
+Steps = list[tuple[int, Fraction]]
+"""Pairs of a time and the value from that time on."""
+
+
+class TimeSeries:
+    """Usage of each queue as a fraction of the total capacity, and the number of pending jobs."""
+
+    def __init__(self) -> None:
+        self.usage: dict[str, dict[QueueName, Steps]] = {}
+        """Usage by resource and queue."""
+        self.waiting: list[tuple[int, int]] = []
+
+    def observe(self, metrics: ShareMetrics, pending: int, now: int) -> None:
+        """Record the usage of all queues and the number of pending jobs from *now* on."""
+        for name, queue in metrics.queues.items():
+            self.record_usage(name, now, usage=queue.usage, capacity=metrics.capacity)
+        self.record_pending(pending, now)
+
+    def record_usage(self, queue: QueueName, now: int, *, usage: Resources, capacity: Resources) -> None:
+        """Record the usage of *queue* from *now* on as a fraction of *capacity*."""
+        for name, amount in capacity.items():
+            fraction = Fraction(usage.get(name, 0), amount) if amount else Fraction(0)
+            _append(self.usage.setdefault(name, {}).setdefault(queue, []), now, fraction)
+
+    def record_pending(self, count: int, now: int) -> None:
+        """Record the number of pending jobs from *now* on."""
+        if not self.waiting or self.waiting[-1][1] != count:
+            self.waiting.append((now, count))
+
+
+def _append(steps: Steps, now: int, value: Fraction) -> None:
+    if steps and steps[-1][0] == now:
+        steps.pop()
+    if not steps or steps[-1][1] != value:
+        steps.append((now, value))
+
+
+def values_at(steps: Sequence[tuple[int, Fraction]], times: Sequence[int]) -> list[Fraction]:
+    """Return the value at each of *times*, which must ascend; 0 before the first step."""
+    values, index = [], 0
+    for time in times:
+        while index < len(steps) and steps[index][0] <= time:
+            index += 1
+        values.append(steps[index - 1][1] if index else Fraction(0))
+    return values
+
 
 FORMATS = (".png", ".svg")
+
 _MAX_QUEUES = 8
+
 _WIDTH, _HEIGHT, _DOTS = 10, 7, 120
+
 _POINTS = 2000
+
 _UNITS = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
+
 _MIN_UNITS = 3
 """Minimum number of units on the time axis; with fewer, the next smaller unit is used."""
 
@@ -30,7 +84,7 @@ def check_plot(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise PlotError(f"{path}: the name of a plot must end in {' or '.join(FORMATS)}")
     if find_spec("matplotlib") is None:
-        raise PlotError("plots require matplotlib; install it with: pip install 'volcano-global[plot]'")
+        raise PlotError("plots require matplotlib; install it with: pip install matplotlib")
     if not path.absolute().parent.is_dir():
         raise PlotError(f"{path}: the folder {path.parent} does not exist")
 

@@ -4,13 +4,12 @@ from itertools import pairwise
 import pytest
 
 from controller.engine.state.resources import scale, total
-from controller.simulator.generators.distributions import RandomStream, milliseconds, quantile
-from controller.simulator.generators.load import to_trace
-from controller.simulator.generators.load_shapes import LoadShape, SizeError, generate_load
-from controller.simulator.generators.measurements import load_measurements
-from controller.simulator.generators.philly import GPU, gpu_tasks
 from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
+from tests.traces.load import to_trace
+from tests.traces.load_shapes import LoadShape, SizeError, generate_load
+from tests.traces.measurements import RandomStream, load_measurements, milliseconds, quantile
+from tests.traces.philly import GPU, gpu_tasks
 
 MEASURED = [LoadShape.PHILLY, LoadShape.HELIOS, LoadShape.ALIBABA]
 DAY = 86_400_000

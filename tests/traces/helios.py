@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from functools import cache
 
 from controller.engine.state.hierarchy import Queue, QueueName
-from controller.simulator.generators.distributions import RandomStream, milliseconds
-from controller.simulator.generators.load import GeneratedJob, Load
-from controller.simulator.generators.load_size import LoadSize, clusters_for
-from controller.simulator.generators.measurements import HeliosCluster, load_measurements
-from controller.simulator.generators.philly import NODE, cpu_tasks, gpu_tasks
+from tests.traces.load import Job, Load, LoadSize, clusters_for
+from tests.traces.measurements import HeliosCluster, RandomStream, load_measurements, milliseconds
+from tests.traces.philly import NODE, cpu_tasks, gpu_tasks
 
 _SIZES = tuple(2**power for power in range(8))
 """GPUs of a job. Larger jobs are rare and would need larger clusters."""
@@ -32,7 +30,7 @@ def ranked_queues(size: LoadSize) -> dict[QueueName, float]:
     return {QueueName(f"team-{rank}"): 1 / rank for rank in range(1, size.queues + 1)}
 
 
-def _jobs(size: LoadSize) -> Iterator[GeneratedJob]:
+def _jobs(size: LoadSize) -> Iterator[Job]:
     sites = {site.name: site for site in load_measurements().helios.clusters}
     frequencies = {name: float(site.gpu_jobs + site.cpu_jobs) for name, site in sites.items()}
     queues = {str(name): part for name, part in ranked_queues(size).items()}
@@ -43,14 +41,14 @@ def _jobs(size: LoadSize) -> Iterator[GeneratedJob]:
         now += random.gap(_MEAN_GAP)
 
 
-def _job(site: HeliosCluster, queue: QueueName, number: int, *, at: int, random: RandomStream) -> GeneratedJob:
+def _job(site: HeliosCluster, queue: QueueName, number: int, *, at: int, random: RandomStream) -> Job:
     name = f"{site.name}-{number}"
     if random.uniform() * (site.gpu_jobs + site.cpu_jobs) < site.cpu_jobs:
         runtime = random.skewed(mean=site.cpu_seconds.mean, median=site.cpu_seconds.median)
-        return GeneratedJob(queue, name, queue, cpu_tasks(), at, milliseconds(runtime))
+        return Job(queue, name, queue, cpu_tasks(), at, milliseconds(runtime))
     gpus = int(random.choose(_gpu_frequencies(site.mean_gpus)))
     runtime = random.skewed(mean=site.gpu_seconds.mean, median=site.gpu_seconds.median)
-    return GeneratedJob(queue, name, queue, gpu_tasks(gpus), at, milliseconds(runtime))
+    return Job(queue, name, queue, gpu_tasks(gpus), at, milliseconds(runtime))
 
 
 @cache

@@ -6,10 +6,16 @@ from itertools import count, islice
 
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, MILLI
-from controller.simulator.generators.distributions import SECOND, RandomStream, milliseconds, quantile
-from controller.simulator.generators.load import GeneratedJob, GeneratedTask, Load, Tasks, resource_amounts
-from controller.simulator.generators.load_size import LoadSize, clusters_for
-from controller.simulator.generators.measurements import Philly, PhillyTenant, load_measurements
+from tests.traces.load import Job, Load, LoadSize, Task, Tasks, clusters_for, resource_amounts
+from tests.traces.measurements import (
+    SECOND,
+    Philly,
+    PhillyTenant,
+    RandomStream,
+    load_measurements,
+    milliseconds,
+    quantile,
+)
 
 GPU = "nvidia.com/gpu"
 _GIB = 1 << 30
@@ -43,28 +49,26 @@ def gpu_tasks(gpus: int) -> Tasks:
     """Return the tasks of a job with *gpus* GPUs: equal pods with at most the GPUs of a node."""
     pod_gpus = next(count for count in range(min(gpus, _GPUS_OF_A_NODE), 0, -1) if gpus % count == 0)
     return (
-        GeneratedTask(
-            "worker", gpus // pod_gpus, tuple((name, amount * pod_gpus) for name, amount in sorted(_PER_GPU.items()))
-        ),
+        Task("worker", gpus // pod_gpus, tuple((name, amount * pod_gpus) for name, amount in sorted(_PER_GPU.items()))),
     )
 
 
 def cpu_tasks() -> Tasks:
     """Return the tasks of a job without GPUs."""
-    return (GeneratedTask("main", 1, resource_amounts(cpu=4 * MILLI, memory=16 * _GIB)),)
+    return (Task("main", 1, resource_amounts(cpu=4 * MILLI, memory=16 * _GIB)),)
 
 
 def _name(tenant: PhillyTenant, again: int) -> QueueName:
     return QueueName(f"vc-{tenant.name}-{again + 1}" if again else f"vc-{tenant.name}")
 
 
-def _jobs(tenant: PhillyTenant, name: QueueName, philly: Philly, seed: int) -> Iterator[GeneratedJob]:
+def _jobs(tenant: PhillyTenant, name: QueueName, philly: Philly, seed: int) -> Iterator[Job]:
     """Yield an infinite sequence of jobs of one tenant."""
     random = RandomStream(seed, "philly", name)
     for number, at in zip(count(1), _arrivals(tenant, philly, random), strict=False):
         gpus = int(random.choose(tenant.gpus))
         runtime = milliseconds(quantile(random.uniform(), load_measurements().probabilities, tenant.durations))
-        yield GeneratedJob(name, f"job-{number}", name, gpu_tasks(gpus), at, runtime)
+        yield Job(name, f"job-{number}", name, gpu_tasks(gpus), at, runtime)
 
 
 def _arrivals(tenant: PhillyTenant, philly: Philly, random: RandomStream) -> Iterator[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MILLI
-from controller.simulator.generators.load import GeneratedJob, GeneratedTask, Load, empty_cluster, resource_amounts
+from tests.traces.load import Job, Load, Task, empty_cluster, resource_amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ THIRTY = CohortShape(
         JobStream("large", 50, cpu=20, interval=1200, runtime=1000, priority=200),
     ),
 )
+
 THOUSAND = CohortShape(
     cohorts=10,
     queues=100,
@@ -93,9 +94,9 @@ def _leaves(shape: CohortShape, cohort: int) -> Iterator[QueueName]:
     return (QueueName(f"cohort-{cohort}-queue-{number}") for number in range(1, shape.queues + 1))
 
 
-def _jobs(shape: CohortShape) -> Iterator[GeneratedJob]:
+def _jobs(shape: CohortShape) -> Iterator[Job]:
     """Yield all jobs, sorted by submission time."""
-    tasks = {stream: (GeneratedTask("main", 1, resource_amounts(cpu=stream.cpu * MILLI)),) for stream in shape.streams}
+    tasks = {stream: (Task("main", 1, resource_amounts(cpu=stream.cpu * MILLI)),) for stream in shape.streams}
     arrivals = sorted(
         (index * stream.interval, number, index, stream) for number, index, stream in _numbered_jobs(shape.streams)
     )
@@ -103,10 +104,29 @@ def _jobs(shape: CohortShape) -> Iterator[GeneratedJob]:
     for at, _, index, stream in arrivals:
         for queue in queues:
             name = f"{stream.name}-{index + 1}"
-            yield GeneratedJob(queue, name, queue, tasks[stream], at, stream.runtime, stream.name)
+            yield Job(queue, name, queue, tasks[stream], at, stream.runtime, stream.name)
 
 
 def _numbered_jobs(streams: tuple[JobStream, ...]) -> Iterator[tuple[int, int, JobStream]]:
     for number, stream in enumerate(streams):
         for index in range(stream.count):
             yield number, index, stream
+
+
+_CAPACITY = 9
+
+_RUNTIME = 60_000
+
+_POD = resource_amounts(cpu=MILLI)
+
+_TASKS = Task("ps", 2, _POD), Task("worker", 4, _POD)
+
+
+def gang_load(jobs: int = 5) -> Load:
+    """Return a load of *jobs* such jobs, submitted at the same time, with one CPU for each pod."""
+    queue = QueueName("training")
+    return Load(
+        queues=(Queue(queue),),
+        clusters=(empty_cluster("member1", {CPU: _CAPACITY * MILLI}),),
+        jobs=tuple(Job("training", f"job-{number}", queue, _TASKS, 0, _RUNTIME) for number in range(1, jobs + 1)),
+    )

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from controller.simulator.generators.alibaba import alibaba_load
-from controller.simulator.generators.cohorts import THIRTY, THOUSAND, cohorts_load
-from controller.simulator.generators.gang import gang_load
-from controller.simulator.generators.helios import helios_load
-from controller.simulator.generators.load import Load
-from controller.simulator.generators.load_size import LoadSize
-from controller.simulator.generators.philly import philly_load
+from tests.traces.alibaba import alibaba_load
+from tests.traces.cohorts import THIRTY, THOUSAND, cohorts_load, gang_load
+from tests.traces.helios import helios_load
+from tests.traces.load import Load, LoadSize
+from tests.traces.philly import philly_load
 
 
 class LoadShape(StrEnum):

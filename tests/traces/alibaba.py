@@ -9,11 +9,9 @@ from types import MappingProxyType
 
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, MILLI
-from controller.simulator.generators.distributions import RandomStream, milliseconds, quantile
-from controller.simulator.generators.helios import ranked_queues
-from controller.simulator.generators.load import GeneratedJob, GeneratedTask, Load, Tasks, resource_amounts
-from controller.simulator.generators.load_size import LoadSize, clusters_for
-from controller.simulator.generators.measurements import Alibaba, load_measurements
+from tests.traces.helios import ranked_queues
+from tests.traces.load import Job, Load, LoadSize, Task, Tasks, clusters_for, resource_amounts
+from tests.traces.measurements import Alibaba, RandomStream, load_measurements, milliseconds, quantile
 
 HUNDREDTHS_OF_A_GPU = "koordinator.sh/gpu-core"
 _WHOLE = 100
@@ -38,14 +36,14 @@ def _class(name: str) -> str:
     return {"LS": "latency-sensitive", "BE": "best-effort"}.get(name, name.lower())
 
 
-def _jobs(size: LoadSize) -> Iterator[GeneratedJob]:
+def _jobs(size: LoadSize) -> Iterator[Job]:
     alibaba, probabilities = load_measurements().alibaba, load_measurements().probabilities
     queues = {str(name): part for name, part in ranked_queues(size).items()}
     random, now = RandomStream(size.seed, "alibaba"), 0
     for number in range(1, size.jobs + 1):
         queue, service = QueueName(random.choose(queues)), _class(random.choose(alibaba.classes))
         runtime = milliseconds(quantile(random.uniform(), probabilities, alibaba.durations))
-        yield GeneratedJob(queue, f"task-{number}", queue, _tasks(alibaba, random), now, runtime, service)
+        yield Job(queue, f"task-{number}", queue, _tasks(alibaba, random), now, runtime, service)
         now += random.gap(_MEAN_GAP)
 
 
@@ -59,4 +57,4 @@ def _tasks(alibaba: Alibaba, random: RandomStream) -> Tasks:
     request = dict(resource_amounts(cpu=cpu, memory=memory)) | (
         {HUNDREDTHS_OF_A_GPU: percent * MILLI} if percent else {}
     )
-    return (GeneratedTask("main", 1, tuple(sorted(request.items()))),)
+    return (Task("main", 1, tuple(sorted(request.items()))),)

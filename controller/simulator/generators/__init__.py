@@ -1,1 +1,0 @@
-"""Generates loads from a shape, a size and a seed."""
