@@ -7,7 +7,7 @@ from random import Random
 
 from controller.controllers.hyperjob.split import split
 from tests.benchmarks.figures import Figure
-from tests.hyperjob.objects import auto, capacity, cluster, task
+from tests.controllers.hyperjob.objects import auto, capacity, cluster, task
 
 _CLUSTERS = 100
 _REPLICAS = 2048

@@ -3,7 +3,7 @@ import pytest
 from controller.api.hyperjobs import read_hyperjob
 from controller.controllers.hyperjob.state import spec_fingerprint
 from tests.cli.manifests import cluster, queue, units, write
-from tests.hyperjob.objects import document, replicated, task
+from tests.controllers.hyperjob.objects import document, replicated, task
 
 GPUS = {**units(100), "nvidia.com/gpu": "8"}
 TASK = replicated("t", task(replicas=12), splitPolicy={"mode": "auto"})

@@ -19,7 +19,7 @@ from controller.kube.client import Api
 from controller.kube.errors import NotFound
 from controller.kube.events import REPORTING_CONTROLLER
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units
-from tests.hyperjob.objects import document, replicated, task
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.invalid_objects import FEW_VALUES, VALUES, field_paths, invalid_variants
 
 COMMANDS = [["plan"], ["queues"], ["pending"], ["clusters"]]

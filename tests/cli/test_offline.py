@@ -17,7 +17,7 @@ from tests.cli.manifests import (
     units,
     write,
 )
-from tests.hyperjob.objects import document, replicated, task
+from tests.controllers.hyperjob.objects import document, replicated, task
 
 CPU = {"cpu": 1}
 DEPLOYMENT = ("apps/v1", "Deployment")

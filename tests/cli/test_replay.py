@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.decision_log.recording import RecordedLife, encode
+from tests.reporting.decision_log.recording import RecordedLife, encode
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from controller.api.keys import CLUSTERS, HYPERJOBS, Resource
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.e2e.environment import ALLOCATABLE, RUNTIME, Environment
-from tests.hyperjob.objects import document, replicated, task
 from tests.waiting import LIMIT_SECONDS
 
 _WORKS = "/apis/work.karmada.io/v1alpha1/works"

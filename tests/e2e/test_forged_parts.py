@@ -11,9 +11,9 @@ from controller.kube.errors import NotFound
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from localup.stack import Stack
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.e2e.environment import Environment, job
 from tests.e2e.hyperjobs import read, submit
-from tests.hyperjob.objects import document, replicated, task
 from tests.policies.test_quota_policies import _refuses
 
 GROUP = "volcano-global.io/group"

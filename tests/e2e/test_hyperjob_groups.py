@@ -13,10 +13,10 @@ import pytest
 
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import JOBS, Resource
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.e2e.environment import Environment
 from tests.e2e.hyperjobs import auto, grow, names, submit, until, works
 from tests.files import EXAMPLES, read_object
-from tests.hyperjob.objects import document, replicated, task
 
 
 @dataclass(frozen=True)

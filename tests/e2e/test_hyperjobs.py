@@ -7,10 +7,10 @@ import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES
 from controller.kube.errors import NotFound
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.e2e.environment import Environment
 from tests.e2e.hyperjobs import auto, gone, names, read, submit, until, works
 from tests.files import EXAMPLES, read_object
-from tests.hyperjob.objects import document, replicated, task
 from tests.rig.history import followed, present
 from tests.rig.hyperjob_invariant import HyperJobChecker
 

@@ -13,7 +13,7 @@ from controller.engine.state.estimates import Estimate, Query
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorError, EstimatorOptions
 from tests.benchmarks.seed import CLUSTER
-from tests.test_loop import Stage, looping
+from tests.scheduling.test_loop import Stage, looping
 from tests.waiting import LIMIT_SECONDS
 
 ON = VolcanoGlobalConfiguration(node_estimates="Estimator")

@@ -15,7 +15,7 @@ from tests.rig.harness import open_harness
 
 ROOT = Path(__file__).parents[2]
 OBJECTS, LEADERS, ANSWERS = (f"tests/faults/test_{name}.py" for name in ("objects", "leaders", "api_responses"))
-HYPERJOBS = "tests/hyperjob/test_reconciler.py"
+HYPERJOBS = "tests/controllers/hyperjob/test_reconciler.py"
 PROVED = {
     "finished jobs hold quota until their binding is deleted": (
         OBJECTS,
@@ -34,7 +34,7 @@ PROVED = {
         "test_event_during_admission_write_frees_no_capacity",
     ),
     "a decision for one uid was patched onto a re-created binding": (
-        "tests/test_patches.py",
+        "tests/scheduling/test_patches.py",
         "test_patch_fails_on_recreated_binding",
     ),
     "a binding deleted while queued poisoned its name": (
@@ -78,7 +78,7 @@ PROVED = {
     ),
     "no certificate rotation": ("tests/webhook/test_load.py", "test_f20_rotations_under_load_fail_no_call"),
     "no caller authentication": ("tests/webhook/test_callers.py", "test_other_callers_reach_no_handler"),
-    "no metrics": ("tests/test_metrics.py", "test_state_is_collected_at_scrape"),
+    "no metrics": ("tests/reporting/test_metrics.py", "test_state_is_collected_at_scrape"),
 }
 SCENARIOS = {
     "nothing is shared between queues": "queue priority decides which of ten queues gets the whole cluster",

@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
-from tests.hyperjob.objects import document, replicated, task
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.rig.background import run_in_background
 from tests.rig.binding_state import parse_binding
 from tests.rig.faults import Kill, When

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION, HYPERJOBS, PROPAGATION_POLICIES
-from tests.hyperjob.objects import document, replicated, task
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.integration import gated_kinds
 from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness

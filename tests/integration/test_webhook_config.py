@@ -15,10 +15,10 @@ from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from controller.kube.errors import NotFound
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
+from tests.controllers.webhook_config.test_comparison import FILE
 from tests.integration.events import wait_for_event
 from tests.integration.gated_kinds import HEAD
 from tests.rig.harness import Harness, open_harness
-from tests.webhook_config.test_comparison import FILE
 
 ROLE = FILE.with_name("repair.yaml")
 MUTATING = MUTATING_WEBHOOKS.item_path("", "volcano-global")

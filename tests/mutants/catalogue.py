@@ -72,14 +72,14 @@ MUTANTS = (
         "controller.scheduling.patches",
         "_test_suspended",
         Drop("_test_uid(binding)"),
-        "tests/test_patches.py",
+        "tests/scheduling/test_patches.py",
     ),
     Mutant(
         "skip-suspension-test",
         "controller.scheduling.patches",
         "_test_suspended",
         Drop('_Operation("test", _SCHEDULING_SUSPENDED, True)'),
-        "tests/test_patches.py",
+        "tests/scheduling/test_patches.py",
     ),
     Mutant(
         "omit-clusters",
@@ -157,7 +157,7 @@ MUTANTS = (
         "controller.kube.informer",
         "Informer._watch_until_relist",
         Drop("isinstance(error, Gone)"),
-        "tests/cache/test_informer.py",
+        "tests/kube/test_informer.py",
     ),
     Mutant(
         "ignore-silent-watch",
@@ -323,14 +323,14 @@ MUTANTS = (
         "controller.kube.leader_election",
         "LeaderElection._acquire",
         Replace("not self.leads", by="False"),
-        "tests/test_leader_election.py::test_lapse_is_notified_before_late_renewal",
+        "tests/kube/test_leader_election.py::test_lapse_is_notified_before_late_renewal",
     ),
     Mutant(
         "roll-back-for-observed-affinity",
         "controller.scheduling.loop",
         "AdmissionLoop._observe_affinity",
         Replace("self._store.back_off", by="self._store.roll_back"),
-        "tests/test_loop.py::test_c1_affinity_term_is_written_after_pending_write",
+        "tests/scheduling/test_loop.py::test_c1_affinity_term_is_written_after_pending_write",
     ),
     Mutant(
         "never-acquire-expired-lease",
@@ -344,14 +344,14 @@ MUTANTS = (
         "controller.kube.leader_election",
         "write_delay",
         Replace("timings.write", by="0"),
-        "tests/test_lease.py",
+        "tests/kube/test_lease.py",
     ),
     Mutant(
         "acquire-lease-without-test",
         "controller.kube.leader_election",
         "_compare_and_set",
         Drop("test"),
-        "tests/test_leader_election.py",
+        "tests/kube/test_leader_election.py",
     ),
     # -- gangs -----------------------------------------
     Mutant(

@@ -12,7 +12,7 @@ from typing import Any
 from controller.api import quantity
 from controller.api.configuration import Resize
 from controller.api.meta import ObjectMeta
-from tests.hyperjob.objects import document, replicated
+from tests.controllers.hyperjob.objects import document, replicated
 from tests.webhook.reviews import container, job_binding, review, review_of, task, volcano_job, volcano_queue, wire
 from webhook import review as reviews
 from webhook.app import review_body

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from controller.api import quantity
-from tests.hyperjob.objects import document, replicated
+from tests.controllers.hyperjob.objects import document, replicated
 from tests.webhook.adversarial import ATTACKS, MIB, cost, run_review
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
 from webhook import review as reviews

@@ -4,8 +4,8 @@ import pytest
 
 from controller.api.configuration import Tenant
 from controller.api.meta import ObjectMeta
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.files import EXAMPLES, read_object
-from tests.hyperjob.objects import document, replicated, task
 from tests.webhook.reviews import apply, review_of, wire
 from webhook import review as wire_review
 from webhook.queue_cache import QueueCache, ReviewedQueue, ReviewedQueueStatus, to_cached

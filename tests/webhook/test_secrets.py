@@ -6,7 +6,7 @@ import json
 import pytest
 import structlog
 
-from tests.hyperjob.objects import document, replicated
+from tests.controllers.hyperjob.objects import document, replicated
 from tests.webhook.conftest import MUTATE
 from tests.webhook.reviews import container, job_binding, review, review_of, task, volcano_job, volcano_queue, wire
 

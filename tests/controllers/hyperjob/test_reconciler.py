@@ -16,8 +16,8 @@ from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.children import build_parts, cached_hyperjob_of
 from controller.controllers.hyperjob.observed import PartPlacement
 from controller.controllers.hyperjob.reconciler import Reconciler
+from tests.controllers.hyperjob.objects import capacity, cluster, document, gpus, replicated, task, two_copies
 from tests.files import EXAMPLES, read_object
-from tests.hyperjob.objects import capacity, cluster, document, gpus, replicated, task, two_copies
 
 # -- what it becomes ------------------------------------------------------------
 

@@ -16,8 +16,8 @@ import pytest
 from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
 from controller.kube.errors import NotFound
 from localup.controlplane import ControlPlane
-from tests.hyperjob.harness import NOW, CrashError, Harness
-from tests.hyperjob.objects import document, gpus, replicated, task
+from tests.controllers.hyperjob.harness import NOW, CrashError, Harness
+from tests.controllers.hyperjob.objects import document, gpus, replicated, task
 from tests.rig.history import followed, present
 from tests.rig.hyperjob_invariant import HyperJobChecker
 

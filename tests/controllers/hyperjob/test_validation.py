@@ -5,7 +5,7 @@ import pytest
 from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJobError, read_hyperjob
 from controller.controllers.hyperjob.observed import decode_part_job, has_all_fields
-from tests.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
+from tests.controllers.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
 
 
 def split(*tasks, **policy):

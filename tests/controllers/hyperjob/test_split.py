@@ -5,8 +5,8 @@ from controller.controllers.hyperjob.observed import PendingReason
 from controller.controllers.hyperjob.pod_distribution import SplitError
 from controller.controllers.hyperjob.split import split
 from controller.engine.state.clusters import NodeShape
+from tests.controllers.hyperjob.objects import GPU, auto, capacity, cluster, gpus, hyperjob, replicated, task
 from tests.files import EXAMPLES, read_object
-from tests.hyperjob.objects import GPU, auto, capacity, cluster, gpus, hyperjob, replicated, task
 
 
 def places(layout):

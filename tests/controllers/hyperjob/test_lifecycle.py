@@ -2,7 +2,7 @@
 
 from controller.api.keys import HYPERJOBS, PROPAGATION_POLICIES
 from controller.controllers.hyperjob.observed import PartPlacement
-from tests.hyperjob.objects import document, gpus, replicated, split_in_two, task, two_copies
+from tests.controllers.hyperjob.objects import document, gpus, replicated, split_in_two, task, two_copies
 
 
 async def test_suspend_stops_all_parts_and_resume_recreates_them(harness):

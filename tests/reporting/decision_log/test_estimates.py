@@ -11,8 +11,8 @@ from controller.reporting.decision_log.log import RecordingHandler
 from controller.reporting.decision_log.records import RecordBuilder
 from controller.reporting.decision_log.replay import replay
 from controller.reporting.decision_log.writer import NewFile, PlanRecord
-from tests.decision_log.recording import encode
 from tests.engine.test_estimate_tracker import START, gang, job, pods, site
+from tests.reporting.decision_log.recording import encode
 
 POLICY = Policy(node_estimates=True, startup_timeout_ms=None)
 

@@ -14,7 +14,7 @@ from controller.kube.errors import NotFound
 from controller.kube.informer import WatchOptions
 from localup.apply import apply, apply_files
 from localup.controlplane import OUR_CRDS
-from tests.hyperjob.objects import document, gpus, replicated, task
+from tests.controllers.hyperjob.objects import document, gpus, replicated, task
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACE = "default"

@@ -8,7 +8,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
 from controller.scheduling.writes import Write
 from tests.benchmarks.seed import CLUSTER, job
-from tests.test_loop import UID, Stage, looping, wall_clock
+from tests.scheduling.test_loop import UID, Stage, looping, wall_clock
 
 RECLAIM = VolcanoGlobalConfiguration.model_validate(
     {

@@ -13,10 +13,10 @@ from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from controller.reporting.decision_log.codec import _TYPES
 from controller.reporting.decision_log.records import RULES, Fields, RecordBuilder, record_fields
-from tests.decision_log.recording import RecordedLife
+from tests.reporting.decision_log.recording import RecordedLife
 
 GIB = 1 << 30
-AUDIT = (Path(__file__).parents[2] / "docs" / "operations" / "decision-log.md").read_text()
+AUDIT = (Path(__file__).parents[3] / "docs" / "operations" / "decision-log.md").read_text()
 
 
 def cluster(name: str, cpu: int, *, used: int = 0, ready: bool = True) -> Cluster:

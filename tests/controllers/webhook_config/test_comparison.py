@@ -8,7 +8,7 @@ import yaml
 
 from controller.controllers.webhook_config.comparison import diff, validate
 
-FILE = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "webhooks.yaml"
+FILE = Path(__file__).parents[3] / "charts" / "volcano-global" / "files" / "webhooks.yaml"
 BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n...").decode()
 WANTED = {each["kind"]: each for each in yaml.safe_load_all(FILE.read_text())}
 MUTATING = WANTED["MutatingWebhookConfiguration"]

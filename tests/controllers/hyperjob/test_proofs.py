@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 E2E, GROUPS = "tests/e2e/test_hyperjobs.py", "tests/e2e/test_hyperjob_groups.py"
-SPLIT, PROPERTIES = "tests/hyperjob/test_split.py", "tests/hyperjob/test_split_properties.py"
-RECONCILER, CRASHES = "tests/hyperjob/test_reconciler.py", "tests/hyperjob/test_crashes.py"
+SPLIT, PROPERTIES = "tests/controllers/hyperjob/test_split.py", "tests/controllers/hyperjob/test_split_properties.py"
+RECONCILER, CRASHES = "tests/controllers/hyperjob/test_reconciler.py", "tests/controllers/hyperjob/test_crashes.py"
 PROVED = {
     # On the real API server.
     "the documentation's manifest is taken as printed": (
-        "tests/hyperjob/test_crd.py",
+        "tests/controllers/hyperjob/test_crd.py",
         "test_documented_manifest_is_stored_unchanged",
     ),
     "it becomes two Jobs of 32 replicas on cluster-a and cluster-b": (
@@ -38,7 +38,7 @@ PROVED = {
         "test_minimum_parts_start_together_and_the_rest_follows",
     ),
     "every field of upstream's definition": (
-        "tests/hyperjob/test_crd.py",
+        "tests/controllers/hyperjob/test_crd.py",
         "test_crd_has_every_upstream_field_with_its_type",
     ),
     # Properties.
@@ -87,11 +87,11 @@ PROVED = {
         "test_kill_at_any_write_creates_each_part_once",
     ),
     "the judge of the fault rig knows I5": (
-        "tests/hyperjob/test_families.py",
+        "tests/controllers/hyperjob/test_families.py",
         "test_second_job_of_a_part_is_reported",
     ),
     # For users and operators.
-    "the examples": ("tests/hyperjob/test_examples.py", "test_example_is_split_with_the_expected_requests"),
+    "the examples": ("tests/controllers/hyperjob/test_examples.py", "test_example_is_split_with_the_expected_requests"),
     "one of each spelling in the demo": (
         "tests/localup/demo/test_scenario.py",
         "test_hyperjobs_of_both_groups_are_valid",

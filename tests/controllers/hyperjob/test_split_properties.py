@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from controller.controllers.hyperjob.children import build_parts
 from controller.controllers.hyperjob.split import split
-from tests.hyperjob.objects import GPU, auto, gpus, hyperjob, replicated, task
+from tests.controllers.hyperjob.objects import GPU, auto, gpus, hyperjob, replicated, task
 
 free = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 12), max_size=7)
 jobs = st.builds(

@@ -11,7 +11,7 @@ from controller.reporting.decision_log import replay as replaying
 from controller.reporting.decision_log.log import RecordingHandler
 from controller.reporting.decision_log.replay import DecisionLogError, replay
 from controller.reporting.decision_log.writer import Item
-from tests.decision_log.recording import RecordedLife, encode
+from tests.reporting.decision_log.recording import RecordedLife, encode
 
 EVENTS = 150
 ACTIONS = ["Admit", "Evict", "Wait", "Keep"]

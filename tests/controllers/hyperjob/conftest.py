@@ -6,7 +6,7 @@ import pytest
 
 from controller.kube.client import Api
 from localup.controlplane import ControlPlane
-from tests.hyperjob.harness import Harness
+from tests.controllers.hyperjob.harness import Harness
 
 
 @pytest.fixture

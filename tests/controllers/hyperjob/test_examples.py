@@ -6,7 +6,7 @@ import yaml
 from controller.api.hyperjob_validation import hyperjob_violations, resize_template
 from controller.api.hyperjobs import read_hyperjob
 
-FILES = sorted((Path(__file__).parents[2] / "examples").glob("hyperjob-*.yaml"))
+FILES = sorted((Path(__file__).parents[3] / "examples").glob("hyperjob-*.yaml"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

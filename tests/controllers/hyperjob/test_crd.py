@@ -5,8 +5,8 @@ import yaml
 
 from docs.generate_crds import crd_files, outdated_crds
 from localup.api import ApiError
+from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.files import EXAMPLES, read_object
-from tests.hyperjob.objects import document, replicated, task
 
 TRAINING = "/apis/training.volcano.sh/v1alpha1/namespaces/{}/hyperjobs"
 BATCH = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/hyperjobs"
