@@ -16,8 +16,7 @@ import structlog
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
 from controller.api.flags import SettingsError
-from controller.cache.dynamic_informers import DynamicInformers
-from controller.cache.informer_factory import build_informers
+from controller.cache.dynamic_informers import DynamicInformers, build_informers
 from controller.cache.store import Store
 from controller.controllers.hyperjob.controller import HyperJobController, hyperjob_dependencies
 from controller.controllers.queue_commands.controller import CommandController, command_dependencies

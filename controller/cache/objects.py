@@ -13,6 +13,7 @@ import msgspec
 
 from controller.api.bindings import Suspension
 from controller.engine.placement.filter import is_effective
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.requests import JobTemplate
@@ -351,3 +352,64 @@ def is_duplicated(placement: Placement) -> bool:
     names = placement.affinity.names if placement.affinity is not None else ()
     limits = [constraint for constraint in placement.spread if constraint.by == "cluster" and constraint.maximum == 1]
     return len(names) != 1 and not (limits and is_effective(placement))
+
+
+def aborted_reason(binding: CachedBinding) -> Refusal | None:
+    """Return the reason for the eviction of an admitted workload that was aborted (D8)."""
+    phases = {
+        progress.phase
+        for progress in binding.progress
+        if progress.cluster in {target.name for target in binding.targets}
+    }
+    return (
+        Refusal(Reason.ABORTED)
+        if WorkloadPhase.ABORTED in phases and phases <= {WorkloadPhase.ABORTED, WorkloadPhase.FINISHED}
+        else None
+    )
+
+
+def was_evicted_unplaced(binding: CachedBinding) -> bool:
+    """Whether *binding* was evicted, perhaps before Karmada placed it: its record names the intended clusters.
+
+    If the controller did not evict it, its record still admits it.
+    """
+    record = binding.record
+    if not binding.is_suspended or record is None or not record.clusters:
+        return False
+    return not record.admits or not (binding.targets or binding.progress)
+
+
+def is_dependency_only(binding: CachedBinding) -> bool:
+    """Whether a binding exists only because another binding depends on it."""
+    return binding.is_dependency and not binding.has_policy
+
+
+def is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> bool:
+    """Whether *template* is the object of the binding, not another object with the same name."""
+    return template is not None and (
+        not binding.template_uid or not template.uid or binding.template_uid == template.uid
+    )
+
+
+def is_finished(binding: CachedBinding) -> bool:
+    """Whether it is finished in every cluster where it is placed (D8)."""
+    reported = {progress.cluster: progress.phase for progress in binding.progress}
+    return bool(binding.targets) and all(
+        reported.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets
+    )
+
+
+def is_aborted(binding: CachedBinding) -> bool:
+    """Whether it was aborted and evicted for that, or is about to be evicted."""
+    return (binding.record is not None and binding.record.aborted) or aborted_reason(binding) is not None
+
+
+def runs_to_completion(binding: CachedBinding) -> bool:
+    """Whether a workload finishes eventually, so that recreating it after each failure may never end."""
+    return binding.template.kind in {VOLCANO_JOB, BATCH_JOB}
+
+
+def clusters_changed_at(binding: CachedBinding) -> int:
+    """Return when others last changed its clusters, according to its record; 0 if never."""
+    record = binding.record
+    return record.clusters_changed_at or 0 if record is not None and record.admits else 0

@@ -31,6 +31,8 @@ from controller.cache.objects import (
     GroupKind,
     TemplateKey,
     group_kind,
+    is_aborted,
+    was_evicted_unplaced,
 )
 from controller.cache.requests import DispatchedRequests, Priorities, RequestsResolver, RequirementsBuilder
 from controller.cache.start_failures import (
@@ -45,15 +47,7 @@ from controller.cache.translate.clusters import translate_cluster
 from controller.cache.translate.queues import translate_policy, translate_priority_class, translate_queue
 from controller.cache.translate.templates import JobTranslator, TemplateTranslator
 from controller.cache.translate.units import parse_resources
-from controller.cache.workload_builder import (
-    BuildContext,
-    BuildResult,
-    LocalState,
-    build_quarantined,
-    build_workload,
-    is_aborted,
-    was_evicted_unplaced,
-)
+from controller.cache.workload_builder import BuildContext, BuildResult, LocalState, build_quarantined, build_workload
 from controller.engine.lifecycle.startup import max_backoff_ms
 from controller.engine.reasons import Refusal
 from controller.engine.state.clusters import ApiKind, ClusterName

@@ -11,16 +11,20 @@ from controller.cache import charges
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate
 from controller.cache.integrations import Integrations
 from controller.cache.objects import (
-    BATCH_JOB,
     VOLCANO_JOB,
     AdmissionRecord,
     BindingCondition,
     CachedBinding,
     CachedHyperJob,
     CachedTemplate,
-    WorkloadPhase,
     WorkloadRequests,
+    aborted_reason,
+    clusters_changed_at,
+    is_dependency_only,
     is_duplicated,
+    is_finished,
+    is_same_object,
+    runs_to_completion,
 )
 from controller.cache.requests import DispatchedRequests, Priorities, RequestsResolver, RequirementsBuilder
 from controller.cache.translate.templates import Membership, resolve_membership
@@ -82,8 +86,11 @@ class LocalState:
 
 
 NO_LOCAL_STATE = LocalState()
+
 _NOT_MANAGED = BuildResult()
+
 _NO_REQUIREMENTS = SchedulingRequirements()
+
 _SUSPENDED_BUT_NOT_MANAGED = BuildResult(None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}))
 
 
@@ -131,7 +138,7 @@ def build_workload(
             if binding.is_suspended and _was_suspended_here(binding, context.integrations)
             else _NOT_MANAGED
         )
-    template = template if _is_same_object(binding, template) else None
+    template = template if is_same_object(binding, template) else None
     queue = _queue_name(binding, template, context)
     if queue is None:
         return BuildResult(
@@ -190,22 +197,11 @@ def build_quarantined(
     return BuildResult(workload)
 
 
-def was_evicted_unplaced(binding: CachedBinding) -> bool:
-    """Whether *binding* was evicted, perhaps before Karmada placed it: its record names the intended clusters.
-
-    If the controller did not evict it, its record still admits it.
-    """
-    record = binding.record
-    if not binding.is_suspended or record is None or not record.clusters:
-        return False
-    return not record.admits or not (binding.targets or binding.progress)
-
-
 def _needs_admission(binding: CachedBinding, integrations: Integrations) -> bool:
     """Whether a binding needs admission; a mere dependency of another binding requests nothing itself."""
     if integrations.get(binding.template.kind) is None or integrations.is_exempt(binding.namespace):
         return False
-    return not _is_dependency_only(binding)
+    return not is_dependency_only(binding)
 
 
 def _was_suspended_here(binding: CachedBinding, integrations: Integrations) -> bool:
@@ -214,19 +210,7 @@ def _was_suspended_here(binding: CachedBinding, integrations: Integrations) -> b
     Any other suspended binding was suspended by a user.
     """
     gated = integrations.get(binding.template.kind) is not None and not integrations.is_exempt(binding.namespace)
-    return binding.record is not None or (gated and _is_dependency_only(binding))
-
-
-def _is_dependency_only(binding: CachedBinding) -> bool:
-    """Whether a binding exists only because another binding depends on it."""
-    return binding.is_dependency and not binding.has_policy
-
-
-def _is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> bool:
-    """Whether *template* is the object of the binding, not another object with the same name."""
-    return template is not None and (
-        not binding.template_uid or not template.uid or binding.template_uid == template.uid
-    )
+    return binding.record is not None or (gated and is_dependency_only(binding))
 
 
 def _queue_name(binding: CachedBinding, template: CachedTemplate | None, context: BuildContext) -> QueueName | None:
@@ -280,23 +264,17 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
         failed_starts=status.attempts,
         has_run=status.state is WorkloadState.ADMITTED and inputs.local_state.has_run,
         unplaced=status.state is WorkloadState.ADMITTED and not binding.is_suspended and not binding.targets,
-        placed_at=_clusters_changed_at(binding) if status.state is WorkloadState.ADMITTED else 0,
+        placed_at=clusters_changed_at(binding) if status.state is WorkloadState.ADMITTED else 0,
         last_admission=_finished_admission(inputs, context.finished_after)
         if status.state is WorkloadState.FINISHED
         else None,
     )
 
 
-def _clusters_changed_at(binding: CachedBinding) -> int:
-    """Return when others last changed its clusters, according to its record; 0 if never."""
-    record = binding.record
-    return record.clusters_changed_at or 0 if record is not None and record.admits else 0
-
-
 def _observed_status(inputs: _Inputs) -> _Status:
     """Return the status of the workload according to the observed objects."""
     binding, template = inputs.binding, inputs.template
-    if _is_finished(binding):
+    if is_finished(binding):
         return _Status(WorkloadState.FINISHED)
     status = _suspended_status(inputs) if binding.is_suspended else _unsuspended_status(inputs)
     leaving = binding.deleting or (template is not None and template.deleting)
@@ -333,7 +311,7 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
     binding, requests, record = inputs.binding, inputs.requests, inputs.binding.record
     if record and record.admits and (binding.targets or binding.has_policy):
         charge = charges.recorded(binding, requests, record)
-        hold = _aborted_reason(binding)
+        hold = aborted_reason(binding)
         if inputs.unmapped_claim:
             # It requests more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
             charge = charges.Charge(replace(charge.admission, resized=True), grown=True)
@@ -366,20 +344,6 @@ def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[
     )
 
 
-def _aborted_reason(binding: CachedBinding) -> Refusal | None:
-    """Return the reason for the eviction of an admitted workload that was aborted (D8)."""
-    phases = {
-        progress.phase
-        for progress in binding.progress
-        if progress.cluster in {target.name for target in binding.targets}
-    }
-    return (
-        Refusal(Reason.ABORTED)
-        if WorkloadPhase.ABORTED in phases and phases <= {WorkloadPhase.ABORTED, WorkloadPhase.FINISHED}
-        else None
-    )
-
-
 def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | None:
     """Return what a finished workload held, ``None`` unless it finished recently."""
     binding, record = inputs.binding, inputs.binding.record
@@ -390,14 +354,6 @@ def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | Non
     else:
         charge = charges.adopted(binding, inputs.requests)
     return replace(charge.admission, ends_at=binding.ended_at)
-
-
-def _is_finished(binding: CachedBinding) -> bool:
-    """Whether it is finished in every cluster where it is placed (D8)."""
-    reported = {progress.cluster: progress.phase for progress in binding.progress}
-    return bool(binding.targets) and all(
-        reported.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets
-    )
 
 
 def _with_record(inputs: _Inputs, status: _Status) -> _Status:
@@ -506,11 +462,6 @@ def _queue_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingConditio
     return (BindingCondition.QUEUE_NOT_RECORDED,) if waits and not is_own and inputs.binding.record is None else ()
 
 
-def is_aborted(binding: CachedBinding) -> bool:
-    """Whether it was aborted and evicted for that, or is about to be evicted."""
-    return (binding.record is not None and binding.record.aborted) or _aborted_reason(binding) is not None
-
-
 def _retry_conditions(inputs: _Inputs, local_state: LocalState) -> tuple[BindingCondition, ...]:
     """Return whether an aborted workload is to be retried: its template changed, or a Command requests it (D8)."""
     record, template = inputs.binding.record, inputs.template
@@ -521,11 +472,6 @@ def _retry_conditions(inputs: _Inputs, local_state: LocalState) -> tuple[Binding
     return (BindingCondition.RETRY_REQUESTED,) if is_changed or local_state.retry_requested else ()
 
 
-def _runs_to_completion(binding: CachedBinding) -> bool:
-    """Whether a workload finishes eventually, so that recreating it after each failure may never end."""
-    return binding.template.kind in {VOLCANO_JOB, BATCH_JOB}
-
-
 def _policy_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     """Return conditions about effects of its policy that the tenant may not expect."""
     copied = inputs.binding.template.kind == VOLCANO_JOB and is_duplicated(inputs.binding.placement)
@@ -534,7 +480,7 @@ def _policy_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
         *((BindingCondition.RESOURCES_PRESERVED,) if inputs.binding.preserved else ()),
         *(
             (BindingCondition.APPLICATION_FAILOVER,)
-            if inputs.binding.application_failover and _runs_to_completion(inputs.binding)
+            if inputs.binding.application_failover and runs_to_completion(inputs.binding)
             else ()
         ),
     )

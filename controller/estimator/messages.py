@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from controller.api.pods import NodeSelector, NodeSelectorRequirement, Toleration, decode_node_claim
+from controller.api.jobs import NodeSelector, NodeSelectorRequirement, Toleration, decode_node_claim
 from controller.api.quantity import format_quantity
 from controller.engine.state.estimates import Query
 from controller.engine.state.requests import PodSet

@@ -6,7 +6,7 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from controller.api.pods import (
+from controller.api.jobs import (
     NodeClaim,
     NodeSelector,
     NodeSelectorRequirement,

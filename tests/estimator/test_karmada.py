@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.pods import encode_node_claim
+from controller.api.jobs import encode_node_claim
 from tests.estimator.authority import Authority
 from tests.estimator.test_client import CLAIM, GPU, EstimatorHarness, pods, query
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from controller.api.keys import CLUSTERS, PRIORITY_CLASSES, QUEUES
-from controller.cache.informer_factory import build_informers
+from controller.cache.dynamic_informers import build_informers
 from controller.cache.store import Store
 from controller.kube.informer import WatchOptions
 from tests.rig.faults import DropEvent, DropRequest, ErrorReply, ScriptedWatch, expired, watches

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.jobs import Job, JobSpec, PartitionPolicy, Task
-from controller.api.pods import Container, PodSpec, PodTemplate
+from controller.api.jobs import Container, Job, JobSpec, PartitionPolicy, PodSpec, PodTemplate, Task
 
 MPI = "mpi"
 

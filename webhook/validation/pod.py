@@ -7,8 +7,8 @@ appear in the status of the job.
 from collections.abc import Iterator, Mapping
 from string import ascii_lowercase, ascii_uppercase, digits
 
+from controller.api.jobs import ResourceRequirements
 from controller.api.meta import Quantities
-from controller.api.pods import ResourceRequirements
 from controller.api.quantity import QuantityError, parse_quantity
 from webhook.validation.job_types import ReviewedContainer, ReviewedPodSpec
 

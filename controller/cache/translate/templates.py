@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller.api import jobs as wire
-from controller.api import pods
+from controller.api.jobs import Affinity, NodeClaim, PodSpec, Toleration, encode_node_claim
 from controller.api.keys import (
     GROUP_ANNOTATION,
     HYPERJOB_GROUPS,
@@ -20,7 +20,6 @@ from controller.api.keys import (
     QUEUE_NAME_KEYS,
 )
 from controller.api.meta import ObjectMeta, Quantities
-from controller.api.pods import Affinity, NodeClaim, PodSpec, Toleration, encode_node_claim
 from controller.cache.index import InternPool, fingerprint
 from controller.cache.integrations import Integration
 from controller.cache.objects import (
@@ -144,9 +143,9 @@ def node_claim(pod: PodSpec) -> str | None:
     return sys.intern(text) if len(text) <= _MAX_CHARACTERS else None
 
 
-def translate_pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
+def translate_pod_template(pod: wire.PodSpec, where: str) -> PodTemplate:
     """Return the requests of *pod*; *where* is its field path in an `AmountError`."""
-    whole = pod.resources or pods.ResourceRequirements()
+    whole = pod.resources or wire.ResourceRequirements()
     return PodTemplate(
         containers=_containers(pod.containers, f"{where}.containers"),
         init=_containers(pod.init_containers, f"{where}.initContainers"),
@@ -159,17 +158,17 @@ def translate_pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
     )
 
 
-def _claim_template_name(claim: pods.PodResourceClaim) -> str:
+def _claim_template_name(claim: wire.PodResourceClaim) -> str:
     """Return the name of a ResourceClaimTemplate; a shared claim has none, and cannot be mapped."""
     return claim.resource_claim_template_name or f"ResourceClaim {claim.resource_claim_name or ''}".strip()
 
 
-def _containers(containers: tuple[pods.Container, ...] | None, where: str) -> tuple[Container, ...]:
+def _containers(containers: tuple[wire.Container, ...] | None, where: str) -> tuple[Container, ...]:
     return tuple(_container(container, f"{where}[{index}]") for index, container in enumerate(containers or ()))
 
 
-def _container(container: pods.Container, where: str) -> Container:
-    asked = container.resources or pods.ResourceRequirements()
+def _container(container: wire.Container, where: str) -> Container:
+    asked = container.resources or wire.ResourceRequirements()
     return Container(
         requests=_parse_resources(asked.requests, f"{where}.resources.requests"),
         limits=_parse_resources(asked.limits, f"{where}.resources.limits"),
@@ -317,7 +316,7 @@ class TemplateTranslator:
 
 def _integration_requests(spec: dict[str, Any], replicas: int, where: str) -> RequestsOrError:
     try:
-        template = translate_pod_template(msgspec.convert(spec, pods.PodSpec), where)
+        template = translate_pod_template(msgspec.convert(spec, wire.PodSpec), where)
     except msgspec.ValidationError as error:
         return AmountError(f"{where}: {error}")
     except AmountError as error:

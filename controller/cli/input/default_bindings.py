@@ -10,10 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from controller.api.bindings import ClusterAffinity, LabelSelector, Placement
-from controller.api.jobs import Template, decode_job
+from controller.api.jobs import PodSpec, PodTemplate, Template, decode_job
 from controller.api.keys import ADMISSION_ANNOTATION, POLICY_LABELS, RESOURCE_BINDINGS, Resource
 from controller.api.meta import WatchedObject, decode_watched
-from controller.api.pods import PodSpec, PodTemplate
 from controller.cache.objects import GroupKind, TemplateKey, WorkloadRequests, group_kind
 from controller.cache.translate.bindings import translate_placement
 from controller.cache.translate.templates import JobTranslator

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.api.pods import NodeClaim, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
-from controller.api.pods import decode_node_claim as decode
+from controller.api.jobs import NodeClaim, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
+from controller.api.jobs import decode_node_claim as decode
 from controller.cache.translate.templates import node_claim
 
 AFFINITY = {
