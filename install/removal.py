@@ -6,6 +6,7 @@ field: the webhook on every new binding, and the controller afterwards.
 """
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -104,19 +105,11 @@ async def resume(api: Api, suspended: SuspendedBinding) -> Literal["resumed", "c
 
 
 async def _iter_suspended(api: Api, resource: Resource) -> AsyncIterator[_Binding]:
-    token = ""
-    while True:
-        try:
-            page = await api.list_page(resource.path, token=token)
-        except NotFound:
-            return
-        for item in page.items or ():
+    with suppress(NotFound):
+        async for item in api.list_items(resource.path):
             binding = _BINDING.decode(item)
             if binding.spec.suspension and binding.spec.suspension.scheduling:
                 yield binding
-        token = page.metadata.continue_token
-        if not token:
-            return
 
 
 _POLL_SECONDS = 1.0

@@ -178,6 +178,19 @@ class Api:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Unreachable(str(request), f"the response is not a list: {error}") from error
 
+    async def list_items(
+        self, path: str, parameters: Parameters = NO_PARAMETERS, *, limit: int = 500, metadata_only: bool = False
+    ) -> AsyncIterator[bytes]:
+        """Yield each object of a list, read page by page; raises `Gone` if the list expires between two pages."""
+        token = ""
+        while True:
+            page = await self.list_page(path, parameters, limit=limit, token=token, metadata_only=metadata_only)
+            for item in page.items or ():
+                yield bytes(item)
+            token = page.metadata.continue_token
+            if not token:
+                return
+
     async def create(self, path: str, body: bytes, parameters: Parameters = NO_PARAMETERS) -> bytes:
         """Create the object *body* in the collection *path*; return the stored object."""
         return await self._write("POST", path, body, parameters=parameters, headers=_JSON)

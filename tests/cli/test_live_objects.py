@@ -1,6 +1,7 @@
 """Commands on live objects with invalid fields, which must not hide valid objects."""
 
 import functools
+import json
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -12,7 +13,6 @@ from controller.api.clusters import Cluster
 from controller.api.events import Event
 from controller.api.hyperjobs import HYPERJOB_RESOURCES, BatchHyperJobSpec, HyperJobSpec, HyperJobStatus
 from controller.api.jobs import Job
-from controller.api.meta import ListMeta, Page
 from controller.api.queues import PriorityClass, Queue
 from controller.cli.input import live
 from controller.kube.client import Api
@@ -71,16 +71,10 @@ class Server:
             raise NotFound(path, 404, "not found")
         return msgspec.json.encode(self.items[path])
 
-    async def list_page(self, path, *_, **__):
-        # The json module, because msgspec does not write integers beyond 64 bits.
-        raw = (msgspec.Raw(_json(each)) for each in self.lists.get(path, ()))
-        return Page(ListMeta("1"), list(raw))
-
-
-def _json(value):
-    import json  # noqa: PLC0415 -- writes values that msgspec rejects
-
-    return json.dumps(value).encode()
+    async def list_items(self, path, *_, **__):
+        for each in self.lists.get(path, ()):
+            # The json module, because msgspec does not write integers beyond 64 bits.
+            yield json.dumps(each).encode()
 
 
 @pytest.fixture

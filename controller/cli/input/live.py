@@ -130,15 +130,9 @@ async def _pages(
     api: Api, path: str, decode: Callable[[bytes], T], *, page: int, parameters: Parameters = NO_PARAMETERS
 ) -> AsyncIterator[T]:
     """Yield each object of *path*, decoded; objects that cannot be decoded are skipped."""
-    token = ""
-    while True:
-        answer = await api.list_page(path, parameters, limit=page, token=token)
-        for item in answer.items or ():
-            with contextlib.suppress(DECODE_ERRORS):
-                yield decode(bytes(item))
-        token = answer.metadata.continue_token
-        if not token:
-            return
+    async for item in api.list_items(path, parameters, limit=page):
+        with contextlib.suppress(DECODE_ERRORS):
+            yield decode(item)
 
 
 async def _list_path(api: Api, rule: IntegrationRule) -> str:

@@ -266,14 +266,9 @@ class Reconciler:
         """Return kind and name of all Jobs and policies in *namespace*: a few lists instead of one request per name."""
         found: set[tuple[str, str]] = set()
         for resource in (JOBS, PROPAGATION_POLICIES):
-            token = ""
-            while True:
-                path = resource.item_path(namespace, "").rstrip("/")
-                page = await self.api.list_page(path, token=token, metadata_only=True)
-                found.update((resource.kind, read_meta(bytes(raw)).name) for raw in page.items or ())
-                token = page.metadata.continue_token
-                if not token:
-                    break
+            path = resource.item_path(namespace, "").rstrip("/")
+            async for raw in self.api.list_items(path, metadata_only=True):
+                found.add((resource.kind, read_meta(raw).name))
         return frozenset(found)
 
     async def _get_object(self, resource: Resource, key: ObjectKey) -> ObservedChild | None:

@@ -5,7 +5,7 @@ If the CRD is not installed, it is looked up periodically. Commands that Volcano
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -197,7 +197,7 @@ class CommandController:
             remedy = "create it in a namespace of queueCommandNamespaces"
             log.warning("command refused", action=command.action, queue=target.name, namespace=namespace, remedy=remedy)
             return
-        hierarchy = QueueHierarchy.of([queue async for queue in self._queues()])
+        hierarchy = QueueHierarchy.of([decode_queue(raw) async for raw in self._api.list_items(QUEUES.path)])
         try:
             changes = self._plan_changes(command, hierarchy)
         except CommandError as error:
@@ -220,16 +220,6 @@ class CommandController:
             if command.action == "OpenQueue"
             else close_queue(hierarchy, name, self._dependencies.has_workloads)
         )
-
-    async def _queues(self) -> AsyncIterator[Queue]:
-        token = ""
-        while True:
-            page = await self._api.list_page(QUEUES.path, token=token)
-            for raw in page.items or ():
-                yield decode_queue(bytes(raw))
-            token = page.metadata.continue_token
-            if not token:
-                return
 
     async def _write_changes(self, changes: list[QueueChange]) -> None:
         """Write changes from the top of the hierarchy; after an error the remaining ones are retried."""

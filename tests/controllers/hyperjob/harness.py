@@ -4,13 +4,12 @@ Each pass begins with the objects of the API server, as after a restart. Only th
 HyperJob; the test simulates the clusters.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
-from controller.api.meta import Page
 from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.observed import (
     ObservedChild,
@@ -42,8 +41,8 @@ class CrashingApi:
     async def get(self, path: str) -> bytes:
         return await self.api.get(path)
 
-    async def list_page(self, path: str, **more: Any) -> Page:
-        return await self.api.list_page(path, **more)
+    def list_items(self, path: str, **more: Any) -> AsyncIterator[bytes]:
+        return self.api.list_items(path, **more)
 
     async def apply(self, path: str, body: bytes, **more: Any) -> bytes:
         return await self._write("apply", path, lambda: self.api.apply(path, body, **more))
