@@ -1,4 +1,4 @@
-"""Builds the control plane programs once from their Go modules and caches them.
+"""Builds the control plane programs and Helm once from their Go modules and caches them.
 
 The folder name is a hash of all build inputs, so programs are rebuilt exactly when an input changes. A missing or too
 old Go compiler is replaced by a pinned package; the account's Go settings and caches are neither used nor changed.
@@ -98,6 +98,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
+_HELM: Final = MODULE / "helm"
 _PROGRAMS: Final = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -150,8 +151,13 @@ def missing(binaries: Binaries) -> list[str]:
 
 def build_key(go_version: str) -> str:
     """Return the folder name for the current pins, flags and Go version."""
-    parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
-    parts += [repr((_flags(), _PROGRAMS, go_version, platform.system(), platform.machine())).encode()]
+    return _key(MODULE, _flags(), _PROGRAMS, go_version)
+
+
+def _key(module: Path, *inputs: object) -> str:
+    """Return a hash of the pins in *module* and of other inputs of a build."""
+    parts = [(module / name).read_bytes() for name in ("go.mod", "go.sum")]
+    parts += [repr((*inputs, platform.system(), platform.machine())).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
@@ -232,3 +238,32 @@ def _check_disk(folder: Path) -> None:
             f"less than {_NEEDED_BYTES // 1024**3} GiB are free for the build in {folder}; "
             "free disk space or set VOLCANO_GLOBAL_CACHE to another folder"
         )
+
+
+def ensure_helm(say: Callable[[str], None] = print) -> Path:
+    """Return the path of Helm, which only the chart's tests need; if missing, it is built first (two minutes)."""
+    go = find_go()
+    found = re.search(r"^\s*(?:require )?helm\.sh/helm/v4 (v\S+)", (_HELM / "go.mod").read_text(), re.MULTILINE)
+    if not found:
+        raise StepError(f"{_HELM / 'go.mod'} does not pin helm.sh/helm/v4; restore the file from the repository")
+    flags = [
+        "-trimpath",
+        "-buildvcs=false",
+        "-ldflags",
+        f"-s -w -X helm.sh/helm/v4/internal/version.version={found[1]}",
+    ]
+    program = cache_folder() / "bin" / _key(_HELM, flags, go.version) / "helm"
+    if not program.exists():
+        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another process that builds")):
+            if not program.exists():
+                say("building Helm once; this takes about 2 minutes on two cores")
+                scratch = cache_folder() / "build-helm"
+                try:
+                    scratch.mkdir(parents=True, exist_ok=True)
+                    source = Source(_HELM, "helm", flags)
+                    aside = compile_program("helm.sh/helm/v4/cmd/helm", source, go=go, scratch=scratch)
+                    program.parent.mkdir(parents=True, exist_ok=True)
+                    aside.rename(program)
+                finally:
+                    shutil.rmtree(scratch, ignore_errors=True)
+    return program

@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +9,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from localup.apply import WaitTimeoutError, wait_until
 from localup.processes import ChildProcess, ProcessError, spawn, tail, terminate
 
 _ROOT: Final = Path(__file__).parents[1]
-_READY_TIMEOUT_SECONDS: Final = 60.0
 _PROBE_TIMEOUT_SECONDS: Final = 2.0
 #: As in the chart's pods: if a leader is killed while it releases its lease, its successor waits for the expiry.
 _GRACE_SECONDS: Final = 40.0
@@ -90,15 +87,7 @@ class ManagedProcess:
 
         Raises ProcessError if it ends or is not ready in time.
         """
-
-        def answers() -> bool:
-            self._service.check()
-            return self._is_ready()
-
-        try:
-            wait_until(answers, f"{self.name} ready", seconds=_READY_TIMEOUT_SECONDS, progress=lambda: len(self.output))
-        except WaitTimeoutError as error:
-            raise ProcessError(f"{error}; its last lines:\n{tail(self.log)}") from error
+        self._service.wait_until_ready(self._is_ready)
 
     def check(self) -> None:
         """Raise if it was started and has ended on its own."""
@@ -115,11 +104,11 @@ class ManagedProcess:
 
     def freeze(self) -> None:
         """Suspend it with SIGSTOP."""
-        self._service.signal(signal.SIGSTOP)
+        self._service.freeze()
 
     def resume(self) -> None:
         """Resume it with SIGCONT."""
-        self._service.signal(signal.SIGCONT)
+        self._service.resume()
 
 
 class ManagedProgram(ManagedProcess):

@@ -16,9 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TextIO
 
+from localup.apply import WaitTimeoutError, wait_until
+
 _PR_SET_PDEATHSIG: Final = 1
 
 _GRACE_SECONDS: Final = 2.0
+_READY_SECONDS: Final = 60.0
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -99,10 +102,36 @@ class ChildProcess:
             code = self._process.returncode if self._process else None
             raise ProcessError(f"{self.name} ended unexpectedly (exit code {code}); its last lines:\n{tail(self.log)}")
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process only, for example to freeze it."""
+    def wait_until_ready(self, is_ready: Callable[[], bool]) -> None:
+        """Return when *is_ready* returns true; the limit restarts while it writes to its log.
+
+        Raises:
+            ProcessError: It ended, or is not ready in time.
+        """
+
+        def answers() -> bool:
+            self.check()
+            with contextlib.suppress(OSError):
+                return is_ready()
+            return False
+
+        def log_size() -> int:
+            return self.log.stat().st_size if self.log.exists() else 0
+
+        try:
+            wait_until(answers, f"{self.name} ready", seconds=_READY_SECONDS, progress=log_size)
+        except WaitTimeoutError as error:
+            raise ProcessError(f"{error}; its last lines:\n{tail(self.log)}") from error
+
+    def freeze(self) -> None:
+        """Suspend the process with SIGSTOP."""
         if self._process:
-            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Resume the process with SIGCONT."""
+        if self._process:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self, *, grace_seconds: float = _GRACE_SECONDS) -> None:
         """Terminate it; does nothing if it is not running."""

@@ -1,17 +1,14 @@
 """Runs a server program on claimed ports, with restart and a retry if a port is in use."""
 
 import contextlib
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from localup import ports
-from localup.apply import WaitTimeoutError, wait_until
-from localup.processes import ChildProcess, ProcessError, tail
+from localup.processes import ChildProcess, ProcessError
 
 _ATTEMPTS: Final = 3
-_READY_SECONDS: Final = 60.0
 
 Command = Callable[[Sequence[int]], Sequence[str | Path]]
 
@@ -41,7 +38,8 @@ class Server:
             if not self.ports:
                 self.ports = [ports.claim() for _ in range(self._count)]
             try:
-                self._run(command, is_ready)
+                self._service.start(command(self.ports))
+                self._service.wait_until_ready(is_ready)
             except ProcessError as error:
                 if attempt == _ATTEMPTS - 1 or "address already in use" not in str(error):
                     raise
@@ -51,11 +49,11 @@ class Server:
 
     def freeze(self) -> None:
         """Suspend it with SIGSTOP."""
-        self._service.signal(signal.SIGSTOP)
+        self._service.freeze()
 
     def resume(self) -> None:
         """Resume it with SIGCONT."""
-        self._service.signal(signal.SIGCONT)
+        self._service.resume()
 
     def kill(self) -> None:
         """Kill it; its ports stay claimed."""
@@ -74,25 +72,6 @@ class Server:
         for port in self.ports:
             ports.release(port)
         self.ports = []
-
-    def _run(self, command: Command, is_ready: Callable[[], bool]) -> None:
-        self._service.start(command(self.ports))
-
-        def answers() -> bool:
-            self._service.check()
-            with contextlib.suppress(OSError):
-                return is_ready()
-            return False
-
-        try:
-            wait_until(answers, f"{self._service.name} ready", seconds=_READY_SECONDS, progress=self._progress)
-        except WaitTimeoutError as error:
-            raise ProcessError(f"{error}; its last lines:\n{tail(self._service.log)}") from error
-
-    def _progress(self) -> int:
-        """Return the size of the log."""
-        log = self._service.log
-        return log.stat().st_size if log.exists() else 0
 
 
 @contextlib.contextmanager

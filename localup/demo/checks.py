@@ -10,15 +10,7 @@ from typing import Final
 from controller.api.quantity import format_quantity
 from controller.engine.state.resources import Resources, total
 from localup.demo.progress import BindingStatus, HyperJobProgress, JobProgress, JobStage
-from localup.demo.scenario import DemoJob
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Upper limits of usage: capabilities of queues and allocatable resources of clusters."""
-
-    queues: Mapping[str, Resources]
-    clusters: Mapping[str, Resources]
+from localup.demo.scenario import DemoJob, Limits
 
 
 @dataclass(slots=True)

@@ -17,11 +17,22 @@ from localup.api import Api, ApiError
 from localup.apply import WaitTimeoutError
 from localup.binaries import Binaries
 from localup.controlplane import ControlPlane, Etcd
-from localup.demo import setup, table
+from localup.demo import table
 from localup.demo.checks import DemoResult, evaluate
-from localup.demo.console import DemoConsole
 from localup.demo.progress import PendingReasonReader
-from localup.demo.scenario import ScenarioStep, hyperjobs_by_name, jobs_by_name, scenario_steps
+from localup.demo.scenario import (
+    ScenarioStep,
+    create_objects,
+    hyperjobs_by_name,
+    jobs_by_name,
+    join_clusters,
+    limits,
+    queues,
+    scenario_steps,
+    submit,
+    write_configuration,
+)
+from localup.demo.table import DemoConsole
 from localup.demo.view import PATHS, View
 from localup.managed_process import ProcessOptions
 from localup.processes import ProcessError, tail
@@ -52,7 +63,7 @@ class DemoRunner:
     """
 
     def __init__(self, stack: Stack, scenario: Sequence[ScenarioStep], console: DemoConsole, *, seconds: float) -> None:
-        self.view = View((jobs_by_name(scenario), hyperjobs_by_name(scenario)), setup.limits(), setup.queues())
+        self.view = View((jobs_by_name(scenario), hyperjobs_by_name(scenario)), limits(), queues())
         self._stack = stack
         self._remaining_steps = list(scenario)
         self._joined: list[str] = []
@@ -129,12 +140,12 @@ class DemoRunner:
         self._console.print()
         self._console.print_step(self._now, step.title, style="bold")
         if step.enable_reclaim:
-            setup.write_configuration(self._stack.plane.folder, reclaim=True)
+            write_configuration(self._stack.plane.folder, reclaim=True)
             self._stack.start_controller()
         for demo_job in step.jobs:
             self.view.timeline.on_submitted(demo_job, self._now)
-        setup.submit(self._tenant, [*step.jobs, *step.hyperjobs])
-        setup.join_clusters(self._stack.plane.admin, step.clusters)
+        submit(self._tenant, [*step.jobs, *step.hyperjobs])
+        join_clusters(self._stack.plane.admin, step.clusters)
         self._joined += step.clusters
         self._previous_jobs = [demo_job.name for demo_job in step.jobs]
 
@@ -269,14 +280,14 @@ def _environment(programs: Binaries, console: DemoConsole, karmada: Karmada | No
     with Etcd(programs) as etcd, ControlPlane(etcd) as plane:
         report("etcd and kube-apiserver are ready, with CRDs and roles")
         karmada_name = "Karmada" if karmada else "stand-in"
-        configuration = setup.write_configuration(plane.folder, reclaim=False)
+        configuration = write_configuration(plane.folder, reclaim=False)
         options = {
             "members" if karmada else "karmada": ProcessOptions(flags=["--run-time", _RUN_TIME]),
             "controller": ProcessOptions(flags=["--admission-configuration", configuration]),
         }
         with Stack(plane, options=options, karmada=karmada or True) as stack:
             report(f"certificates, webhook and policies are in effect; controller and {karmada_name} run")
-            setup.create_objects(plane.admin)
+            create_objects(plane.admin)
             report("namespaces, queues and three member clusters are created; the clock restarts at 0")
             yield stack
 

@@ -1,32 +1,120 @@
-"""Tables of queues, jobs and HyperJobs for 80 columns, and the summary at the end of the demo."""
+"""Prints the demo for 80 columns: progress, tables of queues, jobs and HyperJobs, and the summary at the end.
 
-from collections.abc import Iterable, Mapping, Sequence
+On a terminal the output is coloured and a live table stays below it; elsewhere each entry is one plain line.
+"""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from math import floor, inf
 from typing import Final
 
-from rich.console import Group
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from controller.engine.state.resources import MILLI
-from localup.demo import setup
 from localup.demo.checks import DemoResult
-from localup.demo.console import DemoConsole
-from localup.demo.progress import HyperJobProgress, JobProgress, JobStage
-from localup.demo.usage import QueueUsage, UsageHistory
-from localup.demo.view import View
+from localup.demo.progress import HyperJobProgress, JobProgress, JobStage, TimelineEntry
+from localup.demo.scenario import queues
+from localup.demo.view import QueueUsage, UsageHistory, View
 from localup.processes import tail
 from localup.stack import Stack
 
+_STYLES: Final[Mapping[JobStage, str]] = {
+    JobStage.SUSPENDED: "dim",
+    JobStage.PENDING: "yellow",
+    JobStage.EVICTED: "magenta",
+    JobStage.ADMITTED: "cyan",
+    JobStage.RUNNING: "blue",
+    JobStage.FINISHED: "green",
+}
+
+_PLAIN_COLUMNS: Final = 80
+
+
+class DemoConsole:
+    """Console output of the demo."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console.width = _PLAIN_COLUMNS
+        self._live: Live | None = None
+
+    def print(self, text: str = "", *, style: str = "") -> None:
+        """Print a line, wrapped on terminals only."""
+        self._console.print(Text(text, style), soft_wrap=not self._console.is_terminal)
+
+    def print_step(self, at: float, text: str, *, style: str = "") -> None:
+        """Print a step with its time."""
+        self._print(Text(self._wrapped(f"{at:6.1f}  {text}", indent=8), style))
+
+    def print_entries(self, lines: Iterable[TimelineEntry]) -> None:
+        """Print timeline entries, one line each."""
+        for line in lines:
+            head = f"{line.at:6.1f}  {line.job:<17} "
+            text = Text(self._wrapped(f"{head}{line.stage:<9} {line.text}", indent=len(head) + 10))
+            text.stylize(_STYLES.get(line.stage, ""), len(head), len(head) + len(line.stage))
+            self._print(text)
+
+    def print_tables(self, *tables: RenderableType) -> None:
+        """Print tables separated by blank lines."""
+        for table in tables:
+            self._console.print()
+            self._console.print(table)
+        self._console.print()
+
+    @contextmanager
+    def live_table(self) -> Iterator[None]:
+        """Show a live table at the bottom of a terminal while the block runs."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    @property
+    def table_height(self) -> int | None:
+        """Return the number of lines available for the live table, ``None`` without one."""
+        return self._console.height - 1 if self._live else None
+
+    def update_table(self, board: RenderableType) -> None:
+        """Redraw the live table."""
+        if self._live:
+            self._live.update(board, refresh=True)
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def _wrapped(self, text: str, *, indent: int) -> str:
+        """Return *text* wrapped to the terminal's width; other outputs get one line, so that grep finds it."""
+        if not self._console.is_terminal:
+            return text
+        columns = max(self._console.width, indent + 20)
+        return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_long_words=False)
+
+
 CPU: Final = "cpu"
+
 GPU: Final = "nvidia.com/gpu"
+
 _TENANTS: Final = ("team-a", "team-b")
+
 _URGENT: Final = "urgent"
 
 #: Lines of the live view other than queue and job rows.
 _OTHER_LINES: Final = 8
+
 #: Order of rows in the live view: active jobs, then pending ones, then finished ones.
 _ROW_ORDER: Final[Mapping[JobStage, int]] = {JobStage.PENDING: 1, JobStage.FINISHED: 2}
+
 _SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", GPU: "GPUs"}
 
 
@@ -154,7 +242,7 @@ def print_summary(console: DemoConsole, view: View, result: DemoResult, stack: S
     """Print the final tables, the observed ratios, and the result with excerpts of the relevant logs."""
     jobs = [progress for progress in view.timeline.jobs.values() if not progress.spec.hyperjob]
     hyperjobs = view.hyperjobs.all.values()
-    console.print_tables(peak_table(view.usage, setup.queues()), job_table(jobs), hyperjob_table(hyperjobs))
+    console.print_tables(peak_table(view.usage, queues()), job_table(jobs), hyperjob_table(hyperjobs))
     for text in (_weights_sentence(view), _priority_sentence(view), _reclaim_sentence(view)):
         if text:
             console.print(text)

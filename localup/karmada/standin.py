@@ -8,7 +8,7 @@ import structlog
 from controller.kube.client import Api
 from localup.karmada.cache import ControlPlaneCache, Store
 from localup.karmada.controller import Controller
-from localup.karmada.controllers.clusters import ClusterStatusController
+from localup.karmada.controllers.clusters import ClusterStatusController, TaintController
 from localup.karmada.controllers.dependencies import DependenciesDistributor, NamespaceSyncController
 from localup.karmada.controllers.detector import Detector
 from localup.karmada.controllers.dispatch import BindingController
@@ -16,7 +16,6 @@ from localup.karmada.controllers.eviction import (
     ApplicationFailoverController,
     GracefulEvictionController,
     NoExecuteTaintManager,
-    TaintController,
 )
 from localup.karmada.controllers.execution import ExecutionController
 from localup.karmada.controllers.scheduler import Scheduler

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from localup.helm import ensure_helm
+from localup.binaries import ensure_helm
 from tests.chart.helm import Helm, Rendered
 
 

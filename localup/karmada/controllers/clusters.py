@@ -1,21 +1,51 @@
-"""Maintains the status of simulated Clusters and their execution namespaces.
+"""Maintains the status of simulated Clusters, their execution namespaces, and their taints by readiness.
 
-A status is written when it changes, at most once per period.
+A status is written when it changes, at most once per period. A cluster that is not ready accepts no new workloads;
+running ones stay.
 """
 
 import time
 from contextlib import suppress
+from typing import Final
 
 import structlog
 
 from controller.kube.errors import Conflict
 from localup.karmada.cache import STATUS, ControlPlaneCache
-from localup.karmada.controller import Controller
+from localup.karmada.controller import Controller, ObjectController
+from localup.karmada.controllers.eviction import taints_of
 from localup.karmada.members.summary import MemberRegistry, with_summary
 from localup.karmada.names import execution_namespace
-from localup.karmada.objects import NAMESPACE, Key, Object, generation_of, is_terminating, key_of
+from localup.karmada.objects import (
+    NAMESPACE,
+    Key,
+    Object,
+    condition,
+    generation_of,
+    is_terminating,
+    key_of,
+    status_of,
+    with_spec,
+)
+
+
+class TaintController(ObjectController):
+    """Taints clusters by readiness."""
+
+    async def reconcile_object(self, item: Object) -> None:
+        """Set the taint that matches the readiness of the cluster."""
+        wanted = tainted(item)
+        if wanted is not item:
+            await self.cache.update(item, wanted)
+            log.info("cluster tainted", cluster=key_of(item).name, taints=[taint["key"] for taint in taints_of(wanted)])
+
 
 log = structlog.get_logger()
+
+NOT_READY: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/not-ready"}
+UNREACHABLE: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/unreachable"}
+_BY_READINESS: Final = {"True": None, "False": NOT_READY, "Unknown": UNREACHABLE}
+_KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
 
 
 class ClusterStatusController(Controller[str]):
@@ -68,3 +98,14 @@ class ClusterStatusController(Controller[str]):
                     {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": metadata}
                 )
             self._has_namespace.add(name)
+
+
+def tainted(cluster: Object) -> Object:
+    """Return *cluster* with exactly the taint that matches its readiness."""
+    said = condition(status_of(cluster).get("conditions") or (), "Ready")
+    wanted = _BY_READINESS[said["status"]] if said else NOT_READY
+    others = [taint for taint in taints_of(cluster) if taint["key"] not in _KEYS]
+    has = [taint for taint in taints_of(cluster) if taint["key"] in _KEYS]
+    if [item["key"] for item in has] == ([wanted["key"]] if wanted else []):
+        return cluster
+    return with_spec(cluster, taints=[*others, *([wanted] if wanted else [])] or None)

@@ -1,9 +1,9 @@
-"""Implements Karmada's taints by readiness, and evictions: by NoExecute taints, by failover, and graceful ones.
+"""Implements Karmada's evictions: by NoExecute taints, by application failover, and graceful ones.
 
-A cluster that is not ready accepts no new workloads; running ones stay. NoExecute taints, which operators set, evict
-bindings, also suspended ones, with an eviction task. The task keeps the work of its cluster until its grace period
-ends or all current targets are healthy; with purge mode Directly the work is removed immediately. Application
-failover does not verify that other clusters fit; failed Volcano Jobs count as unhealthy.
+NoExecute taints, which operators set, evict bindings, also suspended ones, with an eviction task. The task keeps the
+work of its cluster until its grace period ends or all current targets are healthy; with purge mode Directly the work
+is removed immediately. Application failover does not verify that other clusters fit; failed Volcano Jobs count as
+unhealthy.
 """
 
 import time
@@ -17,7 +17,6 @@ from localup.karmada.feasibility import target_names, tolerates
 from localup.karmada.objects import (
     Key,
     Object,
-    condition,
     generation_of,
     key_of,
     seconds_of,
@@ -98,25 +97,6 @@ def _is_healthy(binding: Object) -> bool:
 
 log = structlog.get_logger()
 
-NOT_READY: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/not-ready"}
-
-UNREACHABLE: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/unreachable"}
-
-_BY_READINESS: Final = {"True": None, "False": NOT_READY, "Unknown": UNREACHABLE}
-
-_KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
-
-
-class TaintController(ObjectController):
-    """Taints clusters by readiness."""
-
-    async def reconcile_object(self, item: Object) -> None:
-        """Set the taint that matches the readiness of the cluster."""
-        wanted = tainted(item)
-        if wanted is not item:
-            await self.cache.update(item, wanted)
-            log.info("cluster tainted", cluster=key_of(item).name, taints=[taint["key"] for taint in taints_of(wanted)])
-
 
 class NoExecuteTaintManager(ObjectController):
     """Evicts bindings from clusters with a NoExecute taint that they do not tolerate."""
@@ -149,17 +129,6 @@ class NoExecuteTaintManager(ObjectController):
 def taints_of(cluster: Object) -> list[Object]:
     """Return the taints of a cluster."""
     return list(spec_of(cluster).get("taints") or ())
-
-
-def tainted(cluster: Object) -> Object:
-    """Return *cluster* with exactly the taint that matches its readiness."""
-    said = condition(status_of(cluster).get("conditions") or (), "Ready")
-    wanted = _BY_READINESS[said["status"]] if said else NOT_READY
-    others = [taint for taint in taints_of(cluster) if taint["key"] not in _KEYS]
-    has = [taint for taint in taints_of(cluster) if taint["key"] in _KEYS]
-    if [item["key"] for item in has] == ([wanted["key"]] if wanted else []):
-        return cluster
-    return with_spec(cluster, taints=[*others, *([wanted] if wanted else [])] or None)
 
 
 def evicted(

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from localup.demo.checks import InvariantChecker, Limits
-from localup.demo.scenario import DemoJob, volcano_job
+from localup.demo.checks import InvariantChecker
+from localup.demo.scenario import DemoJob, Limits, volcano_job
 
 CPU = {"cpu": 4000}
 

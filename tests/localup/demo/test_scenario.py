@@ -4,8 +4,7 @@ from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import read_hyperjob
 from controller.engine.state.resources import fits
 from localup.apply import read_manifests
-from localup.demo.scenario import EXAMPLES, hyperjobs_by_name, jobs_by_name, scenario_steps, volcano_job
-from localup.demo.setup import limits, queues
+from localup.demo.scenario import EXAMPLES, hyperjobs_by_name, jobs_by_name, limits, queues, scenario_steps, volcano_job
 
 
 @pytest.fixture(scope="module")

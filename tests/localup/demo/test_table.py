@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from localup.demo import table
-from localup.demo.console import DemoConsole
 from localup.demo.progress import JobStage, PendingReason, Timeline, TimelineEntry
 from localup.demo.scenario import volcano_job
-from localup.demo.usage import QueueUsage, UsageHistory
+from localup.demo.table import DemoConsole
+from localup.demo.view import QueueUsage, UsageHistory
 
 
 def printed(shown, *, width=80):

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from localup.demo.usage import Peak, QueueUsage, UsageHistory
+from localup.demo.view import Peak, QueueUsage, UsageHistory
 
 
 def queue_usage(queue, cpus, *, pending=0, fair_share=0):

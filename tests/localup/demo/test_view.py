@@ -3,8 +3,7 @@ import itertools
 import pytest
 
 from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS
-from localup.demo.checks import Limits
-from localup.demo.scenario import DemoJob, volcano_job
+from localup.demo.scenario import DemoJob, Limits, volcano_job
 from localup.demo.view import WORKS, View
 from localup.watch import ObservedChange
 from tests.clusters import with_models

@@ -2,9 +2,10 @@
 
 import pytest
 
+from localup.karmada.controllers.clusters import NOT_READY, UNREACHABLE, tainted
 from localup.karmada.controllers.dependencies import dependencies_of, dependency_binding
 from localup.karmada.controllers.dispatch import retained_clusters, targets_of
-from localup.karmada.controllers.eviction import NOT_READY, UNREACHABLE, evicted, tainted, unfinished_tasks
+from localup.karmada.controllers.eviction import evicted, unfinished_tasks
 from localup.karmada.placement import Reason, SchedulerOptions, place
 from localup.karmada.quirks import Quirks
 
