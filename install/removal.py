@@ -5,7 +5,7 @@ suspend bindings of other kinds by the same field; those are not changed. For ga
 field: the webhook on every new binding, and the controller afterwards.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 import structlog
 
+from controller.api.bindings import ResourceBinding, decode_binding
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube.client import Api
@@ -21,34 +22,7 @@ from install.objects import InstallError, poll_until
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-
-class _Meta(msgspec.Struct):
-    name: str
-    uid: str
-    namespace: str = ""
-    annotations: Mapping[str, str] | None = None
-
-
-class _Template(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-
-
-class _Suspension(msgspec.Struct):
-    scheduling: bool | None = None
-
-
-class _Spec(msgspec.Struct):
-    resource: _Template = msgspec.field(default_factory=_Template)
-    suspension: _Suspension | None = None
-
-
-class _Binding(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec
-
-
-_BINDING = msgspec.json.Decoder(_Binding)
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +51,10 @@ async def list_suspended(api: Api, configuration: VolcanoGlobalConfiguration) ->
     ]
 
 
-def _is_managed(binding: _Binding, configuration: VolcanoGlobalConfiguration) -> bool:
+def _is_managed(binding: ResourceBinding, configuration: VolcanoGlobalConfiguration) -> bool:
     """Return whether volcano-global suspended *binding*, by its record or its kind."""
     meta, template = binding.metadata, binding.spec.resource
-    if ADMISSION_ANNOTATION in (meta.annotations or {}):
+    if ADMISSION_ANNOTATION in meta.annotations:
         return True
     group, slash, _ = template.api_version.rpartition("/")
     gated = {(JOBS.group, JOBS.kind), *((rule.group, rule.kind) for rule in configuration.integrations)}
@@ -104,15 +78,12 @@ async def resume(api: Api, suspended: SuspendedBinding) -> Literal["resumed", "c
     return "resumed"
 
 
-async def _iter_suspended(api: Api, resource: Resource) -> AsyncIterator[_Binding]:
+async def _iter_suspended(api: Api, resource: Resource) -> AsyncIterator[ResourceBinding]:
     with suppress(NotFound):
         async for item in api.list_items(resource.path):
-            binding = _BINDING.decode(item)
+            binding = decode_binding(item)
             if binding.spec.suspension and binding.spec.suspension.scheduling:
                 yield binding
-
-
-_POLL_SECONDS = 1.0
 
 
 class _Status(msgspec.Struct):

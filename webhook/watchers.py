@@ -171,14 +171,9 @@ class ControlPlaneWatcher:
         """Return all queues, and the names of those that cannot be read."""
         queues: list[CachedQueue] = []
         unreadable: list[ObjectName] = []
-        token = ""
-        while True:
-            page = await self._api.list_page(QUEUES.path, token=token)
-            for item in page.items or ():
-                try:
-                    queues.append(decode_cached(bytes(item)))
-                except DECODE_ERRORS:
-                    unreadable.append(object_name(bytes(item)))  # the informer logs it
-            token = page.metadata.continue_token
-            if not token:
-                return queues, unreadable
+        async for item in self._api.list_items(QUEUES.path):
+            try:
+                queues.append(decode_cached(item))
+            except DECODE_ERRORS:
+                unreadable.append(object_name(item))  # the informer logs it
+        return queues, unreadable
