@@ -1,4 +1,4 @@
-"""Saves and restores a ``State``, with all history that decisions may depend on.
+"""Saves and restores an ``Engine``, with all history that decisions may depend on.
 
 A restored state decides as the saved one would have.
 """
@@ -45,7 +45,7 @@ class StarvationTimer:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a ``State`` knows in addition to its objects."""
+    """What an ``Engine`` knows in addition to its objects."""
 
     clusters: tuple[ClusterHistory, ...] = ()
     blocked: tuple[StarvationTimer, ...] = ()
@@ -65,7 +65,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete, immutable copy of a ``State``."""
+    """A complete, immutable copy of the state of an ``Engine``."""
 
     policy: Policy
     queues: tuple[Queue, ...]

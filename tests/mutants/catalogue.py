@@ -357,14 +357,14 @@ MUTANTS = (
     Mutant(
         "reserve-capacity-twice",
         "controller.engine.reservations.placement",
-        "_place_gang",
+        "ReservationPlanner._place_gang",
         Drop("placer.assign(charges)"),
         "tests/engine/test_reservations.py",
     ),
     Mutant(
         "admit-nominated-part-alone",
         "controller.engine.reservations.nominations",
-        "_nominated_parts",
+        "Nominations.parts_with",
         Replace("gang is None or self._workloads.gangs.missing(gang) <= 1", by="True"),
         "tests/engine/test_gang_preemption.py",
     ),

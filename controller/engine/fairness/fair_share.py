@@ -1,8 +1,8 @@
 """Computes the fair share of every queue: each parent's amount is divided top down (Q4).
 
-``water_filling`` divides among the children of one parent. This module applies
-it level by level, one resource at a time, and after a change of requests only
-where the result can differ.
+``divide`` divides among the children of one parent by water-filling. It is applied
+level by level, one resource at a time, and after a change of requests only where
+the result can differ.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Preemption candidates of each queue, in eviction order (P3, P4).
 
-``reclaim`` and ``preemption`` decide whether a candidate may be evicted for a certain preemptor.
+``reclaim`` decides whether a candidate may be evicted for a certain preemptor.
 """
 
 from dataclasses import dataclass, replace

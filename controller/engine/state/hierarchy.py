@@ -1,6 +1,5 @@
-"""The tree of queues, with the limits and guarantees that follow from it.
+"""Queues as operators define them, and their tree with the limits and guarantees that follow from it.
 
-Only its structure: usage is in ``quota``, fair shares are in ``fair_share``.
 An invalid branch is set aside; the rest of the tree works (Q1).
 """
 

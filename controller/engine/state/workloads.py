@@ -1,6 +1,6 @@
 """Workloads as the engine sees them: a gated binding together with its template.
 
-A ``Workload`` is immutable and complete; after every change ``State`` receives a new one.
+A ``Workload`` is immutable and complete; after every change ``Engine`` receives a new one.
 """
 
 from collections.abc import Iterator
@@ -209,7 +209,7 @@ class Workload:
     eviction_retry_at: int = 0
     """The write of its eviction was rejected, and is not tried again before. Milliseconds."""
     runs_after_finish: bool = False
-    """It runs again after it had finished; set by ``State`` only."""
+    """It runs again after it had finished; set by ``Engine`` only."""
     last_admission: Admission | None = field(default=None, compare=False)
     """Its admission until it finished recently, with the time; set where the finish itself was not observed."""
 
