@@ -12,7 +12,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.requests import PodSet
-from controller.engine.state.resources import EMPTY, PODS, Resources
+from controller.engine.state.resources import EMPTY, Resources
 
 WorkloadUid = NewType("WorkloadUid", str)
 
@@ -309,11 +309,6 @@ class Choice:
             for name, amount in booking.charge.items():
                 sums[name] = sums.get(name, 0) + amount
         return sums
-
-
-def asks_pods_only(amounts: Resources) -> bool:
-    """Return whether nothing but ``pods`` is requested."""
-    return all(name == PODS or amount <= 0 for name, amount in amounts.items())
 
 
 def has_same_charges(before: Workload, workload: Workload) -> bool:
