@@ -9,12 +9,10 @@ from controller.engine.fairness.shares import FairShareTracker
 from controller.engine.placement.estimate_tracker import EstimateTracker
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.policy import Policy
-from controller.engine.preemption.candidates import PreemptionCandidates
-from controller.engine.preemption.reclaimable_capacity import ReclaimableCapacity
+from controller.engine.preemption.candidates import PreemptionCandidates, ReclaimableCapacity
 from controller.engine.reservations.active import ActiveReservations, ReservedResources, reserved_resources
 from controller.engine.state.cluster_usage import ClusterUsage
-from controller.engine.state.queue_usage import QueueUsage
-from controller.engine.state.usage_tracker import UsageTracker
+from controller.engine.state.queue_usage import QueueUsage, UsageTracker
 from controller.engine.state.workload_index import WorkloadIndex
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from controller.engine.plan import Assume, RecordUpdate
 from controller.engine.policy import Policy
 from controller.engine.state.cluster_usage import ClusterState, earliest
 from controller.engine.state.clusters import ClusterName
+from controller.engine.state.queue_usage import UsageTracker
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, positive, subtract
-from controller.engine.state.usage_tracker import UsageTracker
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, ClusterCharge, Nomination, Workload
 
