@@ -6,18 +6,14 @@ state is updated. The store decides nothing and writes nothing.
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import partial
 from types import MappingProxyType
 
-from controller.api.bindings import decode_binding
-from controller.api.clusters import decode_cluster
 from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
-from controller.api.jobs import decode_job, decode_template
-from controller.api.queues import decode_priority_class, decode_queue
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
 from controller.cache.event_handler import EventHandler
 from controller.cache.index import Index, NameCollisions, binding_key, colliding_job_key
-from controller.cache.integrations import Integration, Integrations
+from controller.cache.integrations import Integrations
+from controller.cache.object_collections import ObjectCollections
 from controller.cache.objects import (
     REPAIRABLE,
     VOLCANO_JOB,
@@ -28,9 +24,7 @@ from controller.cache.objects import (
     CachedPriorityClass,
     CachedQueue,
     CachedTemplate,
-    GroupKind,
     TemplateKey,
-    group_kind,
     is_aborted,
     was_evicted_unplaced,
 )
@@ -42,25 +36,16 @@ from controller.cache.start_failures import (
     startup_backoff,
     stopped_clusters,
 )
-from controller.cache.translate.bindings import BindingTranslator
-from controller.cache.translate.clusters import translate_cluster
-from controller.cache.translate.queues import translate_policy, translate_priority_class, translate_queue
-from controller.cache.translate.templates import JobTranslator, TemplateTranslator
+from controller.cache.translate.queues import translate_policy
 from controller.cache.translate.units import parse_resources
 from controller.cache.workload_builder import BuildContext, BuildResult, LocalState, build_quarantined, build_workload
 from controller.engine.lifecycle.startup import max_backoff_ms
 from controller.engine.reasons import Refusal
-from controller.engine.state.clusters import ApiKind, ClusterName
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import WorkloadUid
-from controller.kube.collection import Collection
-
-
-def _cluster_scoped_key(_: str, name: str) -> str:
-    """Return the key of a cluster-scoped object."""
-    return name
 
 
 def _claim_requests(configuration: VolcanoGlobalConfiguration) -> dict[str, Resources]:
@@ -74,15 +59,15 @@ def _claim_requests(configuration: VolcanoGlobalConfiguration) -> dict[str, Reso
 _NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
 
 
-class Store:
+class Store(ObjectCollections):
     """Caches the newest version of every watched object, and tracks what the engine's state has not received yet.
 
-    Its collections are the sinks of the informers and also take the objects in responses to our writes: ``decode`` of a
-    collection turns raw JSON into the type that its other methods take. The engine's state must be updated only while
-    ``is_complete``.
+    The engine's state must be updated only while ``is_complete``.
     """
 
     def __init__(self, configuration: VolcanoGlobalConfiguration | None = None) -> None:
+        self._configuration = configuration or VolcanoGlobalConfiguration()
+        super().__init__(Integrations(self._configuration))
         self.on_change: list[Callable[[], None]] = []
         """Called after a change that the engine has not received yet."""
         self.on_conditions: list[Callable[[CachedBinding, frozenset[BindingCondition]], None]] = []
@@ -92,30 +77,7 @@ class Store:
         self.on_error: list[Callable[[WorkloadUid, Exception], None]] = []
         """Called with a workload that is quarantined because its evaluation failed."""
         self._name_collisions = NameCollisions()
-        self._configuration = configuration or VolcanoGlobalConfiguration()
         self._revision = configuration_revision(self._configuration)
-        self._integrations = Integrations(self._configuration)
-        self._bindings = BindingTranslator(self._integrations)
-        jobs = JobTranslator()
-        self.bindings = Collection(self._decode_binding, self._binding_changed)
-        self.cluster_bindings = Collection(self._decode_binding, self._binding_changed)
-        self.jobs = Collection(
-            lambda raw: jobs.translate(decode_job(raw)), self._template_changed, key=partial(TemplateKey, VOLCANO_JOB)
-        )
-        self.queues = Collection(
-            lambda raw: translate_queue(decode_queue(raw)), self._queue_changed, key=_cluster_scoped_key
-        )
-        self.clusters = Collection(
-            lambda raw: translate_cluster(decode_cluster(raw)), self._cluster_changed, key=_cluster_scoped_key
-        )
-        self.priority_classes = Collection(
-            lambda raw: translate_priority_class(decode_priority_class(raw)),
-            self._class_changed,
-            key=_cluster_scoped_key,
-        )
-        self._template_translator = TemplateTranslator()
-        self._templates: dict[GroupKind, Collection[CachedTemplate]] = {VOLCANO_JOB: self.jobs}
-
         self._hyperjobs: dict[str, CachedHyperJob] | None = None
         self._templates_by_hyperjob: Index[str, TemplateKey] = Index()
         self._by_uid: dict[WorkloadUid, CachedBinding] = {}
@@ -147,23 +109,6 @@ class Store:
         self._changed_classes: dict[str, None] = {}
 
     # -- queries ---------------------------------------------------------
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every kind was listed completely at least once."""
-        return (
-            self.bindings.is_complete
-            and self.cluster_bindings.is_complete
-            and self.queues.is_complete
-            and self.clusters.is_complete
-            and self.priority_classes.is_complete
-            and all(templates.is_complete for templates in self._templates.values())
-        )
-
-    @property
-    def kinds(self) -> tuple[ApiKind, ...]:
-        """All managed kinds."""
-        return self._integrations.kinds
 
     @property
     def name_collisions(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
@@ -202,26 +147,6 @@ class Store:
     def binding(self, uid: WorkloadUid) -> CachedBinding | None:
         """Return the newest version of a binding."""
         return self._by_uid.get(uid)
-
-    def template(self, binding: CachedBinding) -> CachedTemplate | None:
-        """Return the newest version of the object that *binding* names as its template."""
-        templates = self._templates.get(binding.template.kind)
-        return templates.get(binding.template) if templates is not None else None
-
-    def templates(self, api: ApiKind) -> Collection[CachedTemplate]:
-        """Return the sink for templates of a configured kind."""
-        kind = group_kind(api)
-        if kind not in self._templates:
-            self._templates[kind] = Collection(
-                lambda raw: self._decode_template(raw, api), self._template_changed, key=partial(TemplateKey, kind)
-            )
-        return self._templates[kind]
-
-    def forget_templates(self, api: ApiKind) -> None:
-        """Drop the templates of a kind that is no longer managed."""
-        known = self._templates.pop(group_kind(api), None)
-        if known is not None:
-            known.replace([])
 
     # -- updates ---------------------------------------------------------
 
@@ -484,14 +409,6 @@ class Store:
                 on_conditions(binding, result - known)
 
     # -- changes of the collections --------------------------------------
-
-    def _decode_binding(self, raw: bytes) -> CachedBinding:
-        return self._bindings.translate(decode_binding(raw))
-
-    def _decode_template(self, raw: bytes, api: ApiKind) -> CachedTemplate:
-        return self._template_translator.translate(
-            decode_template(raw), self._integrations.get(group_kind(api)) or Integration(api)
-        )
 
     def _binding_changed(self, before: CachedBinding | None, after: CachedBinding | None) -> None:
         if self._failed_starts and before is not None:
