@@ -1,14 +1,16 @@
-"""Runs one of the project's processes next to a control plane, with kill and restart."""
+"""Runs servers and the project's processes, with kill and restart; servers keep their ports."""
 
+import contextlib
 import http.client
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
+from localup import ports
 from localup.processes import ChildProcess, ProcessError, spawn, tail, terminate
 
 _ROOT: Final = Path(__file__).parents[1]
@@ -17,6 +19,10 @@ _PROBE_TIMEOUT_SECONDS: Final = 2.0
 _GRACE_SECONDS: Final = 40.0
 
 Command = Callable[[], Sequence[str | Path]]
+
+
+#: Starts of a server until its ports are not in use.
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +156,74 @@ def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     # Run this checkout from any directory; temporary files of killed processes are deleted with the run's folder.
     ours = {"PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)}
     return {**os.environ, **ours, **more}
+
+
+class Server:
+    """Program that keeps its ports through kills and restarts.
+
+    Args:
+        name: The name used in messages.
+        log: The file for its output.
+        count: The number of ports.
+    """
+
+    def __init__(self, name: str, log: Path, *, count: int = 1) -> None:
+        self._service = ChildProcess(name, log)
+        self._count = count
+        self.ports: list[int] = []
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, or ``None`` while it is not running."""
+        return self._service.pid
+
+    def start(self, command: Callable[[Sequence[int]], Sequence[str | Path]], is_ready: Callable[[], bool]) -> None:
+        """Start it and return when *is_ready* returns true; ports of an earlier start are reused."""
+        for attempt in range(_ATTEMPTS):
+            if not self.ports:
+                self.ports = [ports.claim() for _ in range(self._count)]
+            try:
+                self._service.start(command(self.ports))
+                self._service.wait_until_ready(is_ready)
+            except ProcessError as error:
+                if attempt == _ATTEMPTS - 1 or "address already in use" not in str(error):
+                    raise
+                self.stop()
+            else:
+                return
+
+    def freeze(self) -> None:
+        """Suspend it with SIGSTOP."""
+        self._service.freeze()
+
+    def resume(self) -> None:
+        """Resume it with SIGCONT."""
+        self._service.resume()
+
+    def kill(self) -> None:
+        """Kill it; its ports stay claimed."""
+        self._service.kill()
+
+    def halt(self) -> None:
+        """Terminate it; its ports stay claimed."""
+        self._service.stop()
+
+    def stop(self) -> None:
+        """Kill it and release its ports.
+
+        Its data are deleted anyway, so an orderly shutdown would only cost time.
+        """
+        self.kill()
+        for port in self.ports:
+            ports.release(port)
+        self.ports = []
+
+
+@contextlib.contextmanager
+def stop_on_error(stop: Callable[[], None]) -> Iterator[None]:
+    """Call *stop* if the block fails or is interrupted."""
+    try:
+        yield
+    except BaseException:
+        stop()
+        raise

@@ -13,9 +13,15 @@ from localup import ports
 from localup.api import Api, ApiError
 from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
-from localup.managed_process import Command, ManagedProcess, ProcessOptions, is_http_ready, run_to_completion
+from localup.managed_process import (
+    Command,
+    ManagedProcess,
+    ProcessOptions,
+    is_http_ready,
+    run_to_completion,
+    stop_on_error,
+)
 from localup.realkarmada.processes import PROGRAMS, KarmadaProcesses, Programs
-from localup.server import stop_on_error
 
 CHART: Final = Path(__file__).parents[1] / "charts" / "volcano-global" / "files"
 POLICIES: Final = CHART / "policies.yaml"

@@ -18,9 +18,8 @@ from localup.api import ApiError
 from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
 from localup.credentials import AGGREGATED, Credentials, issue
-from localup.managed_process import ManagedProcess, ManagedProgram, ProcessOptions, is_http_ready
+from localup.managed_process import ManagedProcess, ManagedProgram, ProcessOptions, Server, is_http_ready
 from localup.processes import StepError
-from localup.server import Server
 
 #: Environment variable with the folder, used without the option.
 KARMADA_BIN: Final = "KARMADA_BIN"

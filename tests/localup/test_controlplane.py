@@ -10,8 +10,8 @@ import pytest
 from localup.api import Api, ApiError
 from localup.apply import wait_until
 from localup.binaries import kubernetes_version
+from localup.managed_process import Server
 from localup.processes import ProcessError
-from localup.server import Server
 from tests.waiting import LIMIT_SECONDS
 
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
