@@ -201,32 +201,21 @@ def test_finished_job_has_no_usage(plan):
     assert ended.queue("a")["allocated"] == {"cpu": "2"}
 
 
-def test_charge_of_the_record_is_used(plan):
-    record = {"uid": "rb-old", "queue": "a", "charge": {"cpu": "6", "pods": "1"}, "clusters": ["m"]}
-    placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
+@pytest.mark.parametrize(
+    ("record_uid", "uid", "charged"),
+    [
+        pytest.param("rb-old", "rb-old", "6", id="of-the-binding"),
+        pytest.param("other", "rb-old", "2", id="of-another-binding"),
+        pytest.param("whatever", None, "6", id="binding-without-uid"),
+        pytest.param(None, "rb-old", "6", id="record-without-uid"),
+    ],
+)
+def test_charge_is_that_of_the_record_of_the_same_uid(plan, record_uid, uid, charged):
+    record = {"queue": "a", "charge": {"cpu": "6", "pods": "1"}, "clusters": ["m"]}
+    record |= {"uid": record_uid} if record_uid else {}
+    placed = binding("old", clusters=["m"], phase="Running", record=record, uid=uid)
     ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
-    assert ended.queue("a")["allocated"] == {"cpu": "6"}
-
-
-def test_record_of_another_uid_is_ignored(plan):
-    record = {"uid": "other", "queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
-    placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
-    ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
-    assert ended.queue("a")["allocated"] == {"cpu": "2"}
-
-
-def test_binding_without_uid_takes_that_of_its_record(plan):
-    record = {"uid": "whatever", "queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
-    placed = binding("old", clusters=["m"], phase="Running", record=record)
-    ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
-    assert ended.queue("a")["allocated"] == {"cpu": "6"}
-
-
-def test_record_without_uid_belongs_to_its_binding(plan):
-    record = {"queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
-    placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
-    ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
-    assert ended.queue("a")["allocated"] == {"cpu": "6"}
+    assert ended.queue("a")["allocated"] == {"cpu": charged}
 
 
 @pytest.mark.parametrize(
