@@ -32,7 +32,6 @@ from controller.engine.placement.feasibility_cache import why_unusable
 from controller.engine.plan import Admit, Decision
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterState
-from controller.engine.state.clusters import Assignment
 from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
 from controller.engine.state.resources import PODS, Resources
 from controller.engine.state.workloads import Workload
@@ -280,7 +279,8 @@ def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refus
 
 def _decided_report(decision: Decision) -> DecisionReport:
     if isinstance(decision, Admit):
-        return _decision_report(decision.workload, "Admit", clusters=_targets(decision.clusters))
+        clusters = tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in decision.clusters)
+        return _decision_report(decision.workload, "Admit", clusters=clusters)
     message = EVICTION_MESSAGES[decision.reason] if decision.back_off is None else decision.back_off.message
     return _decision_report(decision.workload, "Evict", reason=decision.reason, message=message)
 
@@ -311,10 +311,6 @@ def _decision_report(
         reason=reason,
         message=message,
     )
-
-
-def _targets(assignments: tuple[Assignment, ...]) -> tuple[ClusterTarget, ...]:
-    return tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in assignments)
 
 
 def pending_reports(snapshot: Snapshot, queue: QueueName | None = None) -> Pending:

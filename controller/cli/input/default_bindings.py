@@ -13,12 +13,12 @@ from controller.api.bindings import ClusterAffinity, LabelSelector, Placement
 from controller.api.jobs import PodSpec, PodTemplate, Template, decode_job
 from controller.api.keys import ADMISSION_ANNOTATION, POLICY_LABELS, RESOURCE_BINDINGS, Resource
 from controller.api.meta import WatchedObject, decode_watched
-from controller.cache.objects import GroupKind, TemplateKey, WorkloadRequests, group_kind
+from controller.cache.objects import GroupKind, TemplateKey, WorkloadRequests
 from controller.cache.translate.bindings import translate_placement
 from controller.cache.translate.templates import JobTranslator
 from controller.cache.translate.units import format_resources
 from controller.cli.input.manifests import Manifest
-from controller.engine.state.clusters import ApiKind, Cluster, ClusterName, matches
+from controller.engine.state.clusters import Cluster, ClusterName, matches
 from controller.engine.state.resources import PODS
 
 
@@ -206,8 +206,7 @@ ANY_ONE_CLUSTER: Final[Mapping[str, Any]] = {
 
 def template_key(manifest: Manifest) -> TemplateKey:
     """Return the key by which bindings refer to the template in *manifest*."""
-    kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
-    return TemplateKey(kind, manifest.namespace, manifest.name)
+    return TemplateKey(manifest.group_kind, manifest.namespace, manifest.name)
 
 
 def with_default_bindings(

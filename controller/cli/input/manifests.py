@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from controller.cache.objects import GroupKind
 from controller.cli.input.yaml_loader import ParseError, load_documents
 
 STDIN = "-"
@@ -53,6 +54,11 @@ class Manifest:
         """Return the API group, empty for the core group."""
         group, slash, _ = self.api_version.rpartition("/")
         return group if slash else ""
+
+    @property
+    def group_kind(self) -> GroupKind:
+        """Return the kind without its version."""
+        return GroupKind(f"{self.kind}.{self.group}")
 
     @property
     def version(self) -> str:

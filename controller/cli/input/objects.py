@@ -85,7 +85,7 @@ class InputObjects:
         """Return a copy that also contains *manifests*."""
         objects = dict(self.objects)
         for manifest in manifests:
-            kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
+            kind = manifest.group_kind
             objects[kind] = (*objects.get(kind, ()), manifest)
         return replace(self, objects=objects)
 
@@ -147,7 +147,7 @@ class _ObjectCollector:
         if _is_hyperjob(manifest):
             self._add_hyperjob(_in_namespace(manifest, HYPERJOBS))
             return
-        kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
+        kind = manifest.group_kind
         resource = self._resources.get(kind)
         if resource is None:
             if not _is_configuration(manifest):

@@ -13,7 +13,6 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from controller.api import bindings, clusters, jobs, queues
-from controller.api import bindings as placements
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.cli.input.default_bindings import ReplicatedSpec, ResourceSelector
 from controller.cli.input.manifests import abbreviate
@@ -36,9 +35,9 @@ _BOUNDS: Mapping[tuple[type, str], tuple[int, int]] = MappingProxyType(
         (bindings.BindingSpec, "replicas"): (0, _INT32),
         (bindings.Component, "replicas"): (0, _INT32),
         (bindings.TargetCluster, "replicas"): (0, _INT32),
-        (placements.SpreadConstraint, "minGroups"): (0, _INT32),
-        (placements.SpreadConstraint, "maxGroups"): (0, _INT32),
-        (placements.StaticClusterWeight, "weight"): (0, _INT32),
+        (bindings.SpreadConstraint, "minGroups"): (0, _INT32),
+        (bindings.SpreadConstraint, "maxGroups"): (0, _INT32),
+        (bindings.StaticClusterWeight, "weight"): (0, _INT32),
         (clusters.GradeCount, "count"): (0, _INT32),
     }
 )
@@ -46,12 +45,12 @@ _BOUNDS: Mapping[tuple[type, str], tuple[int, int]] = MappingProxyType(
 _CHOICES: Mapping[tuple[type, str], tuple[str, ...]] = MappingProxyType(
     {
         (queues.QueueSpec, "dequeueStrategy"): ("fifo", "traverse"),
-        (placements.SpreadConstraint, "spreadByField"): ("cluster", "region", "zone", "provider"),
-        (placements.ReplicaScheduling, "replicaSchedulingType"): ("Divided", "Duplicated"),
-        (placements.ReplicaScheduling, "replicaDivisionPreference"): ("Aggregated", "Weighted"),
-        (placements.WeightPreference, "dynamicWeight"): ("AvailableReplicas",),
-        (placements.ClusterToleration, "operator"): ("Equal", "Exists"),
-        (placements.Expression, "operator"): get_args(Operator),
+        (bindings.SpreadConstraint, "spreadByField"): ("cluster", "region", "zone", "provider"),
+        (bindings.ReplicaScheduling, "replicaSchedulingType"): ("Divided", "Duplicated"),
+        (bindings.ReplicaScheduling, "replicaDivisionPreference"): ("Aggregated", "Weighted"),
+        (bindings.WeightPreference, "dynamicWeight"): ("AvailableReplicas",),
+        (bindings.ClusterToleration, "operator"): ("Equal", "Exists"),
+        (bindings.Expression, "operator"): get_args(Operator),
         (clusters.Taint, "effect"): ("NoSchedule", "PreferNoSchedule", "NoExecute"),
     }
 )
@@ -60,7 +59,7 @@ _REQUIRED: Mapping[type, tuple[str, ...]] = MappingProxyType(
         bindings.ObjectReference: ("apiVersion", "kind", "name"),
         bindings.TargetCluster: ("name",),
         clusters.Taint: ("key", "effect"),
-        placements.Expression: ("key", "operator"),
+        bindings.Expression: ("key", "operator"),
         ResourceSelector: ("apiVersion", "kind"),
     }
 )
