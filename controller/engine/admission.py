@@ -150,9 +150,8 @@ class AdmissionPass:
 
     def _tournament(self, counts: Counts) -> Tournament:
         of = self.context.feasibility_cache.get
-        charges = {
-            key: of(classes[0].requirements).charge for key, classes in self.context.pending.by_requirements.items()
-        }
+        pending = self.context.pending.by_requirements
+        charges = {key: of(pending[key][0].requirements).charge for key in self._fitting}
         return Tournament(self.shares, counts, charges, open_line=self._leaf_iterator)
 
     def _leaf_iterator(self, leaf: Node) -> LeafIterator:
@@ -339,11 +338,9 @@ def filter_stage(feasibility_cache: FeasibilityCache, quota: Quota, feasible: Cl
     if feasible.candidates.refusal is not None:
         return False, False, False
     root = quota.tree.root
-    return (
-        quota.has_free(root, feasible.charge),
-        quota.has_unreserved(root, feasible.charge),
-        feasibility_cache.fits(feasible),
-    )
+    has_free = quota.has_free(root, feasible.charge)
+    has_unreserved = quota.has_unreserved(root, feasible.charge) if quota.guaranteed else has_free
+    return has_free, has_unreserved, feasibility_cache.fits(feasible)
 
 
 def _should_retry(quota: Quota, workload_class: WorkloadClass) -> bool:

@@ -159,16 +159,19 @@ class ClassFeasibility:
     last_fits: dict[ReservedCapacity, LastFit] = field(default_factory=dict)
     """Last fit next to reserved capacity, for a class that needs only one cluster."""
 
-    @property
-    def needs_one_cluster(self) -> bool:
-        """Say whether one fitting cluster suffices."""
-        is_divided = self.requirements.replicas > 0 and self.requirements.placement.divided
-        return self.candidates.copies == 1 and not is_divided
+    needs_one_cluster: bool = field(init=False)
+    """One fitting cluster suffices."""
+    is_monotone: bool = field(init=False)
+    """It can become admissible only if a cluster gains capacity; not so where regions are selected."""
+    is_decided_by_headroom: bool = field(init=False)
+    """Without a cluster that has enough headroom for the gang it stays inadmissible."""
 
-    @property
-    def is_monotone(self) -> bool:
-        """Say whether it can become admissible only if a cluster gains capacity; not so where regions are selected."""
-        return not any(spread.by == "region" for spread in self.requirements.placement.spread)
+    def __post_init__(self) -> None:
+        placement = self.requirements.placement
+        is_divided = self.requirements.replicas > 0 and placement.divided
+        self.needs_one_cluster = self.candidates.copies == 1 and not is_divided
+        self.is_monotone = not any(spread.by == "region" for spread in placement.spread)
+        self.is_decided_by_headroom = self.needs_one_cluster and self.is_monotone
 
 
 _MAX_UNUSED = 1024
@@ -191,7 +194,7 @@ class FeasibilityCache:
         self.cluster_usage = cluster_usage
         self._candidates = CandidateCache()
         self._by_requirements: dict[int, ClassFeasibility] = {}
-        self._infeasible: set[int] = set()
+        self._infeasible: dict[int, ClassFeasibility] = {}
         """Ids of requirements that do not fit the root quota or the clusters until something is freed."""
         self._infeasible_at: tuple[Quota | None, int, int] = (None, 0, 0)
         """Quota, and generations of its and the clusters' freed capacity, for which they were found."""
@@ -254,7 +257,7 @@ class FeasibilityCache:
         """Drop requirements without pending workloads, if they outnumber the *count* of used ones."""
         if len(self._by_requirements) > 2 * count + _MAX_UNUSED:
             self._by_requirements = {key: cached for key, cached in self._by_requirements.items() if key in used_ids}
-            self._infeasible &= self._by_requirements.keys()
+            self._infeasible = {key: known for key, known in self._infeasible.items() if key in used_ids}
 
     @property
     def total_steps(self) -> int:
@@ -262,13 +265,31 @@ class FeasibilityCache:
         return self.steps + self._candidates.steps
 
     def infeasible(self, quota: Quota) -> AbstractSet[int]:
-        """Return the ids of requirements that ``is_feasible`` refused, and that stay so until something is freed."""
+        """Return the ids of requirements that ``is_feasible`` refused, and that stay so until enough is freed."""
         root = quota.tree.root.name
         at = quota, quota.free_counts[root], self.cluster_usage.free_count
         if at != self._infeasible_at:
-            self._infeasible.clear()
+            is_same_quota = self._infeasible_at[0] is quota
             self._infeasible_at = at
-        return self._infeasible
+            self._infeasible = {
+                key: known
+                for key, known in self._infeasible.items()
+                if is_same_quota and self._stays_infeasible(known, quota)
+            }
+        return self._infeasible.keys()
+
+    def _stays_infeasible(self, class_feasibility: ClassFeasibility, quota: Quota) -> bool:
+        """Say whether a refused class does not fit although something was freed; ``False`` if undecided."""
+        if class_feasibility.last_fitting_cluster is None and class_feasibility.is_decided_by_headroom:
+            freed = self.cluster_usage.freed_since(class_feasibility.checked_generation)
+            request = class_feasibility.requirements.gang_requests
+            if freed is not None and not any(
+                fits(request, self.cluster_usage.cluster_state(name).headroom)
+                for name in freed & class_feasibility.cluster_names
+            ):
+                class_feasibility.checked_generation = self.cluster_usage.free_count
+                return True
+        return not quota.has_free(quota.tree.root, class_feasibility.charge)
 
     def is_feasible(self, quota: Quota, requirements: SchedulingRequirements) -> bool:
         """Say whether the root quota, without guarantees, and the clusters have enough free capacity."""
@@ -282,7 +303,7 @@ class FeasibilityCache:
         if has_free and self.fits(class_feasibility):
             return True
         if not has_free or class_feasibility.is_monotone:
-            self._infeasible.add(id(requirements))
+            self._infeasible[id(requirements)] = class_feasibility
         return False
 
     def fits(self, class_feasibility: ClassFeasibility) -> bool:
