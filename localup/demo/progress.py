@@ -435,7 +435,10 @@ class HyperJobTracker:
 def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator[tuple[JobStage, str]]:
     """Yield stage and text of each change in *status*, and store it in *progress*."""
     phase = status.get("phase", "")
-    split = tuple(_part_text(part) for part in status.get("split", {}).get("parts", ()))
+    split = tuple(
+        f"{part.get('cluster') or 'any cluster'} {sum(part.get('pods', ()))}"
+        for part in status.get("split", {}).get("parts", ())
+    )
     if split and split != progress.split:
         progress.split = split
         yield progress.reach(JobStage.SPLIT, at), f"in {len(split)} parts: {', '.join(split)}"
@@ -452,10 +455,6 @@ def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator
     if phase in _FINAL and progress.stage is not JobStage.FINISHED:
         progress.outcome = phase
         yield progress.reach(JobStage.FINISHED, at), f"{phase}: {progress.message}"
-
-
-def _part_text(part: Any) -> str:
-    return f"{part.get('cluster') or 'any cluster'} {sum(part.get('pods', ()))}"
 
 
 def _reason(status: Any) -> str:

@@ -219,7 +219,11 @@ def create_objects(admin: Api) -> None:
     for queue in queues():
         state = "Closed" if queue == CLOSED else "Open"
         admin.merge(f"{QUEUES_PATH}/{queue}/status", {"status": {"state": state}})
-    wait_until(lambda: _all_have_summaries(admin), "clusters with a resource summary", seconds=_JOIN_SECONDS)
+    wait_until(
+        lambda: all(map(has_summary, admin.get(CLUSTERS_PATH)["items"])),
+        "clusters with a resource summary",
+        seconds=_JOIN_SECONDS,
+    )
 
 
 def queues() -> list[str]:
@@ -267,10 +271,6 @@ def _policies() -> Iterator[Manifest]:
     for policy in read_manifests(_POLICY):
         for namespace in NAMESPACES:
             yield {**policy, "metadata": {**policy["metadata"], "namespace": namespace}}
-
-
-def _all_have_summaries(admin: Api) -> bool:
-    return all(map(has_summary, admin.get(CLUSTERS_PATH)["items"]))
 
 
 def has_summary(cluster: Manifest) -> bool:

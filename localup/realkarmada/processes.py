@@ -269,8 +269,12 @@ class KarmadaProcesses:
         program = programs.aggregated_apiserver
         self.aggregated = AggregatedServer(program, plane) if program else None
         self.webhook = self._process("webhook", programs.webhook, self._webhook_flags)
-        self.controller_manager = self._process("controller-manager", programs.controller_manager, self._manager_flags)
-        self.scheduler = self._process("scheduler", programs.scheduler, self._scheduler_flags)
+        self.controller_manager = self._process(
+            "controller-manager",
+            programs.controller_manager,
+            lambda: ["--leader-elect=false", f"--controllers={','.join(_CONTROLLERS)}", *_SHORT_INTERVALS],
+        )
+        self.scheduler = self._process("scheduler", programs.scheduler, lambda: ["--leader-elect=false"])
         self.members = ManagedProcess(
             "members",
             plane.folder / "members.log",
@@ -372,12 +376,6 @@ class KarmadaProcesses:
             is_ready=lambda: name == "webhook" or is_http_ready(self._ports[name], path="/healthz"),
             environment=options.environment,
         )
-
-    def _manager_flags(self) -> list[str]:
-        return ["--leader-elect=false", f"--controllers={','.join(_CONTROLLERS)}", *_SHORT_INTERVALS]
-
-    def _scheduler_flags(self) -> list[str]:
-        return ["--leader-elect=false"]
 
     def _webhook_flags(self) -> list[str]:
         files = [f"--cert-dir={self._folder}", "--tls-cert-file-name=apiserver.crt"]

@@ -45,18 +45,14 @@ class BindingController(ObjectController):
         if is_terminating(binding):
             await self.cache.remove_finalizer(binding, BINDING_FINALIZER)
             return
-        self._wait_for_purge(binding)
+        for task in tasks_of(binding):
+            left = self.cache.works.get(work_key(spec_of(binding)["resource"], task["fromCluster"]))
+            if task.get("purgeMode") == DIRECTLY and left is not None:
+                raise RetryError(f"work {key_of(left)} is being purged")
         template = self.cache.template_of(binding)
         if template is not None:
             for target in targets_of(binding):
                 await self._ensure_work(binding, template, target)
-
-    def _wait_for_purge(self, binding: Object) -> None:
-        """Raise RetryError while the work of an eviction task with purge mode Directly exists."""
-        for task in tasks_of(binding):
-            work = self.cache.works.get(work_key(spec_of(binding)["resource"], task["fromCluster"]))
-            if task.get("purgeMode") == DIRECTLY and work is not None:
-                raise RetryError(f"work {key_of(work)} is being purged")
 
     async def _ensure_work(self, binding: Object, template: Object, target: Object) -> None:
         works = self.cache.works

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import Final, Generic, TypeVar
 
 from controller.api.quantity import parse_quantity
@@ -51,7 +52,8 @@ def allocatable_modelings(models: Sequence[Object], nodes: Iterable[Node]) -> li
     As in Karmada, counting stops at the first node without a free pod slot, and nodes with negative free resources
     are skipped.
     """
-    lows = {name: [parse_quantity(name, _range(model, name)["min"]) for model in models] for name in _graded(models)}
+    graded = [item["name"] for item in models[0]["ranges"]] if models else []
+    lows = {name: [parse_quantity(name, _range(model, name)["min"]) for model in models] for name in graded}
     counts = [0] * len(models)
     for node in nodes:
         free = subtract(node.allocatable, node.used)
@@ -61,10 +63,6 @@ def allocatable_modelings(models: Sequence[Object], nodes: Iterable[Node]) -> li
         if grade >= 0:
             counts[grade] += 1
     return [{"grade": model["grade"], "count": count} for model, count in zip(models, counts, strict=True)]
-
-
-def _graded(models: Sequence[Object]) -> list[str]:
-    return [item["name"] for item in models[0]["ranges"]] if models else []
 
 
 def _range(model: Object, name: str) -> Object:
@@ -150,13 +148,9 @@ def spread(amounts: Resources, nodes: Sequence[Resources]) -> list[Resources]:
 
 
 def _at_most(row: Sequence[int], count: int) -> tuple[int, ...]:
-    return tuple(_taken(row, count))
-
-
-def _taken(row: Sequence[int], count: int) -> Iterator[int]:
-    for item in row:
-        yield min(item, count)
-        count -= min(item, count)
+    """Return *row* with at most *count* pods, the first ones."""
+    before = accumulate(row, initial=0)
+    return tuple(min(item, max(count - taken, 0)) for item, taken in zip(row, before, strict=False))
 
 
 K = TypeVar("K", bound=Hashable)

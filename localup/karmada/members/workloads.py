@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
+from controller.api.jobs import PodSpec
 from controller.api.quantity import format_quantity, parse_quantity
-from controller.engine.state.requests import Container, PodTemplate, pod_request
+from controller.cache.translate.templates import translate_pod_template
+from controller.engine.state.requests import PodTemplate, pod_request
 from controller.engine.state.resources import CPU, MEMORY, MILLI, Resources, add, elementwise_max, total
 from localup.karmada.objects import BATCH_JOB, VOLCANO_JOB, WORKLOADS, Object, annotations_of, is_a, spec_of
 from localup.karmada.quirks import seconds_in
 
 
 def pod_template(template: Object) -> PodTemplate:
-    """Parse a pod template."""
-    spec = template.get("spec") or {}
-    level = spec.get("resources") or {}
-    return PodTemplate(
-        containers=tuple(_container(container) for container in spec.get("containers") or ()),
-        init=tuple(_container(container) for container in spec.get("initContainers") or ()),
-        overhead=amounts(spec.get("overhead")),
-        requests=amounts(level.get("requests")),
-        limits=amounts(level.get("limits")),
-        priority_class=spec.get("priorityClassName", ""),
-    )
+    """Parse a pod template.
+
+    Raises:
+        ValueError: A field is invalid.
+    """
+    try:
+        return translate_pod_template(msgspec.convert(template.get("spec") or {}, PodSpec), "template.spec")
+    except msgspec.ValidationError as error:
+        raise ValueError(f"template.spec: {error}") from error
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> Resources:
@@ -71,15 +73,6 @@ def _as_karmada_counts(pod: PodTemplate) -> Resources:
 def _whole(resource: str, amount: int) -> int:
     """Round up to whole units, except CPU and memory."""
     return amount if resource in {CPU, MEMORY} else -(-amount // MILLI) * MILLI
-
-
-def _container(container: Object) -> Container:
-    resources = container.get("resources") or {}
-    return Container(
-        requests=amounts(resources.get("requests")),
-        limits=amounts(resources.get("limits")),
-        restarts=container.get("restartPolicy") == "Always",
-    )
 
 
 RUN_TIME: Final = "volcano-global.io/runtime"
