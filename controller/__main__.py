@@ -81,8 +81,14 @@ class Controller:
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
+        self._create_controllers(api, for_hyperjobs, options, clock)
+        self.metrics.register_state(lambda: self.loop.state, self.store, self.informers)
+        self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
+        self._connect()
 
-        # Controllers of other objects.
+    def _create_controllers(self, api: Api, for_hyperjobs: Api, options: WatchOptions, clock: SteadyClock) -> None:
+        """Create the controllers of objects other than bindings."""
+        file = self.file
         self.hyperjobs = HyperJobController(
             for_hyperjobs,
             hyperjob_dependencies(self.store, lambda: self.loop.state, lambda: file.current, may_write=self._may_write),
@@ -97,7 +103,7 @@ class Controller:
             ),
             watch_options=options,
         )
-        desired = DesiredConfigFile(settings.webhook_registration)
+        desired = DesiredConfigFile(self.settings.webhook_registration)
         desired.read()
         self.webhook_config = WebhookConfigController(
             api,
@@ -108,10 +114,6 @@ class Controller:
             metrics=self.metrics,
             watch_options=options,
         )
-
-        self.metrics.register_state(lambda: self.loop.state, self.store, self.informers)
-        self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
-        self._connect()
 
     def _connect(self) -> None:
         """Add the handlers of each part to the events of the others."""

@@ -55,7 +55,7 @@ def _ignore(_: str, __: CachedHyperJob | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Dependencies:
+class HyperJobDependencies:
     """What the controller needs from the rest of the process."""
 
     may_write: Callable[[], bool]
@@ -80,7 +80,7 @@ class HyperJobController:
     """Watches HyperJobs and their objects, and reconciles them."""
 
     def __init__(
-        self, api: Api, dependencies: Dependencies, *, watch_options: WatchOptions, clock: Clock = wall_clock
+        self, api: Api, dependencies: HyperJobDependencies, *, watch_options: WatchOptions, clock: Clock = wall_clock
     ) -> None:
         self.discovery_interval_seconds = 30.0
         """Interval at which missing CRDs are looked up again."""
@@ -321,9 +321,9 @@ def hyperjob_dependencies(
     configuration: Callable[[], VolcanoGlobalConfiguration],
     *,
     may_write: Callable[[], bool],
-) -> Dependencies:
+) -> HyperJobDependencies:
     """Return the dependencies, from the engine's clusters and queues and from *store*."""
-    return Dependencies(
+    return HyperJobDependencies(
         may_write=may_write,
         capacity=lambda: capacity_snapshot(state(), configuration()),
         binding=store.bindings.get,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS
-from controller.controllers.hyperjob.controller import Dependencies, HyperJobController
+from controller.controllers.hyperjob.controller import HyperJobController, HyperJobDependencies
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
@@ -29,7 +29,7 @@ def plane(fresh_control_plane):
 async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True):
     """Run a controller with its own RBAC rights; yield it and an administrator."""
     async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
-        around = Dependencies(may_write, capacity, lambda key: None, lambda uid: None)
+        around = HyperJobDependencies(may_write, capacity, lambda key: None, lambda uid: None)
         stage = HyperJobController(ours, around, watch_options=WatchOptions())
         stage.discovery_interval_seconds = 0.1
         task = asyncio.create_task(stage.run())
