@@ -73,13 +73,13 @@ class Checkpoint:
     history: History
 
 
-def take_checkpoint(state: Engine) -> Checkpoint:
-    """Return a checkpoint of *state*."""
-    return Checkpoint(state.policy, tuple(state.queues.values()), tuple(state.workloads.values()), _history(state))
+def take_checkpoint(engine: Engine) -> Checkpoint:
+    """Return a checkpoint of *engine*."""
+    return Checkpoint(engine.policy, tuple(engine.queues.values()), tuple(engine.workloads.values()), _history(engine))
 
 
-def _history(state: Engine) -> History:
-    cluster_usage, cycle = state.cluster_usage, state.cycle
+def _history(engine: Engine) -> History:
+    cluster_usage, cycle = engine.cluster_usage, engine.cycle
     return History(
         clusters=tuple(_cluster_history(cluster_state) for cluster_state in cluster_usage),
         blocked=tuple(
@@ -113,38 +113,38 @@ def restore(
     policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workload], history: History, now: int
 ) -> Engine:
     """Return a state that decides from *now* on as the saved one would."""
-    state = Engine(policy)
+    engine = Engine(policy)
     for workload in workloads:
-        state.workload_changed(workload, now)
+        engine.workload_changed(workload, now)
     for queue in queues:
-        state.queue_changed(queue)
+        engine.queue_changed(queue)
     for each in history.clusters:
-        _restore_cluster(state, each)
+        _restore_cluster(engine, each)
     for timer in history.blocked:
-        state.cycle.starvation_timers.heads[timer.queue] = BlockedHead(timer.uid, timer.since)
-    state.cycle.resize.not_fitting_since.update(history.not_fitting_since)
-    state.cycle.resize.spent_grace.update({uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace})
-    state.cycle.startup.requeued.update(history.rescheduled)
-    state.cycle.startup.incomplete_gangs.update(history.incomplete_gangs)
-    state.cycle.startup.reschedule_all(state.workloads.values(), policy.startup_timeout_ms)
-    cluster_usage = state.cluster_usage
+        engine.cycle.starvation_timers.heads[timer.queue] = BlockedHead(timer.uid, timer.since)
+    engine.cycle.resize.not_fitting_since.update(history.not_fitting_since)
+    engine.cycle.resize.spent_grace.update({uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace})
+    engine.cycle.startup.requeued.update(history.rescheduled)
+    engine.cycle.startup.incomplete_gangs.update(history.incomplete_gangs)
+    engine.cycle.startup.reschedule_all(engine.workloads.values(), policy.startup_timeout_ms)
+    cluster_usage = engine.cluster_usage
     cluster_usage.usability_changed_at = history.usability_changed_at
     cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - it is being given back its own
     cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same
-    return state
+    return engine
 
 
-def _restore_cluster(state: Engine, history: ClusterHistory) -> None:
+def _restore_cluster(engine: Engine, history: ClusterHistory) -> None:
     """Restore one cluster."""
     if history.cluster is not None:
-        state.cluster_usage.update(history.cluster, 0, 0)
-    cluster_state = state.cluster_usage.cluster_state(history.name)
+        engine.cluster_usage.update(history.cluster, 0, 0)
+    cluster_state = engine.cluster_usage.cluster_state(history.name)
     cluster_state.external_usage = history.external_usage
     cluster_state.recently_freed = type(cluster_state.recently_freed)()
     for at, charge in history.recently_freed:
         cluster_state.recently_freed.add(charge, at)
     cluster_state.changed_at = history.changed_at
     cluster_state.orphans = history.orphans
-    state.context.usage_tracker.restore_orphans(history.orphans)
+    engine.context.usage_tracker.restore_orphans(history.orphans)
     if history.estimates is not None:
-        state.estimate_tracker.restore(history.name, history.estimates)
+        engine.estimate_tracker.restore(history.name, history.estimates)

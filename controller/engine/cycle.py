@@ -12,6 +12,7 @@ from controller.engine.lifecycle.gangs import incomplete_refusal
 from controller.engine.lifecycle.resize import ResizeTracker
 from controller.engine.lifecycle.startup import StartupChecks, StartupTracker
 from controller.engine.pending_reasons import PendingReasons, PendingReasonUpdater
+from controller.engine.placement.feasibility_cache import Stage
 from controller.engine.plan import Assume, Evict, Plan, RecordUpdate
 from controller.engine.preemption_pass import admit_with_preemption
 from controller.engine.reasons import EvictionReason, Reason, Refusal
@@ -23,8 +24,6 @@ from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.quota import Quota
 from controller.engine.steps import Steps, finish
-
-Stages = dict[int, tuple[bool, bool, bool]]
 
 
 class Cycle:
@@ -206,7 +205,7 @@ class Cycle:
         feasibility_cache = self._context.feasibility_cache
         before, at = feasibility_cache.stages, (quota, quota.version, self._context.cluster_usage.version)
         is_as_before = feasibility_cache.staged_at == at
-        after: Stages = {}
+        after = dict[int, Stage]()
         changed: list[WorkloadClass] = []
         for key, classes in self._context.pending.by_requirements.items():
             if is_as_before and key in before:

@@ -59,65 +59,61 @@ class Remedy:
     """Why it is still pending with all others present."""
 
 
-def find_remedy(state: Engine, uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
+def find_remedy(engine: Engine, uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
     """Return what admits the pending workload *uid* after *plan*; ``None`` where no capacity does."""
-    refusal = state.refusal(uid)
-    if refusal is None or refusal.reason not in CAPACITY or uid not in state.pending:
+    refusal = engine.refusal(uid)
+    if refusal is None or refusal.reason not in CAPACITY or uid not in engine.pending:
         return None
-    changes = _changes_for_workload_alone(state, uid, now)
-    return None if changes is None else _try_with_other_workloads(state, uid, now, plan=plan, changes=changes)
+    changes = _changes_for_workload_alone(engine, uid, now)
+    return None if changes is None else _try_with_other_workloads(engine, uid, now, plan=plan, changes=changes)
 
 
-def rebuild_state(state: Engine, policy: Policy, workloads: Iterable[Workload], now: int) -> Engine:
-    """Return a new state with the queues and clusters of *state*, and *workloads*."""
+def rebuild_state(engine: Engine, policy: Policy, workloads: Iterable[Workload], now: int) -> Engine:
+    """Return a new engine with the queues and clusters of *engine*, and *workloads*."""
     # No estimator answers queries of the copy; there the sum decides.
     copy = Engine(replace(policy, node_estimates=False))
-    for queue in state.queues.values():
+    for queue in engine.queues.values():
         copy.queue_changed(queue)
     for workload in workloads:
         copy.workload_changed(workload, now)
-    for cluster in state.cluster_usage.clusters:
+    for cluster in engine.cluster_usage.clusters:
         copy.cluster_changed(cluster, now)
     return copy
 
 
-def apply_changes(state: Engine, changes: Iterable[Change], now: int) -> None:
-    """Apply *changes* to *state*."""
+def apply_changes(engine: Engine, changes: Iterable[Change], now: int) -> None:
+    """Apply *changes* to *engine*."""
     for change in changes:
         if change.kind == "cluster":
-            _enlarge_cluster(state, change, now)
+            cluster = engine.cluster_usage.cluster_state(ClusterName(change.name)).cluster
+            if cluster is not None:
+                enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
+                engine.cluster_changed(replace(cluster, allocatable=enlarged), now)
         else:
-            queue = state.queues.get(QueueName(change.name), Queue(QueueName(change.name)))
-            state.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
+            queue = engine.queues.get(QueueName(change.name), Queue(QueueName(change.name)))
+            engine.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
 
 
-def plan_until_stable(state: Engine, now: int) -> None:
+def plan_until_stable(engine: Engine, now: int) -> None:
     """Plan at *now* until nothing more is decided."""
     for _ in range(_MAX_PLANS):
-        if not state.plan(now).decisions:
+        if not engine.plan(now).decisions:
             return
 
 
-def _enlarge_cluster(state: Engine, change: Change, now: int) -> None:
-    cluster = state.cluster_usage.cluster_state(ClusterName(change.name)).cluster
-    if cluster is not None:
-        enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
-        state.cluster_changed(replace(cluster, allocatable=enlarged), now)
-
-
-def _changes_for_workload_alone(state: Engine, uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
+def _changes_for_workload_alone(engine: Engine, uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
     """Return the changes that admit a workload without competitors and preemption; ``None`` if there are none."""
-    gang = state.workloads[uid].gang
+    gang = engine.workloads[uid].gang
     workloads = [
         workload
-        for workload in state.workloads.values()
+        for workload in engine.workloads.values()
         if workload.uid == uid or workload.admission is not None or (gang is not None and workload.gang == gang)
     ]
-    policy = replace(state.policy, reclaim=EvictionPolicy(), preemption=EvictionPolicy())
+    policy = replace(engine.policy, reclaim=EvictionPolicy(), preemption=EvictionPolicy())
     amounts: dict[_Key, int] = {}
     for _ in range(_MAX_ATTEMPTS):
-        trial = rebuild_state(state, policy, workloads, now)
-        changes = _changes(state, amounts)
+        trial = rebuild_state(engine, policy, workloads, now)
+        changes = _changes(engine, amounts)
         apply_changes(trial, changes, now)
         plan_until_stable(trial, now)
         if trial.workloads[uid].state is WorkloadState.ADMITTED:
@@ -129,14 +125,14 @@ def _changes_for_workload_alone(state: Engine, uid: WorkloadUid, now: int) -> tu
     return None
 
 
-def _changes(state: Engine, amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
-    """Return the changes sorted by kind, name and resource, with the current amounts of *state*."""
+def _changes(engine: Engine, amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
+    """Return the changes sorted by kind, name and resource, with the current amounts of *engine*."""
     changes = []
     for (kind, name, resource), after in sorted(amounts.items(), key=lambda item: (item[0][0] != "queue", item[0])):
         if kind == "cluster":
-            before = state.cluster_usage.cluster_state(ClusterName(name)).allocatable.get(resource, 0)
+            before = engine.cluster_usage.cluster_state(ClusterName(name)).allocatable.get(resource, 0)
         else:
-            queue = state.queues.get(QueueName(name))
+            queue = engine.queues.get(QueueName(name))
             before = queue.capability.get(resource, 0) if queue is not None else 0
         changes.append(Change(kind, name, resource, before, after))
     return tuple(changes)
@@ -215,13 +211,13 @@ class _LimitIncrease:
 
 
 def _try_with_other_workloads(
-    state: Engine, uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
+    engine: Engine, uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
 ) -> Remedy:
     """Try *changes* with all other workloads, in the state before *plan*; return the remedy."""
-    workloads = workloads_before(state, plan)
+    workloads = workloads_before(engine, plan)
     if sum(workload.state is WorkloadState.PENDING for workload in workloads) > _MAX_PENDING:
-        return Remedy(changes, is_complete=False, refusal=state.refusal(uid))
-    trial = rebuild_state(state, state.policy, workloads, now)
+        return Remedy(changes, is_complete=False, refusal=engine.refusal(uid))
+    trial = rebuild_state(engine, engine.policy, workloads, now)
     apply_changes(trial, changes, now)
     plan_until_stable(trial, now)
     if trial.workloads[uid].state is WorkloadState.ADMITTED:
@@ -229,14 +225,14 @@ def _try_with_other_workloads(
     admitted = [
         workload
         for workload in trial.workloads.values()
-        if workload.state is WorkloadState.ADMITTED and state.workloads[workload.uid].state is WorkloadState.PENDING
+        if workload.state is WorkloadState.ADMITTED and engine.workloads[workload.uid].state is WorkloadState.PENDING
     ]
     return Remedy(changes, is_complete=False, others=tuple(sorted(admitted, key=order_key)), refusal=trial.refusal(uid))
 
 
-def workloads_before(state: Engine, plan: Plan) -> list[Workload]:
-    """Return the workloads of *state* as they were before *plan*."""
+def workloads_before(engine: Engine, plan: Plan) -> list[Workload]:
+    """Return the workloads of *engine* as they were before *plan*."""
     changed = {
         decision.workload.uid: decision.workload for decision in reversed((*plan.decisions, *plan.record_updates))
     }
-    return [changed.get(uid, workload) for uid, workload in state.workloads.items()]
+    return [changed.get(uid, workload) for uid, workload in engine.workloads.items()]

@@ -37,35 +37,35 @@ class Shortfall:
     """Siblings whose guarantees lower the queue's limit, with the amount of each."""
 
 
-def shortfalls(state: Engine, uid: WorkloadUid) -> tuple[Shortfall, ...]:
+def shortfalls(engine: Engine, uid: WorkloadUid) -> tuple[Shortfall, ...]:
     """Return what the pending workload *uid* lacks, its pending reason first, without duplicates."""
-    reason = state.refusal(uid)
+    reason = engine.refusal(uid)
     if reason is None:
         return ()
-    quota = state.queue_shares.quota if state.queue_shares is not None else None
+    quota = engine.queue_shares.quota if engine.queue_shares is not None else None
     shortfalls_found = [_shortfall(quota, reason)]
-    if uid in state.pending:
-        shortfalls_found += _class_shortfalls(state, state.pending.class_of(uid))
+    if uid in engine.pending:
+        shortfalls_found += _class_shortfalls(engine, engine.pending.class_of(uid))
     unique: dict[tuple[object, ...], Shortfall] = {}
     for shortfall in shortfalls_found:
         unique.setdefault((shortfall.reason, shortfall.resource, shortfall.queue, shortfall.cluster), shortfall)
     return tuple(unique.values())
 
 
-def _class_shortfalls(state: Engine, workload_class: WorkloadClass) -> Iterator[Shortfall]:
+def _class_shortfalls(engine: Engine, workload_class: WorkloadClass) -> Iterator[Shortfall]:
     """Yield what the head of *workload_class* lacks: quota from leaf to root, cluster capacity, other rules."""
-    queue_shares, node = state.queue_shares, state.tree().nodes.get(workload_class.queue)
+    queue_shares, node = engine.queue_shares, engine.tree().nodes.get(workload_class.queue)
     if queue_shares is None or node is None or not workload_class.is_waiting:
         return
     if workload_class.inadmissible is not None:
         yield _shortfall(queue_shares.quota, workload_class.inadmissible)
     node = queue_shares.quota.tree.nodes[workload_class.queue]
     yield from _queue_shortfalls(queue_shares.quota, node, workload_class.charge)
-    present = state.queue_usage.current_quota()
+    present = engine.queue_usage.current_quota()
     if present is not None:
         yield from _queue_shortfalls(present, present.tree.nodes[workload_class.queue], workload_class.charge)
-    yield from cluster_shortfalls(state.feasibility_cache, queue_shares.quota, workload_class.requirements)
-    refusal = state.cycle.reasons.of_class(workload_class)
+    yield from cluster_shortfalls(engine.feasibility_cache, queue_shares.quota, workload_class.requirements)
+    refusal = engine.cycle.reasons.of_class(workload_class)
     if refusal is not None:
         yield _shortfall(queue_shares.quota, refusal)
 
