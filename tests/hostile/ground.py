@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -78,9 +79,14 @@ class Ground:
             await asyncio.sleep(CLOSING_SECONDS)
         return found
 
-    async def drain(self, *, seconds: float) -> None:
-        """Wait until all jobs of the other tenants are admitted."""
-        await until(lambda: not any(one.waiting for one in self.bystanders), seconds=seconds)
+    async def drain(self, *, idle_seconds: float) -> None:
+        """Wait until all jobs of the other tenants are admitted, or none was within *idle_seconds*."""
+        waiting = len(self.waiting())
+        while waiting and await until(partial(self._fewer_than, waiting), seconds=idle_seconds):
+            waiting = len(self.waiting())
+
+    def _fewer_than(self, waiting: int) -> bool:
+        return len(self.waiting()) < waiting
 
     def waiting(self) -> list[str]:
         """Return the jobs of the other tenants that are not admitted."""
