@@ -22,7 +22,7 @@ from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
-from controller.reporting.decision_log.entries import (
+from controller.reporting.decision_log.codec import (
     ClusterChanged,
     ClusterEstimated,
     ClusterRemoved,

@@ -13,8 +13,7 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Plan
 from controller.engine.state.hierarchy import Queue
 from controller.engine.state.workloads import Workload, WorkloadUid
-from controller.reporting.decision_log.codec import EntryDecoder, LineError
-from controller.reporting.decision_log.entries import (
+from controller.reporting.decision_log.codec import (
     SCHEMA,
     CheckpointEntry,
     ClusterChanged,
@@ -22,7 +21,9 @@ from controller.reporting.decision_log.entries import (
     ClusterRemoved,
     DecisionEntry,
     Entry,
+    EntryDecoder,
     Header,
+    LineError,
     PlanEntry,
     PolicyChanged,
     QueueChanged,

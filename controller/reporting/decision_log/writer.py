@@ -12,11 +12,11 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from controller.engine.checkpoint import Checkpoint
-from controller.reporting.decision_log.codec import EntryEncoder
-from controller.reporting.decision_log.entries import (
+from controller.reporting.decision_log.codec import (
     CheckpointEntry,
     DecisionEntry,
     Entry,
+    EntryEncoder,
     Header,
     PlanEntry,
     QueueChanged,

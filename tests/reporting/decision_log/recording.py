@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from controller.engine.checkpoint import take_checkpoint
 from controller.engine.engine import Engine
 from controller.engine.state.workloads import HyperJobGang, WorkloadUid
-from controller.reporting.decision_log.codec import EntryEncoder
-from controller.reporting.decision_log.entries import Header, PlanEntry
+from controller.reporting.decision_log.codec import EntryEncoder, Header, PlanEntry
 from controller.reporting.decision_log.log import RecordingHandler
 from controller.reporting.decision_log.records import RecordBuilder
 from controller.reporting.decision_log.writer import Item, NewFile, PlanRecord, item_entries

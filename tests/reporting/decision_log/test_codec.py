@@ -34,12 +34,13 @@ from controller.engine.state.workloads import (
     WorkloadUid,
 )
 from controller.reporting.decision_log import codec as lines_of
-from controller.reporting.decision_log.codec import EntryDecoder, EntryEncoder
-from controller.reporting.decision_log.entries import (
+from controller.reporting.decision_log.codec import (
     CheckpointEntry,
     ClusterChanged,
     ClusterRemoved,
     DecisionEntry,
+    EntryDecoder,
+    EntryEncoder,
     Header,
     PlanEntry,
     PolicyChanged,

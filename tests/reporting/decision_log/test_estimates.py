@@ -6,7 +6,7 @@ from controller.engine.policy import Policy
 from controller.engine.state.estimates import ANSWER_TTL_MS, Estimate
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import WorkloadUid
-from controller.reporting.decision_log.entries import Header, PlanEntry
+from controller.reporting.decision_log.codec import Header, PlanEntry
 from controller.reporting.decision_log.log import RecordingHandler
 from controller.reporting.decision_log.records import RecordBuilder
 from controller.reporting.decision_log.replay import replay
