@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-import msgspec
 import structlog
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
 from controller.api.keys import LEASES
 from controller.kube.client import Api
-from controller.kube.errors import ApiError, NotFound
+from controller.kube.errors import ApiError
 from controller.kube.kubeconfig import KubeconfigError
 from install import removal
 from install.checks import missing, missing_prerequisites, unready
@@ -29,6 +28,7 @@ from install.objects import (
     non_webhook_objects,
     prune,
     read_folder,
+    read_secret,
     webhook_configurations,
 )
 from install.registration import register, wait_for_webhook
@@ -50,10 +50,6 @@ _AUTHENTICATE = (
 
 #: Reverse order of installation: webhook configurations first.
 _REMOVAL_ORDER = tuple(reversed(tuple(MAPPINGS)))
-
-
-class _Secret(msgspec.Struct):
-    data: dict[str, bytes] | None = None
 
 
 async def check(settings: InstallSettings) -> None:
@@ -169,13 +165,9 @@ def _configuration() -> VolcanoGlobalConfiguration:
 
 
 async def _bundle(settings: InstallSettings) -> bytes:
-    path = f"/api/v1/namespaces/{settings.host_namespace}/secrets/{settings.certificate_secret}"
     async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
-        try:
-            data = msgspec.json.decode(await host.get(path), type=_Secret).data or {}
-        except NotFound:
-            data = {}
-    if BUNDLE not in data:
+        data = await read_secret(host, settings.host_namespace, settings.certificate_secret)
+    if not data or BUNDLE not in data:
         raise InstallError(
             f"Secret {settings.certificate_secret!r} has no {BUNDLE}: run `python -m certs ensure` first"
         )

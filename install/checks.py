@@ -12,11 +12,12 @@ import msgspec
 from controller.api.configuration import ConfigurationError, load_configuration
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
-from install.objects import Manifest, name_of, path_of
+from install.objects import Manifest, find, name_of, path_of
 from install.registration import Address
 
 #: Older API servers have no ValidatingAdmissionPolicy, without which tenants can admit their own jobs.
 MIN_VERSION = (1, 30)
+_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,13 @@ async def _is_served(api: Api, prerequisite: Prerequisite) -> bool:
     return any(resource.name == prerequisite.plural for resource in served.resources)
 
 
-_TIMEOUT_SECONDS = 5.0
-
-
 async def missing(api: Api, manifests: Iterable[Manifest]) -> list[str]:
     """Return which of *manifests* do not exist in the control plane."""
-    return [f"{name_of(item)} does not exist: run helm upgrade" for item in manifests if not await _exists(api, item)]
+    return [
+        f"{name_of(item)} does not exist: run helm upgrade"
+        for item in manifests
+        if await find(api, path_of(item)) is None
+    ]
 
 
 def unready(address: Address) -> Iterator[str]:
@@ -135,11 +137,3 @@ def _readiness_error(host: str, port: int) -> str | None:
     finally:
         connection.close()
     return None if answer.status == HTTPStatus.OK else text
-
-
-async def _exists(api: Api, manifest: Manifest) -> bool:
-    try:
-        await api.get(path_of(manifest))
-    except NotFound:
-        return False
-    return True

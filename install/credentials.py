@@ -17,7 +17,7 @@ import structlog
 import yaml
 
 from controller.kube.client import Api
-from controller.kube.errors import NotFound
+from install.objects import read_secret
 
 
 class CredentialsError(Exception):
@@ -31,7 +31,7 @@ class _Claims(msgspec.Struct):
 
 def with_token(text: str, token: str, *, folder: Path = Path()) -> str:
     """Return the kubeconfig *text* with *token* as its only user; files it names are relative to *folder*."""
-    cluster = _cluster(text)
+    cluster = server_of(text)
     if authority := cluster.pop("certificate-authority", None):
         cluster["certificate-authority-data"] = base64.b64encode((folder / authority).read_bytes()).decode()
     kubeconfig = {
@@ -68,10 +68,6 @@ def expiry(token: str) -> datetime:
 
 def server_of(text: str) -> dict[str, Any]:
     """Return the cluster of the kubeconfig *text*."""
-    return _cluster(text)
-
-
-def _cluster(text: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text)
         current = document["current-context"]
@@ -112,10 +108,6 @@ class TokenOptions:
     lifetime: timedelta
 
 
-class _Secret(msgspec.Struct):
-    data: dict[str, bytes] | None = None
-
-
 class _Granted(msgspec.Struct):
     token: str
 
@@ -128,22 +120,20 @@ async def issue(karmada: Api, host: Api, options: TokenOptions, *, kubeconfig: P
     """Issue the credentials that are due, or all of them with *force*."""
     text = await asyncio.to_thread(kubeconfig.read_text)
     for account, secret in sorted(options.secrets.items()):
-        path = f"/api/v1/namespaces/{options.host_namespace}/secrets/{secret}"
-        if force or is_due(await _stored_kubeconfig(host, path), server_of(text), datetime.now(UTC)):
+        stored = "" if force else await _stored_kubeconfig(host, options.host_namespace, secret)
+        if force or is_due(stored, server_of(text), datetime.now(UTC)):
+            path = f"/api/v1/namespaces/{options.host_namespace}/secrets/{secret}"
             token = await _token(karmada, account, options)
             body = {"data": {KEY: with_token(text, token, folder=kubeconfig.parent).encode()}}
             await host.patch(path, msgspec.json.encode(body), kind="merge")
             log.info("credentials issued", account=account, secret=secret, expires=expiry(token).isoformat())
 
 
-async def _stored_kubeconfig(host: Api, path: str) -> str:
-    try:
-        secret = msgspec.json.decode(await host.get(path), type=_Secret)
-    except NotFound as error:
-        raise CredentialsError(
-            f"Secret {path.rpartition('/')[2]!r} does not exist: install the chart, which creates it"
-        ) from error
-    return (secret.data or {}).get(KEY, b"").decode()
+async def _stored_kubeconfig(host: Api, namespace: str, secret: str) -> str:
+    data = await read_secret(host, namespace, secret)
+    if data is None:
+        raise CredentialsError(f"Secret {secret!r} does not exist: install the chart, which creates it")
+    return data.get(KEY, b"").decode()
 
 
 async def _token(karmada: Api, account: str, options: TokenOptions) -> str:

@@ -107,6 +107,10 @@ _SERVED_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 
 
+class _Secret(msgspec.Struct):
+    data: dict[str, bytes] | None = None
+
+
 class InstallError(Exception):
     """An installation step failed; the message says why and what to do."""
 
@@ -127,7 +131,7 @@ async def apply_all(api: Api, manifests: Iterable[Manifest]) -> None:
 async def delete_all(api: Api, manifests: Sequence[Manifest]) -> None:
     """Delete the managed objects among *manifests* in reverse order; log and skip objects in use."""
     for manifest in reversed(manifests):
-        current = await _find(api, path_of(manifest))
+        current = await find(api, path_of(manifest))
         if current is None or not is_managed(current):
             continue
         if in_use := await _in_use(api, manifest):
@@ -159,6 +163,15 @@ async def delete(api: Api, path: str, name: str) -> None:
     log.info("object deleted", object=name)
 
 
+async def read_secret(api: Api, namespace: str | None, name: str | None) -> Mapping[str, bytes] | None:
+    """Return the contents of a Secret, or ``None`` if it does not exist."""
+    try:
+        answer = await api.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+    except NotFound:
+        return None
+    return msgspec.json.decode(answer, type=_Secret).data or {}
+
+
 async def _list_managed(api: Api, collection: str) -> list[Manifest]:
     try:
         answer = await api.get(collection, {"labelSelector": "=".join(MANAGED_BY)})
@@ -171,11 +184,12 @@ async def _list_managed(api: Api, collection: str) -> list[Manifest]:
 async def _must_not_overwrite(api: Api, manifest: Manifest) -> bool:
     if manifest["kind"] not in _NEVER_OVERWRITTEN:
         return False
-    current = await _find(api, path_of(manifest))
+    current = await find(api, path_of(manifest))
     return current is not None and (not is_managed(current) or manifest["kind"] == "Queue")
 
 
-async def _find(api: Api, path: str) -> Manifest | None:
+async def find(api: Api, path: str) -> Manifest | None:
+    """Return the object at *path*, or ``None`` if it does not exist."""
     try:
         current: Manifest = msgspec.json.decode(await api.get(path))
     except NotFound:

@@ -12,7 +12,6 @@ from webhook.queue_cache import (
     HIERARCHY,
     HIERARCHY_WEIGHTS,
     ROOT,
-    CachedQueue,
     QueueCache,
     QueueName,
     ReviewedQueue,
@@ -79,7 +78,7 @@ def _spec_violations(queue: ReviewedQueue, old: ReviewedQueue | None) -> Iterato
     yield from queue_violations(queue, cached)
     if violation := state_violation(queue, old):
         yield violation
-    if old and cached.name == ROOT and _amounts_changed(cached, to_cached(old)):
+    if old and cached.name == ROOT and cached.amounts != to_cached(old).amounts:
         yield "root queue's resource attributes (capability, deserved, guarantee) cannot be modified"
 
 
@@ -93,13 +92,9 @@ def _hierarchy_violations(queue: ReviewedQueue, old: ReviewedQueue | None, queue
     if (
         not invalid_parent
         and cached.name != ROOT
-        and (moved or old_cached is None or _amounts_changed(cached, old_cached))
+        and (moved or old_cached is None or cached.amounts != old_cached.amounts)
     ):
         yield from quota_violations(tree, cached)
-
-
-def _amounts_changed(one: CachedQueue, other: CachedQueue) -> bool:
-    return one.amounts != other.amounts
 
 
 def _default_patch(spec: QueueSpec | None) -> Iterator[Operation]:
