@@ -1,4 +1,4 @@
-"""The scheduling state at one time with the plan for it, read from files or the live control plane."""
+"""The scheduling state at one time with the plan for it, and the search for a workload in it."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,6 +9,9 @@ from controller.engine.engine import Engine
 from controller.engine.fairness.ordering import QueueShares
 from controller.engine.plan import Admit, Plan
 from controller.engine.state.workloads import Workload, WorkloadUid
+
+_JOB = "Job"
+_SUGGESTED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,6 @@ def take_snapshot(store: Store, now: int) -> Snapshot:
     state = Engine()
     store.sync_to(state, now)
     return Snapshot(store, state, state.plan(now), now)
-
-
-_JOB = "Job"
-
-_SUGGESTED = 3
 
 
 class NotFoundError(Exception):

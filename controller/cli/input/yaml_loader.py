@@ -23,7 +23,6 @@ _MAX_NUMBER_LENGTH = 80
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
-
 _BLANK = re.compile(r"\s*")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")

@@ -1,4 +1,4 @@
-"""Formats reports as tables, JSON or YAML and writes them to standard output.
+"""Formats amounts, times, tables, JSON and YAML, and writes them to standard output.
 
 Tables are fitted to the width of a terminal and coloured there. Elsewhere
 they are plain text with one line for each row.
@@ -27,8 +27,14 @@ from controller.cache.translate.units import to_datetime
 from controller.engine.state.resources import MILLI, PODS, Resources, base_units
 
 _UNLIMITED_WIDTH = 100_000
-
 _GAP = 2
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_BYTES = ("memory", "storage", "ephemeral-storage", "hugepages-")
+_KIBI = 1024
+_HUNDREDTHS = 100
+
+Amounts = dict[str, str]
+ProgressCallback = Callable[[int, int], None]
 
 
 class Format(StrEnum):
@@ -137,17 +143,6 @@ def _render(drawn: Table | Text, style: OutputStyle) -> str:
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
 
 
-Amounts = dict[str, str]
-
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-
-_BYTES = ("memory", "storage", "ephemeral-storage", "hugepages-")
-
-_KIBI = 1024
-
-_HUNDREDTHS = 100
-
-
 def quantities(amounts: Mapping[str, int | Fraction], resources: Iterable[str]) -> Amounts:
     """Return the amounts of *resources* as quantities, rounded down; a missing amount is zero."""
     return {name: format_quantity(name, amounts.get(name, 0)) for name in resources}
@@ -195,9 +190,6 @@ def format_minute(at: str | None) -> str:
 def _format_decimal(amount: Fraction) -> str:
     whole, hundredths = divmod(int(amount * _HUNDREDTHS), _HUNDREDTHS)
     return f"{whole}.{hundredths:02}".rstrip("0").rstrip(".")
-
-
-ProgressCallback = Callable[[int, int], None]
 
 
 @contextmanager
