@@ -123,15 +123,18 @@ class ChildProcess:
         except WaitTimeoutError as error:
             raise ProcessError(f"{error}; its last lines:\n{tail(self.log)}") from error
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process only, for example to freeze it."""
+        if self._process:
+            self._process.send_signal(number)
+
     def freeze(self) -> None:
         """Suspend the process with SIGSTOP."""
-        if self._process:
-            self._process.send_signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Resume the process with SIGCONT."""
-        if self._process:
-            self._process.send_signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
     def stop(self, *, grace_seconds: float = _GRACE_SECONDS) -> None:
         """Terminate it; does nothing if it is not running."""
