@@ -213,7 +213,7 @@ MUTANTS = (
         "charge-finished-jobs",
         "controller.cache.workload_builder",
         "_observed_status",
-        Replace("_is_finished(binding)", by="False"),
+        Replace("is_finished(binding)", by="False"),
         f"{_KILLS}[chain]",
     ),
     Mutant(
@@ -262,7 +262,7 @@ MUTANTS = (
         "treat-closed-queue-as-open",
         "controller.cache.translate.queues",
         "_state",
-        Replace("_STATES.get(queue.status.state, QueueState.UNKNOWN)", by="QueueState.OPEN"),
+        Replace("_STATES.get(queue.state, QueueState.UNKNOWN)", by="QueueState.OPEN"),
         f"{_KILLS}[ebb]",
     ),
     Mutant(
