@@ -95,12 +95,12 @@ def test_body_of_too_many_values_is_not_decoded():
 
 
 def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
-    monkeypatch.setattr("webhook.review.MAX_VALUES", 100)
-    monkeypatch.setattr("webhook.review.MAX_VALUES", 100)
-    monkeypatch.setattr("webhook.review.count_values", lambda _: 0)
     new, old = volcano_job(*[task()] * 50), volcano_job(*[task()] * 50)
-    assert validate_value_count(reviews.read(wire(review_of(new)))) is not None
-    assert validate_value_count(reviews.read(wire(review_of(new, old=old, operation="UPDATE")))) is None
+    create = reviews.read(wire(review_of(new)))
+    update = reviews.read(wire(review_of(new, old=old, operation="UPDATE")))
+    monkeypatch.setattr("webhook.review.MAX_VALUES", 100)
+    assert validate_value_count(create) is not None
+    assert validate_value_count(update) is None
 
 
 async def test_late_review_occupies_the_worker_until_it_ends():
