@@ -349,8 +349,8 @@ class FeasibilityCache:
         cached = class_feasibility.last_fits.get(reserved)
         if cached is not None:
             checked_generation, fitting_cluster = cached
-            if fitting_cluster is not None and self._fits_excluding_reserved(
-                class_feasibility, fitting_cluster, reserved
+            if fitting_cluster is not None and self._fits_on(
+                class_feasibility, fitting_cluster, reserved.by_cluster.get(fitting_cluster)
             ):
                 return True
             if fitting_cluster is None and checked_generation == self.cluster_usage.free_count:
@@ -361,27 +361,10 @@ class FeasibilityCache:
                 class_feasibility.last_fits.clear()
             names = class_feasibility.candidates.names
         fitting_cluster = next(
-            (name for name in names if self._fits_excluding_reserved(class_feasibility, name, reserved)), None
+            (name for name in names if self._fits_on(class_feasibility, name, reserved.by_cluster.get(name))), None
         )
         class_feasibility.last_fits[reserved] = self.cluster_usage.free_count, fitting_cluster
         return fitting_cluster is not None
-
-    def _fits_excluding_reserved(
-        self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: ReservedCapacity
-    ) -> bool:
-        cluster_state, requirements = self.cluster_usage.cluster_state(name), class_feasibility.requirements
-        self.steps += 1
-        if not fits(requirements.gang_requests, cluster_state.headroom):
-            return False
-        amounts = reserved.by_cluster.get(name)
-        if cluster_state.is_headroom_available:
-            headroom = cluster_state.headroom
-            return amounts is None or all(
-                fits(requests, subtract(headroom, amounts))
-                for requests in (requirements.requests, requirements.gang_requests)
-            )
-        capacity = free_capacity(cluster_state)
-        return (capacity.without(amounts) if amounts is not None else capacity).fits(requirements)
 
     def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
         """Say the same for a class that needs several clusters; a refused one waits for a change of its clusters."""
@@ -437,10 +420,19 @@ class FeasibilityCache:
             (name for name in class_feasibility.candidates.names if self._fits_on(class_feasibility, name)), None
         )
 
-    def _fits_on(self, class_feasibility: ClassFeasibility, name: ClusterName) -> bool:
+    def _fits_on(
+        self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: Resources | None = None
+    ) -> bool:
+        """Say whether one more workload of the class fits a cluster of which *reserved* is not available to it."""
         cluster_state, requirements = self.cluster_usage.cluster_state(name), class_feasibility.requirements
         self.steps += 1
-        # Most clusters lack capacity even without nominations, which is cheaper to check.
-        return fits(requirements.gang_requests, cluster_state.headroom) and (
-            cluster_state.is_headroom_available or free_capacity(cluster_state).fits(requirements)
-        )
+        # Most clusters lack capacity even without nominations and reservations, which is cheaper to check.
+        if not fits(requirements.gang_requests, cluster_state.headroom):
+            return False
+        if not cluster_state.is_headroom_available:
+            capacity = free_capacity(cluster_state)
+            return (capacity if reserved is None else capacity.without(reserved)).fits(requirements)
+        if reserved is None:
+            return True
+        remaining = subtract(cluster_state.headroom, reserved)
+        return fits(requirements.requests, remaining) and fits(requirements.gang_requests, remaining)
