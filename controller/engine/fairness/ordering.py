@@ -5,7 +5,7 @@ bottom-up, the smaller usage ratio first. After an admission, only the ratios of
 the branches that it changed are computed again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
@@ -54,10 +54,10 @@ class QueueShares:
         for name in queues:
             self._ratio_keys.pop(name, None)
 
-    def fair_shares_changed(self, queues: Iterable[QueueName]) -> None:
+    def fair_shares_changed(self, queues: Collection[QueueName]) -> None:
         """Compute all that follows from the fair shares of *queues* again when it is needed."""
+        self.invalidate(queues)
         for name in queues:
-            self._ratio_keys.pop(name, None)
             self._whole_shares.pop(name, None)
 
     def usage_ratio(self, queue: QueueName, resources: frozenset[str]) -> UsageRatio:

@@ -208,6 +208,7 @@ class HeadReservations:
                 continue
             placed = self._planner.place(workload_class.head, unavailable)
             if not placed and workload_class.gang is None and workload_class is in_turn[-1]:
+                # Where it would go without other reservations matters to later heads only.
                 break
             preferred = placed or self._planner.place(workload_class.head, ())
             unavailable.update(cluster_charge.cluster for charges in preferred.values() for cluster_charge in charges)
