@@ -49,7 +49,8 @@ class Engine:
         self.pending.is_by_tenant = context.policy.is_by_tenant
         self._has_changed = True
         """Whether an event since the last plan may change a decision."""
-        self._wake_at: int | None = None
+        self._idle = Plan()
+        """The plan while nothing changes and no timer is due."""
 
     # -- events --------------------------------------------------------
 
@@ -156,7 +157,7 @@ class Engine:
         Without events since the last plan and without a due timer no cycle runs.
         After *most* admissions the plan is cut, and the next plan continues it.
         """
-        return finish(self.plan_in_steps(now, most=most))
+        return self._idle if self._is_idle(now) else finish(self.plan_in_steps(now, most=most))
 
     def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
         """Make the same plan in parts of few steps each; no event may be applied before it is complete."""
@@ -172,17 +173,24 @@ class Engine:
             yield part + counted - before
 
     def _plan(self, now: int, most: int | None) -> Steps[Plan]:
-        is_due = self._wake_at is not None and self._wake_at <= now
-        if not self._has_changed and not is_due:
-            waits = (yield from self.cycle.reason_updates.flush()) if self.cycle.reason_updates.is_behind else ()
-            return self._with_follow_up(Plan(waits=waits, wake_at=self._wake_at), now)
+        if self._is_idle(now):
+            return self._idle
+        if not self._is_due(now):
+            waits = yield from self.cycle.reason_updates.flush()
+            return self._with_follow_up(replace(self._idle, waits=waits), now)
         self._expire_holds(now)
         plan = yield from self.cycle.steps(now, most=most)
         # An evicted workload may request other amounts, and a resized one may no longer fit: run another cycle.
         is_settled = not any(self.index.resized or isinstance(decision, Evict) for decision in plan.decisions)
         self._has_changed = plan.is_cut or not is_settled
-        self._wake_at = plan.wake_at
+        self._idle = Plan(wake_at=plan.wake_at)
         return self._with_follow_up(plan, now)
+
+    def _is_due(self, now: int) -> bool:
+        return self._has_changed or (self._idle.wake_at is not None and self._idle.wake_at <= now)
+
+    def _is_idle(self, now: int) -> bool:
+        return not (self._is_due(now) or self.cycle.reason_updates.is_behind)
 
     def _with_follow_up(self, plan: Plan, now: int) -> Plan:
         """Return *plan*, with an early wake-up while pending reasons remain to be published."""
