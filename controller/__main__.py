@@ -82,7 +82,10 @@ class Controller:
         self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
         self._create_controllers(api, for_hyperjobs, options, clock)
-        self.metrics.register_state(lambda: self.loop.state, self.store, self.informers)
+        self.metrics.register_state(
+            lambda: self.loop.state, self.store, self.informers, leads=lambda: self.election.leads
+        )
+        self.metrics.register_file("admission", lambda: file.error is not None)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
         self._connect()
 
@@ -105,6 +108,7 @@ class Controller:
         )
         desired = DesiredConfigFile(self.settings.webhook_registration)
         desired.read()
+        self.metrics.register_file("webhook-registration", lambda: desired.error is not None)
         self.webhook_config = WebhookConfigController(
             api,
             WebhookConfigDependencies(

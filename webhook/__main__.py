@@ -103,6 +103,7 @@ class Webhook:
             certificate_expiry=not_after.timestamp() if not_after else 0,
             queues=len(self.queues.queues) if self.queues.is_synced else None,
             authenticates=self.settings.client_ca is not None,
+            rejected=self.configuration.is_rejected,
         )
 
     def _not_ready(self) -> str | None:

@@ -143,6 +143,11 @@ class Configuration:
         self._file.read()
         self._apply()
 
+    @property
+    def is_rejected(self) -> bool:
+        """Return whether the present content of the file is invalid."""
+        return self._file.error is not None
+
     def refresh(self) -> None:
         """Reload the file if it has changed."""
         if self._file.refresh():

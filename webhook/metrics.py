@@ -3,9 +3,11 @@
 Requests are counted in one thread without the locks of the Prometheus client, which would cost a twentieth of a review.
 """
 
+import platform
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
@@ -97,6 +99,18 @@ class WebhookMetrics:
         ProcessCollector(registry=self.registry)
         self.requests = RequestMetrics()
         self.registry.register(self.requests)
+        build = Gauge(
+            "volcano_global_webhook_build_info",
+            "1; the labels are versions.",
+            ("version", "python_version"),
+            registry=self.registry,
+        )
+        build.labels(version("volcano-global"), platform.python_version()).set(1)
+        self._rejected = Gauge(
+            "volcano_global_webhook_configuration_rejected",
+            "1 while the present configuration file is rejected and the previous one stays in force, else 0.",
+            registry=self.registry,
+        )
         self._certificate_expiry = Gauge(
             "volcano_global_webhook_certificate_expiration_timestamp_seconds",
             "When the served certificate expires; 0 without a certificate.",
@@ -118,8 +132,11 @@ class WebhookMetrics:
             registry=self.registry,
         )
 
-    def update(self, *, ready: bool, certificate_expiry: float, queues: int | None, authenticates: bool) -> None:
+    def update(
+        self, *, ready: bool, certificate_expiry: float, queues: int | None, authenticates: bool, rejected: bool
+    ) -> None:
         """Set the gauges."""
+        self._rejected.set(rejected)
         self._authenticates.set(authenticates)
         self._queues.set(-1 if queues is None else queues)
         self._ready.set(ready)

@@ -3,10 +3,19 @@
 Events are counted by their callers; ``state_collector`` reads the present state at each scrape.
 """
 
+import platform
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.cache.store import Store
@@ -18,23 +27,31 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800)
 
+#: Pairs of queue and priority class beyond this number are counted without the priority class.
+_MAX_PAIRS = 2 * MAX_QUEUES
+
 
 class ControllerMetrics:
     """The metrics of the controller, in their own registry."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the client has no types here
         self.registry = CollectorRegistry()
         self._queues: set[str] = set()
+        self._pairs: set[tuple[str, str]] = set()
+        self._registered: dict[str, bool] = {}
         ProcessCollector(registry=self.registry)
         counter = partial(Counter, namespace=NAMESPACE, registry=self.registry)
         gauge = partial(Gauge, namespace=NAMESPACE, registry=self.registry)
         durations = partial(Histogram, namespace=NAMESPACE, registry=self.registry, buckets=_SHORT)
         waits = partial(Histogram, namespace=NAMESPACE, registry=self.registry, buckets=_LONG)
+        build = gauge("build_info", "1; the labels are versions.", ("version", "python_version"))
+        build.labels(version("volcano-global"), platform.python_version()).set(1)
         text = "Workloads admitted, as acknowledged by the API server, by queue."
         self._admissions = counter("admitted_workloads", text, ("queue",))
         self._evictions = counter("evicted_workloads", "Workloads evicted, by queue and reason.", ("queue", "reason"))
-        text = "Time from a template's creation to its admission, by queue."
-        self._wait_times = waits("admission_wait_time_seconds", text, ("queue",))
+        text = "Time from a template's creation to its admission, by queue and priority class."
+        self._wait_times = waits("admission_wait_time_seconds", text, ("queue", "priority_class"))
         self._cycles = durations("cycle_duration_seconds", "Time to apply changes and decide.")
         self._failed_cycles = counter("failed_cycles", "Cycles that ended in an internal error.")
         text = "Workloads that were set aside after an internal error, by step."
@@ -46,8 +63,8 @@ class ControllerMetrics:
         self._events = counter("events", "Kubernetes events by outcome; `dropped`: the queue was full.", ("outcome",))
         text = "Delay of the event loop; a delay above one second is logged."
         self._lag = durations("event_loop_lag_seconds", text)
-        text = "1 while the webhook configuration of a kind is as desired, else 0."
-        self._registered = gauge("webhook_registered", text, ("configuration",))
+        text = "1 while the present content of a file is rejected and the previous one stays in force, else 0."
+        self._rejected = gauge("configuration_rejected", text, ("file",))
         self._turns = counter("leadership_changes", "Changes of leadership of this process.")
         self._leading = gauge("leader", "1 while this process may write, else 0.")
         text = "Duration of a query to a cluster's scheduler estimator, by outcome."
@@ -55,15 +72,29 @@ class ControllerMetrics:
         text = "Interruptions of the decision log; a part of it is missing after each."
         self._lost_decision_files = counter("decision_log_losses", text)
 
-    def register_state(self, state: Callable[[], Engine], store: Store, informers: Mapping[str, InformerStats]) -> None:
-        """Export the present state at each scrape; *state* returns the engine's state in use."""
-        self.registry.register(StateCollector(state, store, informers))
+    def register_state(
+        self,
+        state: Callable[[], Engine],
+        store: Store,
+        informers: Mapping[str, InformerStats],
+        *,
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Export the caches at each scrape, and while this process *leads* the present state.
 
-    def count_admission(self, queue: str, *, wait_seconds: float) -> None:
-        """Count an acknowledged admission to *queue* after *wait_seconds*."""
+        *state* returns the engine's state in use.
+        """
+        self.registry.register(StateCollector(state, store, informers, registered=self._registered, leads=leads))
+
+    def register_file(self, name: str, is_rejected: Callable[[], bool]) -> None:
+        """Export at each scrape whether the present content of the file *name* is rejected."""
+        self._rejected.labels(name).set_function(is_rejected)
+
+    def count_admission(self, queue: str, *, priority_class: str = "", wait_seconds: float) -> None:
+        """Count an acknowledged admission to *queue* after *wait_seconds*; *priority_class* must exist or be empty."""
         label = self._queue_label(queue)
         self._admissions.labels(label).inc()
-        self._wait_times.labels(label).observe(max(wait_seconds, 0))
+        self._wait_times.labels(*self._pair(label, priority_class)).observe(max(wait_seconds, 0))
 
     def count_eviction(self, queue: str, reason: str) -> None:
         """Count an acknowledged eviction from *queue*."""
@@ -74,6 +105,13 @@ class ControllerMetrics:
         if len(self._queues) < MAX_QUEUES:
             self._queues.add(queue)
         return queue if queue in self._queues else ""
+
+    def _pair(self, queue: str, priority_class: str) -> tuple[str, str]:
+        """Return the labels, without the priority class once so many pairs exist."""
+        pair = queue, priority_class
+        if len(self._pairs) < _MAX_PAIRS:
+            self._pairs.add(pair)
+        return pair if pair in self._pairs else (queue, "")
 
     def count_cycle(self, seconds: float) -> None:
         """Count a cycle."""
@@ -109,7 +147,7 @@ class ControllerMetrics:
 
     def set_webhook_registered(self, kind: str, *, right: bool) -> None:
         """Set whether a webhook configuration is as desired."""
-        self._registered.labels(kind).set(right)
+        self._registered[kind] = right
 
     def count_decision_log_loss(self) -> None:
         """Count an interruption of the decision log, which lasts until the next file begins."""

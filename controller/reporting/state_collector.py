@@ -1,6 +1,7 @@
-"""Collects metrics of the present state at each scrape.
+"""Collects metrics of the present state at each scrape; only the leader exports more than its caches.
 
-Every label has a bounded set of values: only some queues are exported by name.
+Every label has a bounded set of values that operators decide: queues that do not exist and resources that only
+workloads name have no series of their own.
 """
 
 from collections import Counter as Tally
@@ -13,9 +14,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.fairness.ordering import QueueShares
-from controller.engine.state.hierarchy import ROOT, QueueName
-from controller.engine.state.resources import PODS, base_units
-from controller.engine.state.workloads import WorkloadState
+from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
+from controller.engine.state.resources import CPU, MEMORY, PODS, Resources, base_units
+from controller.engine.state.workloads import Workload, WorkloadState
+from controller.kube.timing import Clock, wall_clock
 
 NAMESPACE = "volcano_global"
 """First part of the name of every metric."""
@@ -28,8 +31,10 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 #: Queues beyond this number, those with the fewest pending workloads, are exported together without a name.
 MAX_QUEUES = 200
-#: Resources beyond this number, in alphabetical order, are not exported.
+#: Resources beyond this number, in alphabetical order after CPU and memory, are not exported.
 MAX_RESOURCES = 10
+#: Clusters beyond this number, in alphabetical order, are not exported.
+MAX_CLUSTERS = 200
 
 
 class InformerStats(Protocol):
@@ -52,22 +57,43 @@ class InformerStats(Protocol):
 
 
 class StateCollector:
-    """Prometheus collector of the engine's state and the caches."""
+    """Prometheus collector of the caches and, while the process leads, of the engine's state."""
 
-    def __init__(self, state: Callable[[], Engine], store: Store, informers: Mapping[str, InformerStats]) -> None:
+    def __init__(
+        self,
+        state: Callable[[], Engine],
+        store: Store,
+        informers: Mapping[str, InformerStats],
+        *,
+        registered: Mapping[str, bool],
+        leads: Callable[[], bool],
+    ) -> None:
+        self.clock: Clock = wall_clock
         self._state = state
         self._store = store
         self._informers = informers
+        self._registered = registered
+        self._leads = leads
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
-        state = self._state()
-        active, inadmissible = _pending_by_queue(state)
-        yield _pending_metric(active, inadmissible)
-        yield from self._workloads(state)
-        if state.queue_shares is not None:
-            yield from _queue_metrics(state.queue_shares, _queues_to_show(state.queue_shares, active + inadmissible))
+        if self._leads():
+            yield from self._leader_metrics(self._state())
         yield from self._caches()
+
+    def _leader_metrics(self, state: Engine) -> Iterator[Metric]:
+        pending = _Pending(state, self.clock())
+        yield pending.counts()
+        yield pending.ages()
+        yield from self._workloads(state)
+        resources = _resources_to_show(state)
+        if state.queue_shares is not None:
+            names = _queues_to_show(state.queue_shares, pending.by_queue())
+            yield from _queue_metrics(state.queue_shares, names, resources)
+        yield from _cluster_metrics(list(state.cluster_usage), resources)
+        text = "1 while the webhook configuration of a kind is as desired, else 0."
+        registered = (((kind,), right) for kind, right in self._registered.items())
+        yield _gauge("webhook_registered", text, ("configuration",), registered)
 
     def _workloads(self, state: Engine) -> Iterator[Metric]:
         admitted: Tally[QueueName] = Tally()
@@ -75,7 +101,7 @@ class StateCollector:
         for workload in state.workloads.values():
             states[workload.state] += 1
             if workload.state is WorkloadState.ADMITTED:
-                admitted[workload.queue] += 1
+                admitted[_known(workload.queue, state.queues)] += 1
         text = "Admitted workloads that are not finished."
         yield _gauge("admitted_active_workloads", text, ("queue",), _with_remainder(admitted))
         reasons = Tally(state.last_reasons.values())
@@ -105,24 +131,61 @@ class StateCollector:
         yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", label, failures)
 
 
-def _pending_by_queue(state: Engine) -> tuple[Tally[QueueName], Tally[QueueName]]:
-    """Return the number of pending workloads by queue: those that capacity alone may admit, and all others."""
-    active: Tally[QueueName] = Tally()
-    inadmissible = Tally({queue: len(workloads) for queue, workloads in state.index.on_hold.items()})
-    for workload_class in state.pending.classes():
-        counts = active if workload_class.inadmissible is None else inadmissible
-        counts[workload_class.queue] += len(workload_class.workloads)
-    return active, inadmissible
+class _Pending:
+    """Pending workloads by queue: those that capacity alone may admit, and all others."""
+
+    def __init__(self, state: Engine, now: int) -> None:
+        self._active: Tally[QueueName] = Tally()
+        self._inadmissible: Tally[QueueName] = Tally()
+        self._oldest: dict[tuple[str, str], int] = {}
+        self._now = now
+        for queue, workloads in state.index.on_hold.items():
+            held = (state.workloads[uid] for uid in workloads)
+            self._add(self._inadmissible, "inadmissible", _known(queue, state.queues), held)
+        for workload_class in state.pending.classes():
+            is_active = workload_class.inadmissible is None
+            counts, status = (self._active, "active") if is_active else (self._inadmissible, "inadmissible")
+            self._add(counts, status, _known(workload_class.queue, state.queues), workload_class)
+
+    def _add(self, counts: Tally[QueueName], status: str, queue: QueueName, workloads: Iterable[Workload]) -> None:
+        for workload in workloads:
+            counts[queue] += 1
+            if workload.created_at > 0:
+                self._oldest[queue, status] = min(self._oldest.get((queue, status), self._now), workload.created_at)
+
+    def by_queue(self) -> Mapping[QueueName, int]:
+        """Return the number of pending workloads of each queue."""
+        return self._active + self._inadmissible
+
+    def counts(self) -> Metric:
+        """Return the numbers as a metric."""
+        text = "Pending workloads, by queue; `inadmissible`: capacity alone cannot admit them."
+        samples = (
+            ((*queue, status), count)
+            for status, counts in (("active", self._active), ("inadmissible", self._inadmissible))
+            for queue, count in _with_remainder(counts)
+        )
+        return _gauge("pending_workloads", text, ("queue", "status"), samples)
+
+    def ages(self) -> Metric:
+        """Return the age of the oldest workload of each queue, of at most so many queues as have a name."""
+        text = "Time since the creation of the oldest pending workload, by queue."
+        oldest = sorted(self._oldest.items(), key=lambda item: (item[1], item[0]))[: 2 * MAX_QUEUES]
+        samples = ((labels, max(self._now - created_at, 0) / 1000) for labels, created_at in oldest)
+        return _gauge("oldest_pending_age_seconds", text, ("queue", "status"), samples)
 
 
-def _pending_metric(active: Tally[QueueName], inadmissible: Tally[QueueName]) -> Metric:
-    text = "Pending workloads, by queue; `inadmissible`: capacity alone cannot admit them."
-    samples = (
-        ((*queue, status), count)
-        for status, counts in (("active", active), ("inadmissible", inadmissible))
-        for queue, count in _with_remainder(counts)
-    )
-    return _gauge("pending_workloads", text, ("queue", "status"), samples)
+def _known(queue: QueueName, queues: Mapping[QueueName, Queue]) -> QueueName:
+    """Return *queue*, or an empty name if it does not exist: users may name as many of those as they like."""
+    return queue if queue in queues or queue == ROOT else QueueName("")
+
+
+def _resources_to_show(state: Engine) -> list[str]:
+    """Return the resources that clusters have or queues name; users cannot add to them."""
+    names = {name for cluster in state.cluster_usage for name in cluster.allocatable}
+    for queue in state.queues.values():
+        names.update(queue.capability, queue.deserved, queue.guarantee)
+    return sorted(names - {PODS}, key=lambda name: (name not in (CPU, MEMORY), name))[:MAX_RESOURCES]
 
 
 def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> list[QueueName]:
@@ -134,22 +197,41 @@ def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> 
     return sorted(standing.quota.tree.nodes, key=weight)[:MAX_QUEUES]
 
 
-def _queue_metrics(standing: QueueShares, names: list[QueueName]) -> Iterator[Metric]:
-    resources = sorted(set(standing.fair_shares[ROOT]) - {PODS})[:MAX_RESOURCES]
+def _queue_metrics(standing: QueueShares, names: list[QueueName], resources: list[str]) -> Iterator[Metric]:
     tables: tuple[tuple[str, str, Callable[[QueueName], QueueAmounts]], ...] = (
         ("fair_share", "Fair share of a queue.", lambda name: standing.fair_shares[name]),
         ("usage", "Charges of a queue and of all queues below it.", lambda name: standing.quota.allocated[name]),
         ("limit", "Limit of a queue.", lambda name: standing.quota.limits[name].limit),
     )
     for word, text, amounts in tables:
-        samples = (
-            ((name, resource), float(amounts(name).get(resource, 0) / base_units(resource)))
-            for name in names
-            for resource in resources
-        )
+        samples = (((name, resource), _in_units(amounts(name), resource)) for name in names for resource in resources)
         yield _gauge(f"queue_resource_{word}", text, ("queue", "resource"), samples)
     shares = (((name,), _usage_ratio(standing, name)) for name in names)
     yield _gauge("queue_usage_ratio", "Usage divided by fair share, of the dominant resource.", ("queue",), shares)
+
+
+def _cluster_metrics(clusters: list[ClusterState], resources: list[str]) -> Iterator[Metric]:
+    shown = sorted((state for state in clusters if state.cluster), key=lambda state: state.name)[:MAX_CLUSTERS]
+    text = "1 while a cluster accepts new admissions, else 0."
+    yield _gauge("cluster_usable", text, ("cluster",), (((state.name,), state.is_usable) for state in shown))
+    tables: tuple[tuple[str, str, Callable[[ClusterState], Resources]], ...] = (
+        ("allocatable", "Allocatable resources of a cluster.", lambda state: state.allocatable),
+        ("usage", "Charges of admitted workloads on a cluster.", lambda state: state.charged),
+        ("external_usage", "What other pods use on a cluster.", lambda state: state.external_usage),
+    )
+    for word, text, amounts in tables:
+        samples = (
+            ((state.name, resource), _in_units(amounts(state), resource))
+            for state in shown
+            for resource in resources
+            if resource in state.allocatable or resource in amounts(state)
+        )
+        yield _gauge(f"cluster_resource_{word}", text, ("cluster", "resource"), samples)
+
+
+def _in_units(amounts: QueueAmounts, resource: str) -> float:
+    """Return the amount of *resource* in its usual unit."""
+    return float(amounts.get(resource, 0) / base_units(resource))
 
 
 def _usage_ratio(standing: QueueShares, name: QueueName) -> float:

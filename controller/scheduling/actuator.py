@@ -377,7 +377,9 @@ class Actuator:
         for handler in self.on_write_confirmed:
             handler(write, facts)
         if write.effect == "admit":
-            self._metrics.count_admission(write.queue, wait_seconds=write.wait_seconds)
+            self._metrics.count_admission(
+                write.queue, priority_class=write.priority_class, wait_seconds=write.wait_seconds
+            )
             log.info("workload admitted", workload=write.workload, queue=write.queue, clusters=write.clusters)
         elif write.effect == "evict":
             self._metrics.count_eviction(write.queue, write.reason)

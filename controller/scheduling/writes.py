@@ -58,6 +58,8 @@ class Write:
     """``status`` if the patch changes the status."""
     wait_seconds: float = 0
     """How long the workload was pending at the decision, in seconds."""
+    priority_class: str = ""
+    """The priority class of the admitted workload; empty where it has none that exists."""
 
     def is_done(self, facts: CachedBinding) -> bool:
         """Return whether *facts* show the effect of this write, even if another client caused it."""
@@ -117,6 +119,7 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
         queue=workload.queue,
         clusters=tuple(target.name for target in decision.clusters),
         wait_seconds=(decision.admission.admitted_at - workload.created_at) / 1000,
+        priority_class="" if workload.unknown_class else workload.priority_class,
     )
 
 

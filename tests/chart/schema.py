@@ -154,7 +154,7 @@ def values() -> Schema:
             ),
             metrics=section(
                 serviceMonitor=section(enabled=SWITCH, interval=TEXT, labels=LABELS),
-                prometheusRule=section(enabled=SWITCH, labels=LABELS),
+                prometheusRule=section(enabled=SWITCH, labels=LABELS, maxWaitSeconds=count(1), runbook=TEXT),
                 dashboard=section(enabled=SWITCH, labels=LABELS),
             ),
         ),

@@ -1,5 +1,7 @@
+import re
 from collections import Counter
 from dataclasses import replace
+from importlib.metadata import version
 
 from controller.cache.store import Store
 from controller.engine.engine import Engine
@@ -16,8 +18,9 @@ from controller.engine.state.workloads import (
     WorkloadState,
     WorkloadUid,
 )
+from controller.kube.timing import wall_clock
 from controller.reporting.metrics import ControllerMetrics
-from controller.reporting.state_collector import MAX_QUEUES
+from controller.reporting.state_collector import MAX_CLUSTERS, MAX_QUEUES
 
 
 class Cache:
@@ -66,11 +69,125 @@ def test_state_is_collected_at_scrape():
 
 def test_number_of_series_is_bounded_by_queue_limit():
     state = Engine()
-    for number in range(10_000):
+    for number in range(1000):
+        state.queue_changed(Queue(QueueName(f"q{number}")))
         state.workload_changed(workload(number, f"q{number}"), 0)
     lines = [line for line in page(state) if line.startswith("volcano_global_pending_workloads{")]
     assert len(lines) == MAX_QUEUES + 1
-    assert 'volcano_global_pending_workloads{queue="",status="inadmissible"} 9800.0' in lines
+    assert 'volcano_global_pending_workloads{queue="",status="inadmissible"} 800.0' in lines
+
+
+def test_queues_that_do_not_exist_have_no_series():
+    state = Engine()
+    state.queue_changed(Queue(QueueName("a")))
+    for number in range(10_000):
+        state.workload_changed(workload(number, f"q{number}"), 0)
+    state.workload_changed(replace(workload(10_000, "a"), created_at=1), 0)
+    runs = Admission({"cpu": 1500}, (ClusterCharge(ClusterName("m1"), {"cpu": 1500}),))
+    admitted = workload(10_001, "deleted", state=WorkloadState.ADMITTED)
+    state.workload_changed(replace(admitted, hold=None, admission=runs), 0)
+    state.plan(0)
+    lines = page(state)
+    assert 'volcano_global_pending_workloads{queue="",status="inadmissible"} 10000.0' in lines
+    assert 'volcano_global_admitted_active_workloads{queue=""} 1.0' in lines
+    assert {re.search(r'queue="(.*?)"', line)[1] for line in lines if "{queue=" in line} == {"", "a", "root"}
+
+
+def test_resources_that_only_workloads_name_have_no_series():
+    state = Engine()
+    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000, "memory": 1, "pods": 9}), 0)
+    state.queue_changed(Queue(QueueName("a"), deserved={"b.example/d": 1000}))
+    for number in range(20):
+        requests = {f"a.example/{number}": 1000, "cpu": 1}
+        requirements = SchedulingRequirements(requests=requests, gang_requests=requests)
+        state.workload_changed(replace(workload(number, "a"), hold=None, requirements=requirements), 0)
+    state.plan(0)
+    text = "\n".join(page(state))
+    assert set(re.findall(r'resource="(.*?)"', text)) == {"jobs", "cpu", "memory", "b.example/d"}
+
+
+def test_only_the_leader_exports_state():
+    metrics, state, leads = ControllerMetrics(), Engine(), [False]
+    state.plan(0)
+    metrics.register_state(lambda: state, Store(), {"jobs": Cache()}, leads=lambda: leads[0])
+    metrics.set_webhook_registered("MutatingWebhookConfiguration", right=False)
+    shown = re.compile(r"^# TYPE (\S+)", re.MULTILINE)
+    standby = set(shown.findall(metrics.exposition().decode()))
+    leads[0] = True
+    only_leader = set(shown.findall(metrics.exposition().decode())) - standby
+    assert "volcano_global_cache_synced" in standby
+    assert {"volcano_global_pending_workloads", "volcano_global_webhook_registered"} <= only_leader
+    assert all(re.search("pending|queue|cluster|workloads|bindings|registered", name) for name in only_leader)
+
+
+def test_no_series_says_when_another_was_created():
+    metrics = ControllerMetrics()
+    metrics.count_admission("a", wait_seconds=1)
+    assert b"_created" not in metrics.exposition()
+
+
+def test_oldest_pending_age_is_exported_by_queue():
+    metrics, state = ControllerMetrics(), Engine()
+    state.queue_changed(Queue(QueueName("a")))
+    now = wall_clock()
+    for number, age in enumerate((5000, 90_000, 100)):
+        state.workload_changed(replace(workload(number, "a"), created_at=now - age), now)
+    metrics.register_state(lambda: state, Store(), {})
+    found = re.search(
+        r'volcano_global_oldest_pending_age_seconds{queue="a",status="inadmissible"} (\S+)',
+        metrics.exposition().decode(),
+    )
+    assert 90 <= float(found[1]) < 600
+
+
+def test_cluster_exports_capacity_and_usage():
+    state = Engine()
+    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
+    state.cluster_changed(Cluster(ClusterName("m2"), allocatable={"cpu": 1000}, ready=False), 0)
+    runs = Admission({"cpu": 1500}, (ClusterCharge(ClusterName("m1"), {"cpu": 1500}),))
+    state.workload_changed(replace(workload(0, "a", state=WorkloadState.ADMITTED), hold=None, admission=runs), 0)
+    state.plan(0)
+    lines = page(state)
+    assert 'volcano_global_cluster_resource_allocatable{cluster="m1",resource="cpu"} 8.0' in lines
+    assert 'volcano_global_cluster_resource_usage{cluster="m1",resource="cpu"} 1.5' in lines
+    assert 'volcano_global_cluster_resource_external_usage{cluster="m1",resource="cpu"} 0.0' in lines
+    assert 'volcano_global_cluster_usable{cluster="m1"} 1.0' in lines
+    assert 'volcano_global_cluster_usable{cluster="m2"} 0.0' in lines
+
+
+def test_number_of_cluster_series_is_bounded():
+    state = Engine()
+    for number in range(MAX_CLUSTERS + 100):
+        state.cluster_changed(Cluster(ClusterName(f"m{number}"), allocatable={"cpu": 1000}), 0)
+    lines = page(state)
+    assert len([line for line in lines if line.startswith("volcano_global_cluster_usable{")]) == MAX_CLUSTERS
+
+
+def test_wait_times_have_priority_classes_up_to_a_limit():
+    metrics = ControllerMetrics()
+    for number in range(1000):
+        metrics.count_admission("a", priority_class=f"class-{number}", wait_seconds=1)
+    lines = metrics.exposition().decode().splitlines()
+    counts = [line for line in lines if line.startswith("volcano_global_admission_wait_time_seconds_count{")]
+    assert 'volcano_global_admission_wait_time_seconds_count{priority_class="class-0",queue="a"} 1.0' in counts
+    assert (
+        f'volcano_global_admission_wait_time_seconds_count{{priority_class="",queue="a"}} {1000 - 2 * MAX_QUEUES}.0'
+        in counts
+    )
+    assert len(counts) == 2 * MAX_QUEUES + 1
+
+
+def test_rejected_file_is_exported_until_it_is_valid():
+    metrics, rejected = ControllerMetrics(), [True]
+    metrics.register_file("admission", lambda: rejected[0])
+    assert b'volcano_global_configuration_rejected{file="admission"} 1.0' in metrics.exposition()
+    rejected[0] = False
+    assert b'volcano_global_configuration_rejected{file="admission"} 0.0' in metrics.exposition()
+
+
+def test_build_info_has_the_version():
+    line = next(line for line in page(Engine()) if line.startswith("volcano_global_build_info{"))
+    assert f'version="{version("volcano-global")}"' in line
 
 
 def test_metric_names_follow_conventions():
@@ -123,6 +240,7 @@ def test_pending_metric_separates_active_from_inadmissible():
 
 def test_admitted_active_workloads_are_counted_by_queue():
     state = Engine()
+    state.queue_changed(Queue(QueueName("a")))
     runs = Admission({"cpu": 1500}, (ClusterCharge(ClusterName("m1"), {"cpu": 1500}),))
     state.workload_changed(replace(workload(0, "a", state=WorkloadState.ADMITTED), hold=None, admission=runs), 0)
     assert 'volcano_global_admitted_active_workloads{queue="a"} 1.0' in page(state)
