@@ -11,7 +11,7 @@ import typer
 from localup import binaries
 from localup.controlplane import CRDS, ControlPlane, Etcd
 from localup.credentials import IDENTITIES
-from localup.karmada.members.summary import ALLOCATABLE
+from localup.karmada.clusters import ALLOCATABLE
 from localup.processes import ProcessError, StepError
 from localup.realkarmada.processes import KARMADA_BIN, Programs
 from localup.stack import Stack

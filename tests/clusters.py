@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from localup.karmada.members.member import Node, allocatable_modelings, default_models
-from localup.karmada.members.workloads import amounts
+from localup.karmada.member import Node, allocatable_modelings, default_models
+from localup.karmada.workloads import amounts
 
 
 def with_models(cluster: dict[str, Any], nodes: Iterable[Node] | None = None) -> dict[str, Any]:

@@ -9,13 +9,12 @@ from typing import Any
 
 import yaml
 
-from localup.karmada import names
 from localup.karmada.binding import binding_for
-from localup.karmada.controllers.status import aggregate_status
-from localup.karmada.members.member import Member
-from localup.karmada.members.summary import MemberDescription, with_summary
-from localup.karmada.members.workloads import amounts
+from localup.karmada.clusters import MemberDescription, with_summary
+from localup.karmada.member import Member
 from localup.karmada.objects import (
+    APPLIED_PLACEMENT,
+    POLICY_ID,
     Key,
     Object,
     annotations_of,
@@ -27,6 +26,8 @@ from localup.karmada.objects import (
     with_status,
 )
 from localup.karmada.placement import format_applied_placement, place
+from localup.karmada.status import aggregate_status
+from localup.karmada.workloads import amounts
 from localup.karmada.works import with_applied_status, work_for
 from tests.files import DATA
 
@@ -112,7 +113,7 @@ def _policy(
     return {
         "apiVersion": "policy.karmada.io/v1alpha1",
         "kind": "PropagationPolicy",
-        "metadata": {"name": "jobs", "namespace": "ml", "labels": {names.POLICY_ID: "policy-1"}},
+        "metadata": {"name": "jobs", "namespace": "ml", "labels": {POLICY_ID: "policy-1"}},
         "spec": {"placement": {**placement, **({"spreadConstraints": [*spread]} if spread else {})}},
     }
 
@@ -150,7 +151,7 @@ def _propagate(
     applied = format_applied_placement(bound["spec"]["placement"])
     placed = with_metadata(
         with_spec(bound, clusters=[*(outcome.targets or ())]),
-        annotations={**annotations_of(bound), names.APPLIED_PLACEMENT: applied},
+        annotations={**annotations_of(bound), APPLIED_PLACEMENT: applied},
         generation=2,
     )
     conditions = with_condition((), outcome.condition, now=_NOW)

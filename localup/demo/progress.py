@@ -14,7 +14,7 @@ from typing import Any, Final
 from controller.engine.reasons import Reason
 from controller.engine.state.resources import PODS
 from localup.demo.scenario import DemoHyperJob, DemoJob
-from localup.karmada.members.workloads import quantities
+from localup.karmada.workloads import quantities
 
 RECORD: Final = "volcano-global.io/admission"
 

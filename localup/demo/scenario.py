@@ -8,12 +8,13 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from controller.api.keys import RUNTIME_ANNOTATION
 from controller.engine.reasons import Reason
 from controller.engine.state.resources import Resources, scale, total
 from localup.api import Api
 from localup.apply import Manifest, apply, create_namespace, read_manifests, wait_until
-from localup.karmada.members.summary import ALLOCATABLE
-from localup.karmada.members.workloads import RUN_TIME, amounts, parse_workload
+from localup.karmada.clusters import ALLOCATABLE
+from localup.karmada.workloads import amounts, parse_workload
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
@@ -166,7 +167,7 @@ def volcano_job(name: str, queue: str, *, pods: int, runtime: str, **more: Any) 
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
-        "metadata": {"name": short, "namespace": namespace, "annotations": {RUN_TIME: runtime}},
+        "metadata": {"name": short, "namespace": namespace, "annotations": {RUNTIME_ANNOTATION: runtime}},
         "spec": {
             "queue": queue,
             "minAvailable": pods,

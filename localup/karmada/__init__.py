@@ -2,15 +2,13 @@
 
 One process reproduces what Karmada's control plane does between a template and our admission, and simulates member
 clusters with Volcano. Numbers are those of the ten facts about Karmada that shape the design; `§` refers to the
-detailed findings. Surprising behaviour is a switch of `localup.karmada.quirks`, set with `--set name=value`. Tests
-marked `karmada` run against the stand-in and against a real Karmada (`localup.realkarmada`).
+detailed findings. Tests marked `karmada` run against the stand-in and against a real Karmada (`localup.realkarmada`).
 
 Reproduced:
 
-- detector: claims of policies, bindings field by field, fields that survive later passes (9), retries with
-  exponential backoff while a create is rejected; the binding of a Volcano Job has no requests (5), and too small ones
-  with the multi-template gate (6); cluster-scoped templates have a ClusterResourceBinding; deleting a policy leaves
-  its bindings unclaimed (§1);
+- detector: claims of policies, bindings field by field, fields that survive later passes (9), retries with backoff
+  while a create is rejected; the binding of a Volcano Job has no requests (5); cluster-scoped templates have a
+  ClusterResourceBinding; deleting a policy leaves its bindings unclaimed (§1);
 - scheduler: suspension is only an event filter (1), so queued bindings are still scheduled (2); a preset cluster is
   confirmed if feasible (4); without a spread constraint a job goes to every feasible cluster (7); ordered affinities
   are tried from the last observed one (§2); NoClusterFit is retried only after a change, missing replicas after five
@@ -22,7 +20,7 @@ Reproduced:
 - status from the member to the template; the status of an evicted job stays (§1) until the template changes for
   another reason; a pending job has no pods, so no summary includes it (§2); summaries and pods may be delayed.
 
-Not reproduced: overrides, preemption among policies, spread by region, the component estimator under the gate,
-quotas, priorities, most events, dependencies other than ConfigMaps, tolerations with an end, and node constraints
-other than resources.
+Not reproduced: overrides, preemption among policies, failover of applications, spread by region, the component
+estimator, quotas, priorities, most events, dependencies other than ConfigMaps, tolerations with an end, and node
+constraints other than resources.
 """

@@ -5,30 +5,21 @@ import logging
 import os
 import signal
 import sys
-from enum import StrEnum
+from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 import typer
 
+from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
 from localup.karmada.objects import TEMPLATES
-from localup.karmada.quirks import Quirks, StandInSettings, seconds_in
-from localup.karmada.standin import serve
+from localup.karmada.settings import StandInSettings, seconds_in
+from localup.karmada.standin import StandIn
 
 log = structlog.get_logger()
-
-
-class Template(StrEnum):
-    """Kinds of templates by command line name."""
-
-    VOLCANO_JOB = "volcano-job"
-    DEPLOYMENT = "deployment"
-    STATEFUL_SET = "statefulset"
-    BATCH_JOB = "batch-job"
-    PRIORITY_CLASS = "priority-class"
-
 
 app = typer.Typer(add_completion=False)
 
@@ -40,8 +31,7 @@ app = typer.Typer(add_completion=False)
     '{"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "220"}, on one node, or .../nodes does, for '
     'example [{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]; .../external-usage, in the first '
     "form, is its external usage; .../ready is True, False or Unknown. A job runs for the time of its "
-    "annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed).\n\n"
-    f"Quirks: {', '.join(Quirks.__dataclass_fields__)}."
+    "annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed)."
 )
 def karmada(  # noqa: PLR0913 -- each is an option of the command line
     *,
@@ -50,44 +40,56 @@ def karmada(  # noqa: PLR0913 -- each is an option of the command line
     status_period: Annotated[
         str, typer.Option(help="Minimum time between two writes of a Cluster's status; 10s in a real Karmada.")
     ] = "1s",
-    gate_multi_template: Annotated[
-        bool,
-        typer.Option(
-            help="Enable the feature gate MultiplePodTemplatesScheduling: components in bindings of Volcano Jobs."
-        ),
-    ] = False,
-    template: Annotated[list[Template] | None, typer.Option(help="Kind to propagate; may be repeated.")] = None,
-    quirks: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Set a quirk as name=value, such as leak=off or summary-late=10s; may be repeated."),
+    summary_late: Annotated[str, typer.Option(help="Delay of Cluster summaries.")] = "0s",
+    pods_late: Annotated[str, typer.Option(help="Delay until an admitted job has pods.")] = "0s",
+    graceful_eviction_timeout: Annotated[str, typer.Option(help="Grace period of evictions that name none.")] = "10m",
+    taint_eviction: Annotated[bool, typer.Option("--taint-eviction", help="Evict by NoExecute taints.")] = False,
+    template: Annotated[
+        list[str] | None, typer.Option(help=f"Kind to propagate, may be repeated: {', '.join(TEMPLATES)}.")
     ] = None,
 ) -> None:
     """Validate the options and run the stand-in."""
-    chosen = template or [Template.VOLCANO_JOB, Template.DEPLOYMENT]
+    times = (run_time, status_period, summary_late, pods_late, graceful_eviction_timeout)
+    names = ("run_time", "status_period", "summary_late", "pods_late", "graceful_eviction_timeout")
+    chosen = template or ["volcano-job", "deployment"]
+    if unknown := set(chosen).difference(TEMPLATES):
+        raise typer.BadParameter(f"unknown template {', '.join(unknown)}; known: {', '.join(TEMPLATES)}")
+    settings = StandInSettings(
+        templates=[TEMPLATES[name] for name in chosen],
+        taint_eviction=taint_eviction,
+        **dict(zip(names, map(parse_duration, times), strict=True)),
+    )
+
+    async def run() -> None:
+        async with Api.connect(kubeconfig, user_agent="karmada-stand-in") as api:
+            await StandIn(api, settings).run()
+
+    log.warning("this is a stand-in for Karmada: member clusters are simulated", pid=os.getpid())
+    serve(run(), "localup.karmada")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration option."""
     try:
-        settings = StandInSettings(
-            kubeconfig,
-            templates=[TEMPLATES[item] for item in chosen],
-            run_time_seconds=seconds_in(run_time),
-            status_period_seconds=seconds_in(status_period),
-            multi_template=gate_multi_template,
-            quirks=Quirks.parse(quirks or ()),
-        )
+        return seconds_in(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def serve(program: Coroutine[Any, Any, None], name: str) -> None:
+    """Run *program* until SIGTERM or SIGINT; exit with a sentence if its kubeconfig cannot be used."""
+
+    async def run() -> None:
+        running = asyncio.ensure_future(program)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+        with suppress(asyncio.CancelledError):
+            await running
+
     try:
-        asyncio.run(_run(settings))
+        asyncio.run(run())
     except KubeconfigError as error:
-        sys.exit(f"localup.karmada: {error}")
-
-
-async def _run(settings: StandInSettings) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    log.warning("this is a stand-in for Karmada: member clusters are simulated", pid=os.getpid())
-    await serve(settings, stopping)
+        sys.exit(f"{name}: {error}")
 
 
 def configure_logging() -> None:

@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Self
 
-from localup.karmada import names
-from localup.karmada.feasibility import labels_match
-from localup.karmada.members.workloads import replica_requirements
+from controller.api.keys import JOBS, POLICY_LABELS, binding_name
 from localup.karmada.objects import (
-    BATCH_JOB,
-    BINDING,
-    CLUSTER_BINDING,
-    CLUSTER_POLICY,
-    DEPLOYMENT,
-    STATEFUL_SET,
-    VOLCANO_JOB,
+    BATCH_JOBS,
+    BINDING_FINALIZER,
+    BINDING_ID,
+    BINDINGS,
+    CLUSTER_BINDING_ID,
+    CLUSTER_BINDINGS,
+    CLUSTER_POLICIES,
+    CLUSTER_POLICY_ID,
+    CLUSTER_POLICY_NAME,
+    POLICY_ID,
+    POLICY_NAME,
+    POLICY_NAMESPACE,
+    REPLICATED,
     Key,
     Object,
     annotations_of,
@@ -28,12 +32,17 @@ from localup.karmada.objects import (
     is_a,
     is_terminating,
     key_of,
+    labels_match,
     labels_of,
+    new_object,
+    permanent_id_label,
+    present,
     spec_of,
     uid_of,
     with_metadata,
     with_spec,
 )
+from localup.karmada.workloads import replica_requirements
 
 
 class Match(IntEnum):
@@ -56,21 +65,14 @@ class Claim:
     def of(cls, policy: Object) -> Self:
         """Return the claim of a policy with a permanent id."""
         key = key_of(policy)
-        if is_a(policy, CLUSTER_POLICY):
-            labels = {names.CLUSTER_POLICY_ID: labels_of(policy)[names.CLUSTER_POLICY_ID]}
-            return cls(labels, {names.CLUSTER_POLICY_NAME: key.name})
-        labels = {names.POLICY_ID: labels_of(policy)[names.POLICY_ID]}
-        return cls(labels, {names.POLICY_NAME: key.name, names.POLICY_NAMESPACE: key.namespace})
+        if is_a(policy, CLUSTER_POLICIES):
+            labels = {CLUSTER_POLICY_ID: labels_of(policy)[CLUSTER_POLICY_ID]}
+            return cls(labels, {CLUSTER_POLICY_NAME: key.name})
+        labels = {POLICY_ID: labels_of(policy)[POLICY_ID]}
+        return cls(labels, {POLICY_NAME: key.name, POLICY_NAMESPACE: key.namespace})
 
 
-_CLAIM_LABELS = frozenset({names.POLICY_ID, names.CLUSTER_POLICY_ID})
-
-_CLAIM_ANNOTATIONS = frozenset({names.POLICY_NAME, names.POLICY_NAMESPACE, names.CLUSTER_POLICY_NAME})
-
-
-def permanent_id_label(policy: Object) -> str:
-    """Return the label with the permanent id of a policy of this kind."""
-    return names.CLUSTER_POLICY_ID if is_a(policy, CLUSTER_POLICY) else names.POLICY_ID
+_CLAIM_ANNOTATIONS = frozenset({POLICY_NAME, POLICY_NAMESPACE, CLUSTER_POLICY_NAME})
 
 
 def policy_of(template: Object, policies: Iterable[Object]) -> Object | None:
@@ -95,23 +97,23 @@ def selects_or_claims(policy: Object, template: Object) -> bool:
 def claimed_by(item: Object, policy: Object) -> Key | None:
     """Return the key of the policy of *policy*'s kind that claims *item*."""
     annotations = annotations_of(item)
-    if is_a(policy, CLUSTER_POLICY):
-        named = annotations.get(names.CLUSTER_POLICY_NAME)
+    if is_a(policy, CLUSTER_POLICIES):
+        named = annotations.get(CLUSTER_POLICY_NAME)
         return Key("", named) if named else None
-    named = annotations.get(names.POLICY_NAME)
-    return Key(annotations.get(names.POLICY_NAMESPACE, ""), named) if named else None
+    named = annotations.get(POLICY_NAME)
+    return Key(annotations.get(POLICY_NAMESPACE, ""), named) if named else None
 
 
 def is_claimed(item: Object) -> bool:
     """Return whether a policy claims *item*."""
-    return not _CLAIM_LABELS.isdisjoint(labels_of(item))
+    return any(label in labels_of(item) for label in POLICY_LABELS)
 
 
 def with_claim(item: Object, claim: Claim) -> Object:
     """Return *item* with exactly this claim."""
     return with_metadata(
         item,
-        labels={**_without(labels_of(item), _CLAIM_LABELS), **claim.labels},
+        labels={**_without(labels_of(item), POLICY_LABELS), **claim.labels},
         annotations={**_without(annotations_of(item), _CLAIM_ANNOTATIONS), **claim.annotations},
     )
 
@@ -123,7 +125,7 @@ def without_claim(item: Object) -> Object:
 
 def _rank(closeness: Match, policy: Object) -> tuple[bool, int, int, str]:
     priority = spec_of(policy).get("priority") or 0
-    return is_a(policy, CLUSTER_POLICY), -priority, -closeness, policy["metadata"]["name"]
+    return is_a(policy, CLUSTER_POLICIES), -priority, -closeness, policy["metadata"]["name"]
 
 
 def _closeness(policy: Object, template: Object) -> Match:
@@ -148,7 +150,7 @@ def _selects(selector: Object, template: Object) -> Match:
     return Match.LABELS if labels_match(selector["labelSelector"], labels_of(template)) else Match.NONE
 
 
-def _without(fields: Mapping[str, str], left_out: frozenset[str]) -> dict[str, str]:
+def _without(fields: Mapping[str, str], left_out: Iterable[str]) -> dict[str, str]:
     return {name: value for name, value in fields.items() if name not in left_out}
 
 
@@ -187,20 +189,15 @@ def binding_for(template: Object, policy: Object, *, permanent_id: str, multi_te
         "schedulerName": wanted.get("schedulerName") or "default-scheduler",
         "suspension": dict(wanted.get("suspension") or {}) or None,
     }
-    kind = BINDING if key.namespace else CLUSTER_BINDING
-    bare = {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": {
-            "finalizers": [names.BINDING_FINALIZER],
-            "labels": {names.permanent_id_label(key.namespace): permanent_id},
-            "name": names.binding_name(template["kind"], key.name),
-            **({"namespace": key.namespace} if key.namespace else {}),
-            "ownerReferences": [owner(template)],
-        },
-        "spec": {name: value for name, value in spec.items() if value is not None},
-    }
-    return with_claim(bare, Claim.of(policy))
+    bare = new_object(
+        BINDINGS if key.namespace else CLUSTER_BINDINGS,
+        binding_name(key.name, template["kind"]),
+        key.namespace,
+        finalizers=[BINDING_FINALIZER],
+        labels={permanent_id_label(key.namespace): permanent_id},
+        ownerReferences=[owner(template)],
+    )
+    return with_claim({**bare, "spec": present(spec)}, Claim.of(policy))
 
 
 def updated_binding(existing: Object, desired: Object) -> Object:
@@ -210,7 +207,7 @@ def updated_binding(existing: Object, desired: Object) -> Object:
         existing,
         annotations={**annotations_of(free), **annotations_of(desired)},
         finalizers=list(dict.fromkeys([*finalizers_of(existing), *finalizers_of(desired)])),
-        labels={**labels_of(free), **labels_of(desired), **_permanent_id(existing)},
+        labels={**labels_of(free), **labels_of(desired), **permanent_id_of(existing)},
         ownerReferences=desired["metadata"]["ownerReferences"],
     )
     spec = spec_of(desired)
@@ -230,22 +227,16 @@ def _suspension(existing: Object | None, wanted: Object | None) -> Object | None
     return {**remaining, **(wanted or {})} or None
 
 
-def _permanent_id(binding: Object) -> dict[str, str]:
-    ids = {names.BINDING_ID, names.CLUSTER_BINDING_ID}
-    return {name: value for name, value in labels_of(binding).items() if name in ids}
+def permanent_id_of(binding: Object) -> dict[str, str]:
+    """Return the label with the permanent id of a binding."""
+    return {name: value for name, value in labels_of(binding).items() if name in {BINDING_ID, CLUSTER_BINDING_ID}}
 
 
 def reference(template: Object) -> dict[str, Any]:
     """Return the binding's reference to *template*."""
-    key = key_of(template)
-    return {
-        "apiVersion": template["apiVersion"],
-        "kind": template["kind"],
-        "name": key.name,
-        **({"namespace": key.namespace} if key.namespace else {}),
-        "resourceVersion": template["metadata"]["resourceVersion"],
-        "uid": uid_of(template),
-    }
+    kind = {"apiVersion": template["apiVersion"], "kind": template["kind"]}
+    metadata = template["metadata"]
+    return kind | {name: metadata[name] for name in ("name", "namespace", "resourceVersion", "uid") if name in metadata}
 
 
 def owner(template: Object) -> dict[str, Any]:
@@ -287,34 +278,27 @@ def _strategy(strategy: Object) -> dict[str, Any]:
 def _size_fields(template: Object, *, multi_template: bool) -> dict[str, Any]:
     """Return the size fields that Karmada reads from a template: none for a Volcano Job (facts, no. 5)."""
     spec = spec_of(template)
-    if is_a(template, VOLCANO_JOB):
-        return (
-            {"components": [_component(item) for item in enumerate(spec.get("tasks") or ())]} if multi_template else {}
-        )
-    replicas = _replicas(template, spec)
-    if replicas is None:
+    if is_a(template, JOBS):
+        components = [_component(*item) for item in enumerate(spec.get("tasks") or ())]
+        return {"components": components} if multi_template else {}
+    if is_a(template, *REPLICATED):
+        replicas = int(spec.get("replicas", 1))
+    elif is_a(template, BATCH_JOBS):
+        parallelism = int(spec.get("parallelism", 1))
+        replicas = min(parallelism, int(spec.get("completions", parallelism)))
+    else:
         return {}
     return {"replicas": replicas or None, "replicaRequirements": replica_requirements(spec.get("template") or {})}
 
 
-def _component(numbered: tuple[int, Object]) -> dict[str, Any]:
+def _component(index: int, task: Object) -> dict[str, Any]:
     """Return a task's component with the undercount of Karmada's interpreter (no. 6).
 
     The replicas are `minAvailable` or 1, never the task's replicas.
     """
-    index, task = numbered
     component = {
         "name": task.get("name") or f"task-{index}",
         "replicaRequirements": replica_requirements(task.get("template") or {}),
         "replicas": int(task.get("minAvailable", 1)),
     }
-    return {name: value for name, value in component.items() if value is not None}
-
-
-def _replicas(template: Object, spec: Mapping[str, Any]) -> int | None:
-    if is_a(template, DEPLOYMENT) or is_a(template, STATEFUL_SET):
-        return int(spec.get("replicas", 1))
-    if is_a(template, BATCH_JOB):
-        parallelism = int(spec.get("parallelism", 1))
-        return min(parallelism, int(spec.get("completions", parallelism)))
-    return None
+    return present(component)

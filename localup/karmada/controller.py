@@ -4,6 +4,7 @@ A key is processed by one worker at a time. It does not say what changed.
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -24,11 +25,14 @@ class RetryError(Exception):
 
 
 class WorkQueue(Generic[K]):
-    """Work queue of one controller."""
+    """Work queue of one controller; *jitter* randomises its backoff."""
 
-    def __init__(self, name: str, reconcile: Callable[[K], Awaitable[None]]) -> None:
+    def __init__(
+        self, name: str, reconcile: Callable[[K], Awaitable[None]], jitter: Callable[[], float] = random.random
+    ) -> None:
         self.name = name
         self._reconcile = reconcile
+        self._jitter = jitter
         self._waiting: asyncio.Queue[K] = asyncio.Queue()
         self._queued: set[K] = set()
         self._processing: set[K] = set()
@@ -89,8 +93,8 @@ class WorkQueue(Generic[K]):
             self._backoffs.pop(key, None)
 
     def _retry(self, key: K, error: Exception, log_method: Callable[..., object]) -> None:
-        delay = self._backoffs.setdefault(key, Backoff(initial=0.05, maximum=10)).next_delay()
-
+        backoff = self._backoffs.setdefault(key, Backoff(initial=0.05, maximum=10, jitter=self._jitter))
+        delay = backoff.next_delay()
         log_method("retry scheduled", part=self.name, key=str(key), error=str(error), after=round(delay, 2))
         self.add_after(key, delay)
 
@@ -99,8 +103,17 @@ class Controller(Generic[K]):
     """Reconciles keys of its queue."""
 
     def __init__(self, cache: ControlPlaneCache) -> None:
-        self.queue = WorkQueue[K](type(self).__name__, self.reconcile)
         self.cache = cache
+        self.queue = self.new_queue(type(self).__name__, self.reconcile)
+
+    def new_queue(self, name: str, reconcile: Callable[[K], Awaitable[None]]) -> WorkQueue[K]:
+        """Return a work queue with the random numbers of the stand-in."""
+        return WorkQueue(name, reconcile, self.cache.random.random)
+
+    @property
+    def queues(self) -> list[WorkQueue[K]]:
+        """All work queues of the controller."""
+        return [self.queue]
 
     async def reconcile(self, key: K) -> None:
         """Make the actual state of *key* equal to the desired one."""
@@ -113,10 +126,9 @@ class ObjectController(Controller[Key]):
     def __init__(self, cache: ControlPlaneCache, store: Store) -> None:
         super().__init__(cache)
         self.store = store
-        store.add_event_handler(self.object_changed)
+        store.add_event_handler(self._object_changed)
 
-    def object_changed(self, old: Object | None, new: Object | None) -> None:
-        """Queue the object if the change concerns this controller."""
+    def _object_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None and self.concerns(old, new):
             self.queue.add(key_of(new))
 

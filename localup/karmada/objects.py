@@ -1,4 +1,4 @@
-"""Kubernetes objects as decoded JSON: kinds and paths, metadata, and conditions.
+"""Kubernetes objects as decoded JSON, and the names, labels and annotations that Karmada gives them.
 
 Objects are immutable; functions that change one return a copy.
 """
@@ -6,9 +6,20 @@ Objects are immutable; functions that change one return a copy.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 import msgspec
+
+from controller.api.keys import (
+    CLUSTER_RESOURCE_BINDINGS,
+    CLUSTERS,
+    JOBS,
+    PRIORITY_CLASSES,
+    PROPAGATION_POLICIES,
+    RESOURCE_BINDINGS,
+    Resource,
+)
 
 Object = Mapping[str, Any]
 
@@ -23,11 +34,30 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-def decode_object(raw: bytes) -> dict[str, Any]:
-    """Decode an object without managed fields, which are large and unused."""
-    item: dict[str, Any] = msgspec.json.decode(raw)
-    item["metadata"].pop("managedFields", None)
-    return item
+class StoredObject(dict[str, Any]):
+    """Object of the API server, without managed fields, which are large and unused."""
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "StoredObject":
+        """Decode *raw*."""
+        item = cls(msgspec.json.decode(raw))
+        item["metadata"].pop("managedFields", None)
+        return item
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return key_of(self)
+
+    @property
+    def uid(self) -> str:
+        """The uid."""
+        return uid_of(self)
+
+    @property
+    def resource_version(self) -> int:
+        """The resourceVersion as a number."""
+        return int(self["metadata"]["resourceVersion"])
 
 
 def key_of(item: Object) -> Key:
@@ -38,11 +68,6 @@ def key_of(item: Object) -> Key:
 def uid_of(item: Object) -> str:
     """Return the uid."""
     return str(item["metadata"]["uid"])
-
-
-def version_of(item: Object) -> int:
-    """Return the resourceVersion as a number."""
-    return int(item["metadata"]["resourceVersion"])
 
 
 def generation_of(item: Object) -> int:
@@ -80,6 +105,16 @@ def status_of(item: Object) -> dict[str, Any]:
     return dict(item.get("status") or {})
 
 
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value other than ``None``."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def nonempty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are neither empty nor zero."""
+    return {name: value for name, value in fields.items() if value}
+
+
 def with_metadata(item: Object, **fields: Any) -> Object:
     """Return *item* with changed metadata fields; empty ones are removed."""
     metadata = {**item["metadata"], **fields}
@@ -88,19 +123,19 @@ def with_metadata(item: Object, **fields: Any) -> Object:
 
 def with_spec(item: Object, **fields: Any) -> Object:
     """Return *item* with changed spec fields; ``None`` removes a field."""
-    spec = {**spec_of(item), **fields}
-    return {**item, "spec": {name: value for name, value in spec.items() if value is not None}}
+    return {**item, "spec": present({**spec_of(item), **fields})}
 
 
 def with_status(item: Object, **fields: Any) -> Object:
     """Return *item* with changed status fields; ``None`` removes a field."""
-    status = {**status_of(item), **fields}
-    return {**item, "status": {name: value for name, value in status.items() if value is not None}}
+    return {**item, "status": present({**status_of(item), **fields})}
 
 
 def same_specification(left: Object, right: Object) -> bool:
     """Return whether two versions differ only in status and resource version."""
-    return _specification(left) == _specification(right)
+    ignored = {"status": None, "metadata": None}
+    versions = [item["metadata"] | {"resourceVersion": None} for item in (left, right)]
+    return {**left, **ignored} == {**right, **ignored} and versions[0] == versions[1]
 
 
 def merge_patch(old: Object, new: Object) -> dict[str, Any]:
@@ -116,84 +151,60 @@ def merge_patch(old: Object, new: Object) -> dict[str, Any]:
     return patch
 
 
-def _specification(item: Object) -> dict[str, Any]:
-    metadata = {name: value for name, value in item["metadata"].items() if name != "resourceVersion"}
-    return {**{name: value for name, value in item.items() if name != "status"}, "metadata": metadata}
+def labels_match(selector: Object | None, labels: Mapping[str, str]) -> bool:
+    """Return whether a label selector selects *labels*; an absent or empty one selects all."""
+    wanted = (selector or {}).get("matchLabels") or {}
+    return all(labels.get(name) == value for name, value in wanted.items()) and all(
+        requirement_holds(item, [labels[item["key"]]] if item["key"] in labels else [])
+        for item in (selector or {}).get("matchExpressions") or ()
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Kind in one API version with its plural."""
-
-    api_version: str
-    name: str
-    plural: str
-
-    @property
-    def path(self) -> str:
-        """Return the path of all objects in all namespaces."""
-        return f"{self._root}/{self.plural}"
-
-    def collection(self, namespace: str) -> str:
-        """Return the path for creating objects in a namespace, empty for cluster-scoped kinds."""
-        return f"{self._root}/namespaces/{namespace}/{self.plural}" if namespace else self.path
-
-    def path_of(self, key: Key) -> str:
-        """Return the path of an object."""
-        return f"{self.collection(key.namespace)}/{key.name}"
-
-    @property
-    def _root(self) -> str:
-        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+def requirement_holds(requirement: Object, values: Sequence[str]) -> bool:
+    """Return whether a selector's requirement holds for *values*: none, one, or several for zones."""
+    disjoint = set(requirement.get("values") or ()).isdisjoint(values)
+    results = {"In": not disjoint, "NotIn": disjoint, "Exists": bool(values), "DoesNotExist": not values}
+    return results.get(requirement["operator"], False)
 
 
-VOLCANO_JOB: Final = Kind("batch.volcano.sh/v1alpha1", "Job", "jobs")
-
-BATCH_JOB: Final = Kind("batch/v1", "Job", "jobs")
-
-DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
-
-STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
-
-PRIORITY_CLASS: Final = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
-
-CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
+BATCH_JOBS: Final = Resource("batch", "v1", "jobs", "Job")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+WORKS: Final = Resource("work.karmada.io", "v1alpha1", "works", "Work")
+POLICIES: Final = PROPAGATION_POLICIES
+CLUSTER_POLICIES: Final = Resource(
+    "policy.karmada.io", "v1alpha1", "clusterpropagationpolicies", "ClusterPropagationPolicy", namespaced=False
+)
+BINDINGS, CLUSTER_BINDINGS = RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS
 
 #: Kinds of templates that can be propagated, by command line name.
-TEMPLATES: Final[Mapping[str, Kind]] = {
-    "volcano-job": VOLCANO_JOB,
-    "deployment": DEPLOYMENT,
-    "statefulset": STATEFUL_SET,
-    "batch-job": BATCH_JOB,
-    "priority-class": PRIORITY_CLASS,
+TEMPLATES: Final[Mapping[str, Resource]] = {
+    "volcano-job": JOBS,
+    "deployment": DEPLOYMENTS,
+    "statefulset": STATEFUL_SETS,
+    "batch-job": BATCH_JOBS,
+    "priority-class": PRIORITY_CLASSES,
 }
 
-#: Kinds with pods.
-WORKLOADS: Final = (VOLCANO_JOB, DEPLOYMENT, STATEFUL_SET, BATCH_JOB)
+#: Kinds whose pods have a replica count.
+REPLICATED: Final = (DEPLOYMENTS, STATEFUL_SETS)
 
-BINDING: Final = Kind("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings")
-
-CLUSTER_BINDING: Final = Kind("work.karmada.io/v1alpha2", "ClusterResourceBinding", "clusterresourcebindings")
-
-WORK: Final = Kind("work.karmada.io/v1alpha1", "Work", "works")
-
-POLICY: Final = Kind("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies")
-
-CLUSTER_POLICY: Final = Kind("policy.karmada.io/v1alpha1", "ClusterPropagationPolicy", "clusterpropagationpolicies")
-
-CLUSTER: Final = Kind("cluster.karmada.io/v1alpha1", "Cluster", "clusters")
-
-NAMESPACE: Final = Kind("v1", "Namespace", "namespaces")
+#: Kinds that the stand-in watches in addition to templates.
+WATCHED: Final = (POLICIES, CLUSTER_POLICIES, BINDINGS, CLUSTER_BINDINGS, WORKS, CLUSTERS, NAMESPACES, CONFIG_MAPS)
 
 
-def is_a(item: Object, kind: Kind) -> bool:
-    """Return whether *item* (an object, reference or selector) is of *kind*."""
-    return item.get("apiVersion") == kind.api_version and item.get("kind") == kind.name
+def is_a(item: Object, *resources: Resource) -> bool:
+    """Return whether *item* (an object, reference or selector) is of one of these kinds."""
+    kind = item.get("apiVersion"), item.get("kind")
+    return any(kind == (resource.api_version, resource.kind) for resource in resources)
 
 
-def kind_of(item: Object) -> Kind | None:
-    """Return the kind of a template, of a dependency, or of a reference to one."""
-    return next((kind for kind in (*TEMPLATES.values(), CONFIG_MAP) if is_a(item, kind)), None)
+def new_object(resource: Resource, name: str, namespace: str = "", **fields: Any) -> dict[str, Any]:
+    """Return an object with identity and metadata; *fields* are further metadata fields, empty ones are omitted."""
+    metadata = {**fields, "name": name, "namespace": namespace}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": nonempty(metadata)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,24 +224,17 @@ def with_condition(conditions: Sequence[Object], new: Condition, *, now: float) 
     """
     before = condition(conditions, new.type)
     since = before["lastTransitionTime"] if before and before["status"] == new.status else timestamp(now)
-    fresh = {
-        "lastTransitionTime": since,
-        "message": new.message,
-        "reason": new.reason,
-        "status": new.status,
-        "type": new.type,
-    }
+    fresh = {name: getattr(new, name) for name in ("message", "reason", "status", "type")}
+    fresh = {"lastTransitionTime": since, **fresh}
     if before is None:
         return [*conditions, fresh]
     return [fresh if item["type"] == new.type else item for item in conditions]
 
 
-def true_conditions(types: Sequence[str], reason: str, *, now: float) -> list[Object]:
-    """Return true conditions of *types* with the same reason and time."""
-    conditions: list[Object] = []
-    for item in types:
-        conditions = with_condition(conditions, Condition(item, "True", reason), now=now)
-    return conditions
+def with_conditions(item: Object, *new: Condition, now: float) -> Object:
+    """Return *item* with these conditions set in its status."""
+    start = list(status_of(item).get("conditions") or ())
+    return with_status(item, conditions=reduce(lambda all_, one: with_condition(all_, one, now=now), new, start))
 
 
 def condition(conditions: Sequence[Object], type_: str) -> Object | None:
@@ -240,8 +244,7 @@ def condition(conditions: Sequence[Object], type_: str) -> Object | None:
 
 def is_true(conditions: Sequence[Object], type_: str) -> bool:
     """Return whether the condition of a type is present and true."""
-    found = condition(conditions, type_)
-    return found is not None and found["status"] == "True"
+    return any(item["type"] == type_ and item["status"] == "True" for item in conditions)
 
 
 def timestamp(seconds: float) -> str:
@@ -252,3 +255,61 @@ def timestamp(seconds: float) -> str:
 def seconds_of(time: str) -> float:
     """Parse a Kubernetes timestamp into seconds."""
     return datetime.fromisoformat(time).timestamp()
+
+
+POLICY_ID: Final = "propagationpolicy.karmada.io/permanent-id"
+POLICY_NAME: Final = "propagationpolicy.karmada.io/name"
+POLICY_NAMESPACE: Final = "propagationpolicy.karmada.io/namespace"
+CLUSTER_POLICY_ID: Final = "clusterpropagationpolicy.karmada.io/permanent-id"
+CLUSTER_POLICY_NAME: Final = "clusterpropagationpolicy.karmada.io/name"
+BINDING_ID: Final = "resourcebinding.karmada.io/permanent-id"
+BINDING_NAME: Final = "resourcebinding.karmada.io/name"
+BINDING_NAMESPACE: Final = "resourcebinding.karmada.io/namespace"
+CLUSTER_BINDING_ID: Final = "clusterresourcebinding.karmada.io/permanent-id"
+CLUSTER_BINDING_NAME: Final = "clusterresourcebinding.karmada.io/name"
+WORK_ID: Final = "work.karmada.io/permanent-id"
+APPLIED_PLACEMENT: Final = "policy.karmada.io/applied-placement"
+TEMPLATE_GENERATION: Final = "resourcetemplate.karmada.io/generation"
+TEMPLATE_UID: Final = "resourcetemplate.karmada.io/uid"
+BINDING_FINALIZER: Final = "karmada.io/binding-controller"
+WORK_FINALIZER: Final = "karmada.io/execution-controller"
+
+_EXECUTION: Final = "karmada-es-"
+_SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
+_FNV_OFFSET: Final = 0x811C9DC5
+_FNV_PRIME: Final = 0x01000193
+
+
+def work_name(kind: str, namespace: str, name: str) -> str:
+    """Return the name of a template's works, which is equal in every cluster."""
+    plain = name.replace(":", ".").lower()
+    full = f"{namespace}-{plain}-{kind}" if namespace else f"{plain}-{kind}"
+    return f"{plain}-{digest(full.lower())}"
+
+
+def permanent_id_label(namespace: str) -> str:
+    """Return the label with the permanent id of a binding in *namespace*, or of a cluster-scoped one."""
+    return BINDING_ID if namespace else CLUSTER_BINDING_ID
+
+
+def execution_namespace(cluster: str) -> str:
+    """Return the namespace of a cluster's works."""
+    return _EXECUTION + cluster
+
+
+def cluster_of(namespace: str) -> str:
+    """Return the cluster of an execution namespace, or an empty string for other namespaces."""
+    return namespace.removeprefix(_EXECUTION) if namespace.startswith(_EXECUTION) else ""
+
+
+def is_reserved(namespace: str) -> bool:
+    """Return whether objects in *namespace* are never propagated."""
+    return namespace in {"karmada-system", "karmada-cluster"} or namespace.startswith((_EXECUTION, "kube-"))
+
+
+def digest(text: str) -> str:
+    """Return the hash that Karmada puts into names: FNV-1a, 32 bits, with a safe alphabet."""
+    value = _FNV_OFFSET
+    for byte in text.encode():
+        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+    return "".join(_SAFE[ord(digit) % len(_SAFE)] for digit in str(value))

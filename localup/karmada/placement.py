@@ -1,108 +1,33 @@
-"""Selects the clusters of a binding and divides its replicas among them, as Karmada's scheduler does.
+"""Selects the clusters of a binding and divides its replicas among them, as Karmada's scheduler does (facts, §2).
 
-Clusters in `spec.clusters` are preferred, so a preset feasible cluster is confirmed (facts, no. 4). Then come
-clusters with more capacity for divisible workloads, then names. A division is kept if it adds up; otherwise all
-replicas are divided again, whereas Karmada moves as few as possible. Spread by region and the component estimator are
-not supported.
+Clusters in `spec.clusters` are preferred, so a preset feasible cluster is confirmed (no. 4). Then come clusters with
+more capacity for divisible workloads, then names. A division is kept if it adds up; otherwise all replicas are divided
+again, whereas Karmada moves as few as possible. Spread by region and the component estimator are not supported.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from controller.engine.state.resources import MILLI, PODS, Resources, subtract
-from localup.karmada.feasibility import candidates, cluster_matches, fit_error, target_names
-from localup.karmada.members.workloads import amounts
-from localup.karmada.objects import Condition, Object, spec_of, status_of
+from controller.engine.state.resources import MILLI, PODS, subtract
+from localup.karmada.objects import (
+    Condition,
+    Object,
+    is_terminating,
+    labels_match,
+    labels_of,
+    requirement_holds,
+    spec_of,
+    status_of,
+)
+from localup.karmada.workloads import amounts
 
 Shares = dict[str, int]
 
-
-class InsufficientReplicasError(Exception):
-    """All clusters together have too little capacity for the replicas."""
-
-
-def divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
-    """Return the nonzero replicas by cluster; *clusters* are the selected ones, best first."""
-    replicas = int(spec.get("replicas", 0))
-    strategy = spec["placement"].get("replicaScheduling") or {}
-    chosen = [str(cluster["metadata"]["name"]) for cluster in clusters]
-    if strategy.get("replicaSchedulingType", "Duplicated") == "Duplicated":
-        return dict.fromkeys(chosen, replicas)
-    if is_static(strategy):
-        return _by_weight(replicas, _static_weights(strategy, clusters))
-    placed = {
-        cluster["name"]: int(cluster.get("replicas", 0))
-        for cluster in spec.get("clusters") or ()
-        if cluster["name"] in chosen
-    }
-    if placed and sum(placed.values()) == replicas:
-        return placed
-    capacity = {
-        str(cluster["metadata"]["name"]): available(cluster, spec.get("replicaRequirements")) for cluster in clusters
-    }
-    capacity = {name: count + placed.get(name, 0) for name, count in capacity.items()}
-    if sum(capacity.values()) < replicas:
-        raise InsufficientReplicasError(
-            f"Clusters available replicas {sum(capacity.values())} are not enough to schedule."
-        )
-    if strategy.get("replicaDivisionPreference") == "Aggregated":
-        capacity = _largest_clusters(replicas, capacity)
-    return _by_weight(replicas, capacity)
-
-
-def is_static(strategy: Object) -> bool:
-    """Return whether replicas are divided by static weights, so that Karmada ignores spread constraints."""
-    if strategy.get("replicaSchedulingType") != "Divided" or strategy.get("replicaDivisionPreference") != "Weighted":
-        return False
-    return not (strategy.get("weightPreference") or {}).get("dynamicWeight")
-
-
-def available(cluster: Object, requirements: Object | None) -> int:
-    """Return how many replicas fit by the summary of a cluster; 0 without a summary."""
-    free = free_capacity(cluster)
-    request = {PODS: MILLI, **amounts((requirements or {}).get("resourceRequest"))}
-    return max(0, min(free.get(name, 0) // amount for name, amount in request.items() if amount > 0))
-
-
-def free_capacity(cluster: Object) -> Resources:
-    """Return the free resources by the summary of a cluster."""
-    summary = status_of(cluster).get("resourceSummary") or {}
-    taken = [amounts(summary.get(part)) for part in ("allocated", "allocating")]
-    return subtract(subtract(amounts(summary.get("allocatable")), taken[0]), taken[1])
-
-
-def _static_weights(strategy: Object, clusters: Sequence[Object]) -> Shares:
-    entries = (strategy.get("weightPreference") or {}).get("staticWeightList") or ()
-    weights = {
-        str(cluster["metadata"]["name"]): max(
-            (int(entry["weight"]) for entry in entries if cluster_matches(entry["targetCluster"], cluster)), default=0
-        )
-        for cluster in clusters
-    }
-    return weights if any(weights.values()) else dict.fromkeys(weights, 1)
-
-
-def _largest_clusters(replicas: int, capacity: Shares) -> Shares:
-    """Return the clusters with the most capacity that together fit *replicas*."""
-    taken: Shares = {}
-    for name in sorted(capacity, key=lambda name: (-capacity[name], name)):
-        taken[name] = capacity[name]
-        if sum(taken.values()) >= replicas:
-            break
-    return taken
-
-
-def _by_weight(replicas: int, weights: Shares) -> Shares:
-    """Divide in proportion to the weights; the remainder goes to the heaviest clusters, one replica each."""
-    whole = sum(weights.values())
-    order = sorted(weights, key=lambda name: (-weights[name], name))
-    shares = {name: replicas * weights[name] // whole if whole else 0 for name in order}
-    for name in order[: replicas - sum(shares.values())]:
-        shares[name] += 1
-    return {name: share for name, share in shares.items() if share}
+_SPREAD: Final = {"provider": "provider", "region": "region", "zone": "zones"}
 
 
 class Reason(StrEnum):
@@ -132,41 +57,28 @@ class SchedulingResult:
         return Condition("Scheduled", status, self.reason, self.message)
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerOptions:
-    """Options that change the scheduler's behaviour."""
+class _SchedulingError(Exception):
+    """No selection of the feasible clusters satisfies the placement."""
 
-    affinity_terms: bool = True
-    """Try ordered affinities in order; otherwise use only the first."""
-    copies: bool = True
-    """Without a spread constraint select all feasible clusters; otherwise the best one."""
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.result = SchedulingResult(reason, message)
 
 
-_DEFAULT_OPTIONS: Final = SchedulerOptions()
-
-
-def place(
-    binding: Object, clusters: Sequence[Object], options: SchedulerOptions = _DEFAULT_OPTIONS
-) -> SchedulingResult:
+def place(binding: Object, clusters: Sequence[Object]) -> SchedulingResult:
     """Try affinity terms in order from the last observed one; if all fail, return the first failure."""
-    first: SchedulingResult | None = None
-    terms = _affinity_terms(binding)
-    for name, affinity in terms if options.affinity_terms else terms[:1]:
-        outcome = _place_with(binding, affinity, clusters, options)
+    failures = []
+    for name, affinity in _affinity_terms(binding):
+        outcome = _place_with(binding, affinity, clusters)
         if outcome.reason is Reason.SUCCESS:
             return SchedulingResult(outcome.reason, targets=outcome.targets, term=name)
-        first = first or outcome
-    return first or SchedulingResult(Reason.SCHEDULER_ERROR, "no affinity term")
+        failures.append(outcome)
+    return failures[0]
 
 
 def affinity_allows(binding: Object, cluster: Object) -> bool:
     """Return whether the observed affinity of a binding allows *cluster*, so that its changes trigger a retry."""
     return cluster_matches(_affinity_terms(binding)[0][1], cluster)
-
-
-def format_applied_placement(placement: Object) -> str:
-    """Return a placement in the format of the scheduler's annotation, with fields in the order of Karmada's types."""
-    return json.dumps(_ordered(placement), separators=(",", ":"), ensure_ascii=False)
 
 
 def _affinity_terms(binding: Object) -> list[tuple[str, Object | None]]:
@@ -180,56 +92,113 @@ def _affinity_terms(binding: Object) -> list[tuple[str, Object | None]]:
     return named[begin:]
 
 
-def _place_with(
-    binding: Object, affinity: Object | None, clusters: Sequence[Object], options: SchedulerOptions
-) -> SchedulingResult:
-    feasible = candidates(binding, affinity, clusters)
+def _place_with(binding: Object, affinity: Object | None, clusters: Sequence[Object]) -> SchedulingResult:
+    reasons = [(item, _infeasibility(binding, affinity, item)) for item in clusters if not is_terminating(item)]
+    feasible = [item for item, reason in reasons if reason is None]
     if not feasible:
-        return SchedulingResult(Reason.NO_CLUSTER_FIT, fit_error(binding, affinity, clusters), targets=())
-    spec = spec_of(binding)
+        counts = Counter(reason for _, reason in reasons)
+        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items())) or "no cluster exists"
+        message = f"0/{len(clusters)} clusters are available: {listed}."
+        return SchedulingResult(Reason.NO_CLUSTER_FIT, message, targets=())
+    spec, current = spec_of(binding), set(target_names(binding))
+    ranked = sorted(feasible, key=lambda item: (_name(item) not in current, -_capacity(spec, item), _name(item)))
     try:
-        chosen = _select_clusters(spec, _ranked(binding, feasible))
-        if not options.copies and not has_replicas(spec):
-            chosen = chosen[:1]
-        return SchedulingResult(Reason.SUCCESS, targets=_targets(spec, chosen))
-    except InsufficientReplicasError as error:
-        return SchedulingResult(Reason.UNSCHEDULABLE, str(error))
-    except _SpreadError as error:
-        return SchedulingResult(Reason.SCHEDULER_ERROR, str(error))
+        return SchedulingResult(Reason.SUCCESS, targets=_targets(spec, _select_clusters(spec, ranked)))
+    except _SchedulingError as error:
+        return error.result
 
 
-class _SpreadError(Exception):
-    """The spread constraints cannot be satisfied."""
+def cluster_matches(affinity: Object | None, cluster: Object) -> bool:
+    """Return whether a cluster affinity allows *cluster*; an absent one allows all."""
+    if not affinity:
+        return True
+    name, spec = _name(cluster), spec_of(cluster)
+    fields = {part: [spec[part]] if spec.get(part) else [] for part in ("provider", "region")}
+    fields["zone"] = list(spec.get("zones") or ())
+    return (
+        name not in (affinity.get("exclude") or ())
+        and name in (affinity.get("clusterNames") or [name])
+        and labels_match(affinity.get("labelSelector"), labels_of(cluster))
+        and all(
+            requirement_holds(item, fields.get(item["key"], []))
+            for item in (affinity.get("fieldSelector") or {}).get("matchExpressions") or ()
+        )
+    )
 
 
-def _ranked(binding: Object, feasible: Sequence[Object]) -> list[Object]:
-    spec = spec_of(binding)
-    current = set(target_names(binding))
+def _infeasibility(binding: Object, affinity: Object | None, cluster: Object) -> str | None:
+    """Return why *cluster* is infeasible, or ``None``; capacity is not considered.
 
-    def rank(cluster: Object) -> tuple[bool, int, str]:
-        name = cluster["metadata"]["name"]
-        return name not in current, -_capacity(spec, cluster), name
+    API enablement and taints are not checked for current targets.
+    """
+    spec, placement, name = spec_of(binding), spec_of(binding)["placement"], _name(cluster)
+    is_target = name in target_names(binding)
+    if not is_target and not _serves(cluster, spec["resource"]):
+        return "cluster(s) did not have the API resource"
+    if not cluster_matches(affinity, cluster):
+        return "cluster(s) did not match the placement cluster affinity constraint"
+    if any(task["fromCluster"] == name for task in spec.get("gracefulEvictionTasks") or ()):
+        return "cluster(s) is in the process of eviction"
+    for constraint in placement.get("spreadConstraints") or ():
+        field = _SPREAD.get(constraint.get("spreadByField", ""))
+        if field and not spec_of(cluster).get(field):
+            return f"cluster(s) did not have {field} property"
+    taint = None if is_target else untolerated_taint(cluster, placement, "NoSchedule", "NoExecute")
+    if taint is None:
+        return None
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"cluster(s) had untolerated taint {{{taint['key']}{value}:{taint['effect']}}}"
 
-    return sorted(feasible, key=rank)
+
+def target_names(binding: Object) -> list[str]:
+    """Return the cluster names in `spec.clusters`."""
+    return [str(cluster["name"]) for cluster in spec_of(binding).get("clusters") or ()]
+
+
+def untolerated_taint(cluster: Object, placement: Object, *effects: str) -> Object | None:
+    """Return the first taint of *cluster* with one of these effects that *placement* does not tolerate."""
+    tolerations = placement.get("clusterTolerations") or ()
+    taints = (taint for taint in spec_of(cluster).get("taints") or () if taint.get("effect") in effects)
+    return next((taint for taint in taints if not any(_tolerates(item, taint) for item in tolerations)), None)
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") not in {None, "", taint["effect"]}:
+        return False
+    key = toleration.get("key")
+    if key and key != taint["key"]:
+        return False
+    is_equal = bool(key) and toleration.get("value", "") == taint.get("value", "")
+    return toleration.get("operator") == "Exists" or is_equal
+
+
+def _serves(cluster: Object, resource: Object) -> bool:
+    """Return whether a cluster is known to serve the kind of *resource*."""
+    return any(
+        enabled.get("groupVersion") == resource["apiVersion"]
+        and any(item.get("kind") == resource["kind"] for item in enabled.get("resources") or ())
+        for enabled in status_of(cluster).get("apiEnablements") or ()
+    )
 
 
 def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Sequence[Object]:
     """Return the clusters that satisfy the spread constraints; divisible workloads swap in larger clusters."""
     placement = spec["placement"]
     constraints = placement.get("spreadConstraints") or ()
-    if not constraints or is_static(placement.get("replicaScheduling") or {}):
+    if not constraints or _is_static(placement.get("replicaScheduling") or {}):
         return ranked
     by_cluster = next((constraint for constraint in constraints if constraint.get("spreadByField") == "cluster"), None)
     if by_cluster is None:
-        raise _SpreadError("just support cluster and region spread constraint")
+        raise _SchedulingError(Reason.SCHEDULER_ERROR, "just support cluster and region spread constraint")
     if len(ranked) < int(by_cluster.get("minGroups", 1)):
-        raise _SpreadError("the number of feasible clusters is less than spreadConstraint.MinGroups")
+        message = "the number of feasible clusters is less than spreadConstraint.MinGroups"
+        raise _SchedulingError(Reason.SCHEDULER_ERROR, message)
     count = min(int(by_cluster.get("maxGroups") or len(ranked)), len(ranked))
     if not is_divided(spec):
         return ranked[:count]
     chosen = _swap_for_capacity(spec, ranked, count)
     if sum(_capacity(spec, item) for item in chosen) < int(spec["replicas"]):
-        raise _SpreadError(f"no enough resource when selecting {count} clusters")
+        raise _SchedulingError(Reason.SCHEDULER_ERROR, f"no enough resource when selecting {count} clusters")
     return chosen
 
 
@@ -246,23 +215,18 @@ def _swap_for_capacity(spec: Mapping[str, Any], ranked: Sequence[Object], count:
 
 def _targets(spec: Mapping[str, Any], chosen: Sequence[Object]) -> tuple[Object, ...]:
     if has_replicas(spec):
-        shares = divide(spec, chosen)
+        shares = _divide(spec, chosen)
         return tuple({"name": name, "replicas": shares[name]} for name in sorted(shares))
-    names = [item["metadata"]["name"] for item in chosen]
     components = spec.get("components") or ()
+    extra = {}
     if len(components) > 1 and _goes_to_one(spec):
-        components_of_target = [
-            {"name": component["name"], "replicas": component["replicas"]} for component in components
-        ]
-        return tuple({"name": name, "components": components_of_target} for name in names)
-    return tuple({"name": name} for name in names)
+        extra = {"components": [{"name": item["name"], "replicas": item["replicas"]} for item in components]}
+    return tuple({"name": _name(item), **extra} for item in chosen)
 
 
 def _goes_to_one(spec: Mapping[str, Any]) -> bool:
-    return any(
-        (constraint.get("spreadByField"), constraint.get("minGroups"), constraint.get("maxGroups")) == ("cluster", 1, 1)
-        for constraint in spec["placement"].get("spreadConstraints") or ()
-    )
+    one = {"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}
+    return any(one.items() <= constraint.items() for constraint in spec["placement"].get("spreadConstraints") or ())
 
 
 def has_replicas(spec: Mapping[str, Any]) -> bool:
@@ -276,8 +240,82 @@ def is_divided(spec: Mapping[str, Any]) -> bool:
     return has_replicas(spec) and strategy.get("replicaSchedulingType") == "Divided"
 
 
+def _divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
+    """Return the nonzero replicas by cluster; *clusters* are the selected ones, best first."""
+    replicas = int(spec.get("replicas", 0))
+    strategy = spec["placement"].get("replicaScheduling") or {}
+    chosen = [_name(cluster) for cluster in clusters]
+    if not is_divided(spec):
+        return dict.fromkeys(chosen, replicas)
+    if _is_static(strategy):
+        return _by_weight(replicas, _static_weights(strategy, clusters))
+    placed = {
+        cluster["name"]: int(cluster.get("replicas", 0))
+        for cluster in spec.get("clusters") or ()
+        if cluster["name"] in chosen
+    }
+    if placed and sum(placed.values()) == replicas:
+        return placed
+    capacity = {_name(cluster): _capacity(spec, cluster) + placed.get(_name(cluster), 0) for cluster in clusters}
+    if sum(capacity.values()) < replicas:
+        message = f"Clusters available replicas {sum(capacity.values())} are not enough to schedule."
+        raise _SchedulingError(Reason.UNSCHEDULABLE, message)
+    if strategy.get("replicaDivisionPreference") == "Aggregated":
+        capacity = _largest_clusters(replicas, capacity)
+    return _by_weight(replicas, capacity)
+
+
+def _is_static(strategy: Object) -> bool:
+    """Return whether replicas are divided by static weights, so that Karmada ignores spread constraints."""
+    if strategy.get("replicaSchedulingType") != "Divided" or strategy.get("replicaDivisionPreference") != "Weighted":
+        return False
+    return not (strategy.get("weightPreference") or {}).get("dynamicWeight")
+
+
+def _static_weights(strategy: Object, clusters: Sequence[Object]) -> Shares:
+    entries = (strategy.get("weightPreference") or {}).get("staticWeightList") or ()
+    weights = {
+        _name(cluster): max(
+            (int(entry["weight"]) for entry in entries if cluster_matches(entry["targetCluster"], cluster)), default=0
+        )
+        for cluster in clusters
+    }
+    return weights if any(weights.values()) else dict.fromkeys(weights, 1)
+
+
+def _largest_clusters(replicas: int, capacity: Shares) -> Shares:
+    """Return the clusters with the most capacity that together fit *replicas*."""
+    taken: Shares = {}
+    for name in sorted(capacity, key=lambda name: (-capacity[name], name)):
+        taken[name] = capacity[name]
+        if sum(taken.values()) >= replicas:
+            break
+    return taken
+
+
+def _by_weight(replicas: int, weights: Shares) -> Shares:
+    """Divide in proportion to the weights; the remainder goes to the heaviest clusters, one replica each."""
+    all_ = sum(weights.values())
+    order = sorted(weights, key=lambda name: (-weights[name], name))
+    shares = {name: replicas * weights[name] // all_ if all_ else 0 for name in order}
+    for name in order[: replicas - sum(shares.values())]:
+        shares[name] += 1
+    return {name: share for name, share in shares.items() if share}
+
+
 def _capacity(spec: Mapping[str, Any], cluster: Object) -> int:
-    return available(cluster, spec.get("replicaRequirements")) if has_replicas(spec) else 0
+    """Return how many replicas fit by the summary of a cluster; 0 without a summary or without replicas."""
+    if not has_replicas(spec):
+        return 0
+    summary = status_of(cluster).get("resourceSummary") or {}
+    free = subtract(amounts(summary.get("allocatable")), amounts(summary.get("allocated")))
+    free = subtract(free, amounts(summary.get("allocating")))
+    request = {PODS: MILLI, **amounts((spec.get("replicaRequirements") or {}).get("resourceRequest"))}
+    return max(0, min(free.get(name, 0) // amount for name, amount in request.items() if amount > 0))
+
+
+def _name(cluster: Object) -> str:
+    return str(cluster["metadata"]["name"])
 
 
 #: The fields of a placement in the order in which Karmada's types declare them.
@@ -291,6 +329,11 @@ _FIELDS: Final = (
 )
 
 _ORDER: Final = {name: index for index, name in enumerate(_FIELDS)}
+
+
+def format_applied_placement(placement: Object) -> str:
+    """Return a placement in the format of the scheduler's annotation, with fields in the order of Karmada's types."""
+    return json.dumps(_ordered(placement), separators=(",", ":"), ensure_ascii=False)
 
 
 def _ordered(value: Any) -> Any:

@@ -1,18 +1,14 @@
 """Command line of the member clusters for a real Karmada: `python -m localup.members --help`."""
 
-import asyncio
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.client import Api
 from localup.binaries import Binaries
-from localup.karmada.__main__ import configure_logging
-from localup.karmada.quirks import seconds_in
-from localup.members.members import MemberApiServers, serve
+from localup.karmada.__main__ import configure_logging, parse_duration, serve
+from localup.members.members import MemberApiServers, Members
 
 app = typer.Typer(add_completion=False)
 
@@ -27,25 +23,17 @@ def members(
     pods_late: Annotated[str, typer.Option(help="Delay until a fitting job has pods.")] = "0s",
 ) -> None:
     """Validate the options and run."""
-    try:
-        seconds, late = seconds_in(run_time), seconds_in(pods_late)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    seconds, late = parse_duration(run_time), parse_duration(pods_late)
     apiservers = MemberApiServers(store, Binaries(programs))
+
+    async def run() -> None:
+        async with Api.connect(kubeconfig, user_agent="members") as api:
+            await Members(api, apiservers, run_time=seconds, pods_late=late).run()
+
     try:
-        asyncio.run(_run(kubeconfig, apiservers, run_time=seconds, pods_late=late))
-    except KubeconfigError as error:
-        sys.exit(f"localup.members: {error}")
+        serve(run(), "localup.members")
     finally:
         apiservers.stop()
-
-
-async def _run(kubeconfig: Path, apiservers: MemberApiServers, *, run_time: float, pods_late: float) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    await serve(kubeconfig, apiservers, stopping, run_time=run_time, pods_late=pods_late)
 
 
 if __name__ == "__main__":

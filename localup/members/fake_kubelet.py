@@ -5,7 +5,6 @@ have a node; the others have none.
 """
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,96 +13,65 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import structlog
 
+from controller.api.keys import JOBS, Resource
 from controller.engine.state.resources import PODS, Resources
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, NotFound
 from localup.karmada.cache import STATUS, Cache
+from localup.karmada.clusters import MemberDescription
 from localup.karmada.controller import WorkQueue
-from localup.karmada.members.member import Member, Phase, Run, spread
-from localup.karmada.members.status import status_in_member
-from localup.karmada.members.summary import MemberDescription
-from localup.karmada.members.workloads import parse_workload, quantities
+from localup.karmada.member import Member, Phase, Run, spread
 from localup.karmada.objects import (
     TEMPLATES,
-    VOLCANO_JOB,
     Key,
-    Kind,
     Object,
     annotations_of,
     generation_of,
     is_a,
     is_terminating,
     key_of,
+    new_object,
     spec_of,
     uid_of,
 )
+from localup.karmada.status import status_in_member
+from localup.karmada.workloads import parse_workload, quantities
 
-OWNER: Final = "members.volcano-global.io/owner"
+_OWNER: Final = "members.volcano-global.io/owner"
 
 #: Fields that refer to absent priority classes and service accounts.
 _LEFT_OUT: Final = frozenset({"priorityClassName", "priority", "serviceAccountName", "serviceAccount"})
 
 _NAME: Final = 40
 
+_NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 
-def pods_of(found: Object, run: Run, nodes: Sequence[Sequence[int]], *, owner: str) -> list[Object]:
-    """Return the pods of a running workload on *nodes* by task; none if it does not run."""
-    return list(_pods(found, run, nodes, owner)) if run.phase is Phase.RUNNING else []
+_PODS: Final = Resource("", "v1", "pods", "Pod")
 
+_KINDS: Final = tuple(TEMPLATES.values())
 
-def belongs_to(pod: Object, owner: str) -> bool:
-    """Return whether a pod was created for *owner*."""
-    return annotations_of(pod).get(OWNER) == owner
+_IN_FLIGHT: Final = 8
 
 
-def _pods(found: Object, run: Run, nodes: Sequence[Sequence[int]], owner: str) -> Iterator[Object]:
-    key = key_of(found)
-    for index, (template, task, bound) in enumerate(zip(_templates(found), run.workload.tasks, nodes, strict=True)):
+def _pods(item: Object, run: Run, nodes: Sequence[Sequence[int]], owner: str) -> Iterator[Object]:
+    """Yield the pods of a running workload on *nodes* by task; none if it does not run."""
+    if run.phase is not Phase.RUNNING:
+        return
+    key, spec = key_of(item), spec_of(item)
+    parts = spec.get("tasks") or () if is_a(item, JOBS) else [spec]
+    for index, (part, task, bound) in enumerate(zip(parts, run.workload.tasks, nodes, strict=True)):
+        template = part.get("template") or {}
+        fields = {name: value for name, value in (template.get("spec") or {}).items() if name not in _LEFT_OUT}
+        labels = (template.get("metadata") or {}).get("labels") or {}
         for number in range(task.count):
-            name = f"{key.name[:_NAME]}-{uid_of(found)[:6]}-{index}-{number}"
-            node = node_name(bound[number]) if number < len(bound) else ""
-            yield _pod(template, name, key.namespace, owner=owner, node=node)
+            name = f"{key.name[:_NAME]}-{uid_of(item)[:6]}-{index}-{number}"
+            node = {"nodeName": _node_name(bound[number])} if number < len(bound) else {}
+            pod = new_object(_PODS, name, key.namespace, labels=labels, annotations={_OWNER: owner})
+            yield {**pod, "spec": {**fields, **node}}
 
 
-def _templates(found: Object) -> list[Object]:
-    spec = spec_of(found)
-    if is_a(found, VOLCANO_JOB):
-        return [task.get("template") or {} for task in spec.get("tasks") or ()]
-    return [spec.get("template") or {}]
-
-
-def _pod(template: Object, name: str, namespace: str, *, owner: str, node: str) -> dict[str, Any]:
-    spec = {field: value for field, value in (template.get("spec") or {}).items() if field not in _LEFT_OUT}
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": {OWNER: owner}}
-    placed = {"nodeName": node} if node else {}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **placed}}
-
-
-NODE: Final = Kind("v1", "Node", "nodes")
-
-POD: Final = Kind("v1", "Pod", "pods")
-
-NODE_NAME: Final = "node"
-
-EXTERNAL_USAGE_POD: Final = Key("kube-system", "external-usage")
-
-
-def node_name(number: int) -> str:
-    """Return the name of node *number*."""
-    return f"{NODE_NAME}-{number}" if number else NODE_NAME
-
-
-def external_usage_key(number: int) -> Key:
-    """Return the key of the pod for external usage on node *number*."""
-    return Key(
-        EXTERNAL_USAGE_POD.namespace, f"{EXTERNAL_USAGE_POD.name}-{number}" if number else EXTERNAL_USAGE_POD.name
-    )
-
-
-def new_node(number: int = 0) -> dict[str, Any]:
-    """Return a new node."""
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name(number)}}
+def _node_name(number: int) -> str:
+    return f"node-{number}" if number else "node"
 
 
 def node_status(allocatable: Resources) -> list[dict[str, Any]]:
@@ -114,35 +82,25 @@ def node_status(allocatable: Resources) -> list[dict[str, Any]]:
     return [{"op": "add", "path": f"/status/{name}", "value": value} for name, value in updated.items()]
 
 
-def external_usage_pod(amounts: Resources, number: int = 0) -> dict[str, Any] | None:
-    """Return the pod for external usage on a node; ``None`` without usage. The number of pods is ignored."""
-    held = quantities({name: amount for name, amount in amounts.items() if name != PODS})
-    if not held:
-        return None
-    container = {"name": "held", "image": "none", "resources": {"requests": held, "limits": held}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": external_usage_key(number).name, "namespace": EXTERNAL_USAGE_POD.namespace},
-        "spec": {"nodeName": node_name(number), "containers": [container]},
-    }
+def external_usage_pod(amounts: Resources, number: int = 0) -> dict[str, Any]:
+    """Return the pod for external usage on a node; the number of pods is ignored."""
+    used = quantities({name: amount for name, amount in amounts.items() if name != PODS})
+    container = {"name": "held", "image": "none", "resources": {"requests": used, "limits": used}}
+    pod = new_object(_PODS, f"external-usage-{number}", "kube-system")
+    return {**pod, "spec": {"nodeName": _node_name(number), "containers": [container]}}
 
 
 log = structlog.get_logger()
-
-_IN_FLIGHT: Final = 8
-
-_KINDS: Final = tuple(TEMPLATES.values())
 
 
 class ObjectRef(NamedTuple):
     """Reference to an object with pods."""
 
-    kind: Kind
+    resource: Resource
     key: Key
 
     def __str__(self) -> str:
-        return f"{self.kind.plural}.{self.kind.api_version}/{self.key}"
+        return f"{self.resource.plural}.{self.resource.api_version}/{self.key}"
 
 
 class FakeKubelet:
@@ -151,15 +109,15 @@ class FakeKubelet:
     def __init__(self, api: Api, *, run_time: float, pods_late: float) -> None:
         self._api = api
         self._run_time = run_time
-        self._cache = Cache(api, (*_KINDS, POD), in_flight=_IN_FLIGHT)
+        self._cache = Cache(api, (*_KINDS, _PODS), in_flight=_IN_FLIGHT)
         self._member = Member[ObjectRef](pods_late=pods_late)
-        self._pods = self._cache.stores[POD]
+        self._pods = self._cache.stores[_PODS]
         self._queue = WorkQueue[ObjectRef]("fake kubelet", self._reconcile)
+        self._advances = WorkQueue[str]("advances", self._advance)
         self._changed: set[ObjectRef] = set()
-        self._wake = asyncio.Event()
         self._nodes = 0
-        for kind in _KINDS:
-            self._cache.stores[kind].add_event_handler(partial(self._object_changed, kind))
+        for resource in _KINDS:
+            self._cache.stores[resource].add_event_handler(partial(self._object_changed, resource))
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -168,83 +126,74 @@ class FakeKubelet:
             tasks.create_task(self._cache.run(synced=synced))
             await synced.wait()
             tasks.create_task(self._queue.serve(_IN_FLIGHT))
-            tasks.create_task(self._advance_loop())
+            tasks.create_task(self._advances.serve(1))
 
     async def apply_description(self, description: MemberDescription) -> None:
         """Create nodes with the described capacity and pods for external usage."""
         sizes = description.nodes or (description.allocatable,)
         for number, (size, used) in enumerate(zip(sizes, spread(description.external_usage, sizes), strict=True)):
+            node, pod = new_object(_NODES, _node_name(number)), external_usage_pod(used, number)
             with suppress(Conflict):
-                await self._api.create(NODE.path, msgspec.json.encode(new_node(number)))
+                await self._api.create(_NODES.path, msgspec.json.encode(node))
             status = msgspec.json.encode(node_status(size))
-            await self._api.patch(f"{NODE.path_of(key_of(new_node(number)))}/status", status, kind="json")
-            await self._delete(POD.path_of(external_usage_key(number)))
-            if pod := external_usage_pod(used, number):
-                await self._api.create(POD.collection(EXTERNAL_USAGE_POD.namespace), msgspec.json.encode(pod))
+            await self._api.patch(f"{_NODES.path}/{_node_name(number)}/status", status, kind="json")
+            await self._delete(_PODS.item_path(*key_of(pod)))
+            if pod["spec"]["containers"][0]["resources"]["requests"]:
+                await self._api.create(_PODS.item_path("kube-system", "").rstrip("/"), msgspec.json.encode(pod))
         for number in range(len(sizes), self._nodes):
-            await self._delete(POD.path_of(external_usage_key(number)))
-            await self._delete(NODE.path_of(key_of(new_node(number))))
+            await self._delete(_PODS.item_path(*key_of(external_usage_pod({}, number))))
+            await self._delete(f"{_NODES.path}/{_node_name(number)}")
         self._nodes = len(sizes)
-        self._member.allocatable, self._member.external_usage = description.allocatable, description.external_usage
-        self._member.node_sizes = description.nodes
-        self._wake.set()
+        description.apply_to(self._member)
+        self._advances.add("")
 
     async def _delete(self, path: str) -> None:
         with suppress(NotFound):
             await self._api.delete(path, msgspec.json.encode({"gracePeriodSeconds": 0}))
 
-    def _object_changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
-        ref = ObjectRef(kind, key_of(new or old or {}))
+    def _object_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        ref = ObjectRef(resource, key_of(new or old or {}))
         if new is None or is_terminating(new):
             self._member.remove(ref)
         elif old is None or generation_of(old) != generation_of(new):
             try:
-                self._member.submit(ref, parse_workload(new, run_time=self._run_time), time.time())
+                self._member.submit(ref, parse_workload(new, run_time=self._run_time), self._cache.now())
             except ValueError as error:
                 log.error("object invalid", object=str(ref), error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
                 return
         else:
             return
         self._changed.add(ref)
-        self._wake.set()
+        self._advances.add("")
 
-    async def _advance_loop(self) -> None:
-        while True:
-            await self._pause()
-            self._wake.clear()
-            changed, self._changed = self._changed, set()
-            for ref in changed | self._member.advance(time.time()):
-                self._queue.add(ref)
-
-    async def _pause(self) -> None:
-        """Wait until a change or the next due time."""
-        due = self._member.next_change()
-        try:
-            async with asyncio.timeout(max(0, due - time.time()) if due is not None else None):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+    async def _advance(self, key: str) -> None:
+        """Advance the member, queue changed objects, and look again at the next due time."""
+        now = self._cache.now()
+        changed, self._changed = self._changed, set()
+        for ref in changed | self._member.advance(now):
+            self._queue.add(ref)
+        if (due := self._member.next_change()) is not None:
+            self._advances.add_after(key, max(0, due - now))
 
     async def _reconcile(self, ref: ObjectRef) -> None:
-        found, run = self._cache.stores[ref.kind].get(ref.key), self._member.runs.get(ref)
-        nodes = self._member.nodes_of(ref)
-        pods = pods_of(found, run, nodes, owner=str(ref)) if found and run else []
-        wanted = {key_of(item): item for item in pods}
-        for pod in self._pods:
-            if belongs_to(pod, str(ref)) and not _same(pod, wanted.get(key_of(pod))):
+        item, run = self._cache.stores[ref.resource].get(ref.key), self._member.runs.get(ref)
+        pods = list(_pods(item, run, self._member.nodes_of(ref), str(ref))) if item and run else []
+        wanted = {key_of(pod): pod for pod in pods}
+        for pod in list(self._pods):
+            is_ours = annotations_of(pod).get(_OWNER) == str(ref)
+            if is_ours and not _is_placed_as(pod, wanted.get(key_of(pod))):
                 await self._cache.delete(pod, grace_seconds=0)
                 self._pods.remove(pod)
-        for key, pod in wanted.items():
+        for key, new in wanted.items():
             if self._pods.get(key) is None:
                 with suppress(Conflict):
-                    await self._cache.create(pod)
-        if found and run:
-            status = status_in_member(found, run)
+                    await self._cache.create(new)
+        if item and run:
+            status = status_in_member(item, run)
             if "observedGeneration" in status:
-                status["observedGeneration"] = generation_of(found)
-            await self._cache.update(found, {**found, "status": status}, part=STATUS)
+                status["observedGeneration"] = generation_of(item)
+            await self._cache.update(item, {**item, "status": status}, part=STATUS)
 
 
-def _same(pod: Object, wanted: Object | None) -> bool:
-    """Say whether a pod is as wanted: it is there, and it has its node."""
+def _is_placed_as(pod: Object, wanted: Object | None) -> bool:
     return wanted is not None and pod["spec"].get("nodeName") == wanted["spec"].get("nodeName")

@@ -6,21 +6,21 @@ An API server keeps its objects while its Cluster is deleted.
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 
+from controller.api.keys import CLUSTERS
 from controller.kube.client import Api
 from controller.kube.errors import Conflict
 from localup.binaries import Binaries
 from localup.controlplane import CRDS, ControlPlane
 from localup.karmada.cache import Cache
+from localup.karmada.clusters import DescriptionError, MemberDescription
 from localup.karmada.controller import WorkQueue
-from localup.karmada.members.summary import MemberRegistry
-from localup.karmada.objects import CLUSTER, Key, Object, is_terminating
+from localup.karmada.objects import Key, Object, annotations_of, is_terminating, key_of
 from localup.members.fake_kubelet import FakeKubelet
 
 #: The only CRD of a member.
@@ -98,12 +98,10 @@ class Members:
         self._apiservers = apiservers
         self._run_time = run_time
         self._pods_late = pods_late
-        self._cache = Cache(api, (CLUSTER,), in_flight=8)
-        self._clusters = self._cache.stores[CLUSTER]
-        self._registry = MemberRegistry(self._clusters)
+        self._cache = Cache(api, (CLUSTERS,))
+        self._clusters = self._cache.stores[CLUSTERS]
         self._members: dict[str, Member] = {}
         self._queue = WorkQueue[str]("members", self._reconcile)
-        self._registry.add_event_handler(self._queue.add)
         self._clusters.add_event_handler(self._cluster_changed)
         self._tasks = asyncio.TaskGroup()
         self._connections = AsyncExitStack()
@@ -118,23 +116,28 @@ class Members:
             # Starting two API servers at a time is faster than starting all at once.
             self._tasks.create_task(self._queue.serve(2))
 
-    def _cluster_changed(self, _: Object | None, new: Object | None) -> None:
-        if new is None:
-            for name in self._members:
-                self._queue.add(name)
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        if old is None or new is None or annotations_of(old) != annotations_of(new):
+            self._queue.add(key_of(new or old or {}).name)
 
     async def _reconcile(self, name: str) -> None:
-        registered = self._registry.members.get(name)
         cluster = self._clusters.get(Key("", name))
         if cluster is None and name in self._members:  # stopped until the Cluster is recreated
             await asyncio.to_thread(self._members[name].apiserver.set_running, up=False)
-        if registered is None or cluster is None or is_terminating(cluster):
+        if cluster is None or is_terminating(cluster):
+            return
+        try:
+            description = MemberDescription.of(cluster)
+        except DescriptionError as error:
+            log.error("cluster description invalid", cluster=name, error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
+            return
+        if description is None:
             return
         member = self._members.get(name) or await self._open(name)
-        await asyncio.to_thread(member.apiserver.set_running, up=registered.is_reachable)
+        await asyncio.to_thread(member.apiserver.set_running, up=description.is_reachable)
         await self._join(name, member.apiserver)
-        if registered.is_reachable:
-            await member.kubelet.apply_description(registered.description)
+        if description.is_reachable:
+            await member.kubelet.apply_description(description)
 
     async def _open(self, name: str) -> Member:
         apiserver = await asyncio.to_thread(self._apiservers.ensure, name)
@@ -154,19 +157,4 @@ class Members:
             await self._api.create(_SECRETS, msgspec.json.encode(secret))
         reference = {"namespace": "karmada-cluster", "name": name}
         spec = {"syncMode": "Push", "apiEndpoint": apiserver.plane.url, "secretRef": reference}
-        await self._api.patch(f"{CLUSTER.path}/{name}", msgspec.json.encode({"spec": spec}), kind="merge")
-
-
-async def serve(
-    kubeconfig: Path, apiservers: MemberApiServers, stopping: asyncio.Event, *, run_time: float, pods_late: float
-) -> None:
-    """Run members until *stopping* is set.
-
-    Raises:
-        KubeconfigError: The kubeconfig cannot be used.
-    """
-    async with Api.connect(kubeconfig, user_agent="members") as api, asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(Members(api, apiservers, run_time=run_time, pods_late=pods_late).run())
-        await stopping.wait()
-        running.cancel()
-    log.info("members stopped")
+        await self._api.patch(f"{CLUSTERS.path}/{name}", msgspec.json.encode({"spec": spec}), kind="merge")

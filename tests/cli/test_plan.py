@@ -2,7 +2,7 @@
 
 import pytest
 
-from localup.karmada.members.member import Node
+from localup.karmada.member import Node
 from tests.cli.manifests import (
     ONE,
     VOLCANO_JOB,

@@ -16,7 +16,7 @@ from controller.engine.state.clusters import Affinity, Cluster, NodeShape, Place
 from controller.engine.state.requests import PodSet
 from controller.engine.state.resources import Resources, fits, scale, subtract, total
 from controller.engine.state.workloads import SchedulingRequirements
-from localup.karmada.members.member import Node
+from localup.karmada.member import Node
 from tests.cache.objects import cluster
 from tests.clusters import with_models
 

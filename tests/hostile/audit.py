@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.api.keys import ADMISSION_ANNOTATION, JOBS, RESOURCE_BINDINGS
 from controller.engine.state.resources import base_units, scale
 from controller.kube.client import Api
-from localup.karmada.members.workloads import parse_workload
-from localup.karmada.names import TEMPLATE_GENERATION
+from localup.karmada.objects import TEMPLATE_GENERATION
+from localup.karmada.workloads import parse_workload
 from tests.hostile.ground import CLAIM, QUEUES
 from tests.rig.requests import amount
 

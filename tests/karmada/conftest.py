@@ -25,7 +25,7 @@ SIZES = {
 KINDS = ("volcano-job", "deployment", "batch-job", "priority-class")
 OPTIONS = {
     "karmada": ProcessOptions(
-        flags=["--status-period", "200ms", "--set", "taint-eviction=on", *(f"--template={kind}" for kind in KINDS)]
+        flags=["--status-period", "200ms", "--taint-eviction", *(f"--template={kind}" for kind in KINDS)]
     )
 }
 #: Enables eviction by taints, and the priority queue that is the default since v1.19.

@@ -15,7 +15,7 @@ from tests.karmada.harness import LONG, Harness
 from tests.localup.karmada.harness import CLUSTERS
 
 SHORT = {"volcano-global.io/runtime": "1s"}
-GRACE, GRACE_REAL = ("--set", "graceful-eviction-timeout=5s"), ("--graceful-eviction-timeout=5s",)
+GRACE, GRACE_REAL = ("--graceful-eviction-timeout", "5s"), ("--graceful-eviction-timeout=5s",)
 NEAR, FAR = {"cpu": "4"}, {"cpu": "3"}
 
 

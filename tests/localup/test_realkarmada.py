@@ -2,11 +2,11 @@
 
 import pytest
 import yaml
+from localup.karmada.members.member import Phase, Run
+from localup.karmada.members.workloads import IdenticalPods, Workload
 
 from controller.engine.state.resources import MILLI, PODS
 from localup.controlplane import CRDS
-from localup.karmada.members.member import Phase, Run
-from localup.karmada.members.workloads import IdenticalPods, Workload
 from localup.members.fake_kubelet import EXTERNAL_USAGE_POD, belongs_to, external_usage_pod, node_status, pods_of
 from localup.processes import StepError
 from localup.realkarmada import processes as karmada_processes

@@ -1,111 +1,259 @@
-"""Maintains the status of simulated Clusters, their execution namespaces, and their taints by readiness.
+"""Implements Karmada's execution and cluster controllers on simulated member clusters.
 
-A status is written when it changes, at most once per period. A cluster that is not ready accepts no new workloads;
-running ones stay.
+The manifest of a Work is in its member as soon as the Work is observed, and is removed when the Work is deleted. After
+a restart, jobs continue from the status of their Work. A cluster that is not ready accepts no new workloads; running
+ones stay.
 """
 
-import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from controller.kube.errors import Conflict
 from localup.karmada.cache import STATUS, ControlPlaneCache
-from localup.karmada.controller import Controller, ObjectController
-from localup.karmada.controllers.eviction import taints_of
-from localup.karmada.members.summary import MemberRegistry, with_summary
-from localup.karmada.names import execution_namespace
+from localup.karmada.clusters import DescriptionError, MemberDescription, with_summary
+from localup.karmada.controller import Controller, WorkQueue
+from localup.karmada.member import Member
 from localup.karmada.objects import (
-    NAMESPACE,
+    NAMESPACES,
+    WORK_FINALIZER,
     Key,
     Object,
+    cluster_of,
     condition,
+    execution_namespace,
     generation_of,
     is_terminating,
     key_of,
+    new_object,
+    same_specification,
+    spec_of,
     status_of,
     with_spec,
 )
-
-
-class TaintController(ObjectController):
-    """Taints clusters by readiness."""
-
-    async def reconcile_object(self, item: Object) -> None:
-        """Set the taint that matches the readiness of the cluster."""
-        wanted = tainted(item)
-        if wanted is not item:
-            await self.cache.update(item, wanted)
-            log.info("cluster tainted", cluster=key_of(item).name, taints=[taint["key"] for taint in taints_of(wanted)])
-
+from localup.karmada.settings import StandInSettings
+from localup.karmada.status import health, run_from_status, status_in_member
+from localup.karmada.workloads import parse_workload
+from localup.karmada.works import manifest_of, reported_status, with_applied_status, with_suspended_condition
 
 log = structlog.get_logger()
 
 NOT_READY: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/not-ready"}
 UNREACHABLE: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/unreachable"}
-_BY_READINESS: Final = {"True": None, "False": NOT_READY, "Unknown": UNREACHABLE}
-_KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
+_BY_READINESS: Final = {"True": [], "False": [NOT_READY], "Unknown": [UNREACHABLE]}
 
 
-class ClusterStatusController(Controller[str]):
-    """Updates the status of Clusters."""
+@dataclass(slots=True)
+class SimulatedCluster:
+    """Simulated member of a Cluster.
 
-    def __init__(self, cache: ControlPlaneCache, registry: MemberRegistry, *, period: float, late: float = 0) -> None:
+    Attributes:
+        description: The annotations of the Cluster.
+        member: The member's nodes and workloads.
+        submitted: Works whose status must be reported after the next advance.
+        changed_at: Time of the first change of workloads that is not in the summary.
+        written_at: Time of the last write of the Cluster's status.
+    """
+
+    description: MemberDescription
+    member: Member[Key]
+    submitted: set[Key]
+    changed_at: float | None = None
+    written_at: float = 0
+
+    def note_change(self, now: float) -> None:
+        """Record that the summary is out of date since *now* at the latest."""
+        self.changed_at = now if self.changed_at is None else self.changed_at
+
+
+class ClusterController(Controller[str]):
+    """Advances simulated members and updates their Clusters: status, execution namespace, and taint by readiness."""
+
+    def __init__(self, cache: ControlPlaneCache, settings: StandInSettings) -> None:
         super().__init__(cache)
-        self._late = late
-        self._registry = registry
-        self._period = period
-        self._has_namespace: set[str] = set()
-        self._due: dict[str, float] = {}
+        self.clusters: dict[str, SimulatedCluster] = {}
+        self._settings = settings
+        self._with_namespace: set[str] = set()
+        self._event_handlers: list[Callable[[str, set[Key]], None]] = []
         cache.clusters.add_event_handler(self._cluster_changed)
-        registry.add_event_handler(self.queue.add)
 
-    def on_member_changed(self, name: str) -> None:
-        """Queue the summary of a member for an update, after the summary delay."""
-        if self._late:
-            self.queue.add_after(name, self._late)
-        else:
-            self.queue.add(name)
+    def add_event_handler(self, handler: Callable[[str, set[Key]], None]) -> None:
+        """Call *handler* with a cluster and its works with a changed status; with none when its description changed."""
+        self._event_handlers.append(handler)
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is not None and (old is None or generation_of(old) != generation_of(new)):
-            self.queue.add(key_of(new).name)
+        name = key_of(new or old or {}).name
+        if new is None:
+            self.clusters.pop(name, None)
+        elif old is None or not same_specification(old, new):
+            self._describe(name, new)
+            self.queue.add(name)
+
+    def _describe(self, name: str, cluster: Object) -> None:
+        try:
+            description = MemberDescription.of(cluster)
+        except DescriptionError as error:
+            log.error("cluster description invalid", cluster=name, error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
+            return
+        known = self.clusters.get(name)
+        if description is None:
+            self.clusters.pop(name, None)
+        elif known is None or known.description != description:
+            new = known or SimulatedCluster(description, Member(pods_late=self._settings.pods_late), set())
+            self.clusters[name] = new
+            new.description, new.changed_at = description, None
+            description.apply_to(new.member)
+            self._notify(name, set())
 
     async def reconcile(self, key: str) -> None:
-        """Write the status of the Cluster *key* unless it was written within the period."""
-        name, cluster = key, self.cache.clusters.get(Key("", key))
+        """Advance a member; write the status of its Cluster unless it was written within the period; set its taint."""
+        simulated = self.clusters.get(key)
+        cluster: Object | None = self.cache.clusters.get(Key("", key))
+        if simulated is not None:
+            self._advance(key, simulated)
         if cluster is None or is_terminating(cluster):
             return
-        await self._ensure_namespace(name)
-        registered = self._registry.members.get(name)
-        if registered is None:
-            return
-        early = self._due.get(name, 0) - time.monotonic()
-        if early > 0:
-            self.queue.add_after(name, early)
-            return
-        updated = with_summary(cluster, registered.description, registered.member, now=time.time())
-        if await self.cache.update(cluster, updated, part=STATUS) is not cluster:
-            self._due[name] = time.monotonic() + self._period
-            log.debug("cluster status written", cluster=name)
-
-    async def _ensure_namespace(self, name: str) -> None:
-        if name not in self._has_namespace:
-            metadata = {"name": execution_namespace(name)}
+        if key not in self._with_namespace:
             with suppress(Conflict):
-                await self.cache.create(
-                    {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": metadata}
-                )
-            self._has_namespace.add(name)
+                await self.cache.create(new_object(NAMESPACES, execution_namespace(key)))
+            self._with_namespace.add(key)
+        # A new cluster is tainted before it is ready, because the removal of the taint triggers scheduling.
+        cluster = await self._taint(cluster)
+        if simulated is not None:
+            await self._taint(await self._write_status(cluster, simulated))
+
+    async def _taint(self, cluster: Object) -> Object:
+        """Return *cluster* with the taint that matches its readiness."""
+        wanted = tainted(cluster)
+        if wanted is cluster:
+            return cluster
+        taints = [taint["key"] for taint in _taints_of(wanted)]
+        log.info("cluster tainted", cluster=key_of(cluster).name, taints=taints)
+        return await self.cache.update(cluster, wanted)
+
+    def _advance(self, name: str, simulated: SimulatedCluster) -> None:
+        now, member = self.cache.now(), simulated.member
+        changed, simulated.submitted = simulated.submitted, set()
+        changed |= member.advance(now)
+        if changed:
+            simulated.note_change(now)
+            self._notify(name, changed)
+        if (next_change := member.next_change()) is not None:
+            self.queue.add_after(name, max(0, next_change - now))
+
+    async def _write_status(self, cluster: Object, simulated: SimulatedCluster) -> Object:
+        """Return *cluster* with its current status, or unchanged before the next status is due."""
+        now, late = self.cache.now(), self._settings.summary_late if simulated.written_at else 0
+        due = max(simulated.written_at + self._settings.status_period, (simulated.changed_at or 0) + late)
+        if now < due:
+            self.queue.add_after(key_of(cluster).name, due - now)
+            return cluster
+        updated = with_summary(cluster, simulated.description, simulated.member, now=now)
+        simulated.changed_at = None
+        written = await self.cache.update(cluster, updated, part=STATUS)
+        if written is not cluster:
+            simulated.written_at = self.cache.now()
+        return written
+
+    def _notify(self, name: str, works: set[Key]) -> None:
+        for handler in self._event_handlers:
+            handler(name, works)
+
+
+def _taints_of(cluster: Object) -> list[Object]:
+    return list(spec_of(cluster).get("taints") or ())
 
 
 def tainted(cluster: Object) -> Object:
     """Return *cluster* with exactly the taint that matches its readiness."""
-    said = condition(status_of(cluster).get("conditions") or (), "Ready")
-    wanted = _BY_READINESS[said["status"]] if said else NOT_READY
-    others = [taint for taint in taints_of(cluster) if taint["key"] not in _KEYS]
-    has = [taint for taint in taints_of(cluster) if taint["key"] in _KEYS]
-    if [item["key"] for item in has] == ([wanted["key"]] if wanted else []):
+    ready = condition(status_of(cluster).get("conditions") or (), "Ready")
+    wanted = _BY_READINESS[ready["status"] if ready else "False"]
+    others = [taint for taint in _taints_of(cluster) if taint["key"] not in {NOT_READY["key"], UNREACHABLE["key"]}]
+    present = [taint["key"] for taint in _taints_of(cluster) if taint not in others]
+    if present == [taint["key"] for taint in wanted]:
         return cluster
-    return with_spec(cluster, taints=[*others, *([wanted] if wanted else [])] or None)
+    return with_spec(cluster, taints=[*others, *wanted] or None)
+
+
+class ExecutionController(Controller[Key]):
+    """Runs manifests of Works in simulated members and reports their status."""
+
+    def __init__(self, cache: ControlPlaneCache, clusters: ClusterController, *, run_time: float) -> None:
+        super().__init__(cache)
+        self._reports = self.new_queue("reports", self._report)
+        self._clusters = clusters
+        self._run_time = run_time
+        cache.works.add_event_handler(self._work_changed)
+        clusters.add_event_handler(self._cluster_changed)
+
+    @property
+    def queues(self) -> list[WorkQueue[Key]]:
+        """The queues of submissions and of status reports."""
+        return [self.queue, self._reports]
+
+    def _work_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            self._remove(old)
+        elif new is not None and (old is None or generation_of(old) != generation_of(new)):
+            self.queue.add(key_of(new))
+
+    def _cluster_changed(self, name: str, works: set[Key]) -> None:
+        for key in works:
+            self._reports.add(key)
+        if not works:
+            for work in self.cache.works:
+                if cluster_of(key_of(work).namespace) == name:
+                    self.queue.add(key_of(work))
+
+    async def reconcile(self, key: Key) -> None:
+        """Submit the manifest of a Work to its member, or remove it."""
+        work, simulated = self.cache.works.get(key), self._cluster_for(key)
+        if work is None or simulated is None or not simulated.description.is_reachable:
+            return
+        if is_terminating(work):
+            self._remove(work)
+            await self.cache.remove_finalizer(work, WORK_FINALIZER)
+        elif spec_of(work).get("suspendDispatching"):
+            await self.cache.update(work, with_suspended_condition(work, now=self.cache.now()), part=STATUS)
+        else:
+            self._submit(work, simulated)
+
+    def _submit(self, work: Object, simulated: SimulatedCluster) -> None:
+        key, manifest, member = key_of(work), manifest_of(work), simulated.member
+        try:
+            workload = parse_workload(manifest, run_time=self._run_time)
+        except ValueError as error:
+            log.error("manifest invalid", work=str(key), error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
+            return
+        run = None if key in member.runs else run_from_status(manifest, reported_status(work) or {}, workload)
+        if run is not None:
+            member.adopt(key, run)
+        else:
+            member.submit(key, workload, self.cache.now())
+        simulated.submitted.add(key)
+        self._clusters.queue.add(cluster_of(key.namespace))
+
+    def _remove(self, work: Object) -> None:
+        """Remove the workload from its member; `preserveResourcesOnDeletion` keeps it (facts, §1)."""
+        simulated = self._cluster_for(key_of(work))
+        if simulated is not None and not spec_of(work).get("preserveResourcesOnDeletion"):
+            simulated.member.remove(key_of(work))
+            simulated.note_change(self.cache.now())
+            self._clusters.queue.add(cluster_of(key_of(work).namespace))
+
+    async def _report(self, key: Key) -> None:
+        work, simulated = self.cache.works.get(key), self._cluster_for(key)
+        run = simulated.member.runs.get(key) if simulated else None
+        if work is None or run is None or is_terminating(work):
+            return
+        manifest = manifest_of(work)
+        now = self.cache.now()
+        updated = with_applied_status(work, status_in_member(manifest, run), health(manifest, run), now=now)
+        if await self.cache.update(work, updated, part=STATUS) is not work:
+            log.info("job status reported", work=str(key), phase=str(run.phase), running=run.running)
+
+    def _cluster_for(self, key: Key) -> SimulatedCluster | None:
+        return self._clusters.clusters.get(cluster_of(key.namespace))

@@ -4,17 +4,16 @@ Suspension is only checked when an event arrives (facts, no. 1): queued bindings
 meanwhile. Freed capacity triggers no retry.
 """
 
-import time
+from typing import Final
 
 import structlog
 
 from controller.kube.timing import Backoff
 from localup.karmada.binding import is_claimed
-from localup.karmada.cache import STATUS, ControlPlaneCache, EventMessage, Store
+from localup.karmada.cache import STATUS, ControlPlaneCache, Store
 from localup.karmada.controller import ObjectController
-from localup.karmada.feasibility import is_ready, target_names
-from localup.karmada.names import APPLIED_PLACEMENT
 from localup.karmada.objects import (
+    APPLIED_PLACEMENT,
     Key,
     Object,
     annotations_of,
@@ -26,41 +25,45 @@ from localup.karmada.objects import (
     spec_of,
     status_of,
     timestamp,
-    with_condition,
+    with_conditions,
     with_metadata,
     with_spec,
     with_status,
 )
 from localup.karmada.placement import (
     Reason,
-    SchedulerOptions,
     SchedulingResult,
     affinity_allows,
     format_applied_placement,
     has_replicas,
     is_divided,
     place,
+    target_names,
 )
-from localup.karmada.quirks import Quirks, StandInSettings
 
 log = structlog.get_logger()
+
+_SCHEDULER: Final = "default-scheduler"
+
+#: Maximum backoff after a `SchedulerError`; retries never end (facts, §1).
+_MAX_BACKOFF_SECONDS: Final = 10
+
+#: Bindings with too few available replicas are retried after this time, without regard to capacity changes (§1).
+_UNSCHEDULABLE_SECONDS: Final = 300
 
 
 class Scheduler(ObjectController):
     """Schedules bindings of one kind."""
 
-    def __init__(self, cache: ControlPlaneCache, bindings: Store, settings: StandInSettings) -> None:
+    def __init__(self, cache: ControlPlaneCache, bindings: Store) -> None:
         super().__init__(cache, bindings)
-        self._name = settings.scheduler_name
-        self._quirks = settings.quirks
-        self._options = SchedulerOptions(affinity_terms=settings.quirks.affinity_terms, copies=settings.quirks.copies)
         self._backoffs: dict[Key, Backoff] = {}
         cache.clusters.add_event_handler(self._cluster_changed)
 
     def concerns(self, old: Object | None, new: Object) -> bool:
         """Return whether a new generation, or a binding that passes it now, passes the event filter."""
-        return self._passes_filter(new) and (
-            old is None or not self._passes_filter(old) or generation_of(old) != generation_of(new)
+        return _passes_filter(new) and (
+            old is None or not _passes_filter(old) or generation_of(old) != generation_of(new)
         )
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
@@ -68,51 +71,36 @@ class Scheduler(ObjectController):
         if old is None:
             return  # a new cluster triggers when it becomes ready and loses its taint
         new = new or old  # a deleted cluster is handled like a terminating one
-        if (
-            new is not old
-            and _is_irrelevant_change(old, new)
-            and (self._quirks.taints or is_ready(old) == is_ready(new))
-        ):
+        if new is not old and _is_irrelevant_change(old, new):
             return
         for binding in self.store:
-            if self._is_schedulable(binding) and (affinity_allows(binding, old) or affinity_allows(binding, new)):
+            if _is_schedulable(binding) and (affinity_allows(binding, old) or affinity_allows(binding, new)):
                 self.queue.add(key_of(binding))
-
-    def _passes_filter(self, binding: Object) -> bool:
-        """Return whether a binding passes the event filter: own scheduler name, not suspended, claimed."""
-        return self._is_schedulable(binding) and is_claimed(binding)
-
-    def _is_schedulable(self, binding: Object) -> bool:
-        spec = spec_of(binding)
-        is_ours = spec.get("schedulerName", self._name) == self._name and "placement" in spec
-        return is_ours and not (spec.get("suspension") or {}).get("scheduling")
 
     async def reconcile_object(self, item: Object) -> None:
         """Set the clusters of a binding and its condition `Scheduled`."""
         binding, key = item, key_of(item)
-        if not (self._quirks.leak or self._passes_filter(binding)):
-            return
         if not self._is_due(binding):
             seen = with_status(binding, schedulerObservedGeneration=generation_of(binding))
             await self.cache.update(binding, seen, part=STATUS)
             return
-        outcome = place(binding, list(self.cache.clusters), self._options)
+        outcome = place(binding, list(self.cache.clusters))
         placed = await self.cache.update(binding, _with_targets(binding, outcome))
         if placed is not binding:
             log.info("binding scheduled", binding=str(key), clusters=_target_names(outcome), reason=str(outcome.reason))
-        await self.cache.update(placed, _with_scheduled_condition(placed, outcome, time.time()), part=STATUS)
-        if self._quirks.events and (placed is not binding or outcome.reason is not Reason.SUCCESS):
+        await self.cache.update(placed, _with_scheduled_condition(placed, outcome, self.cache.now()), part=STATUS)
+        if placed is not binding or outcome.reason is not Reason.SUCCESS:
             await self._record_events(placed, outcome)
         self._schedule_retry(key, outcome)
 
     async def _record_events(self, binding: Object, outcome: SchedulingResult) -> None:
         """Record the events of a scheduling attempt on the binding and its template."""
-        event = EventMessage(self._name, "ScheduleBindingFailed", outcome.message, "Warning")
+        kind, reason, message = "Warning", "ScheduleBindingFailed", outcome.message
         if outcome.reason is Reason.SUCCESS:
-            details = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
-            event = EventMessage(self._name, "ScheduleBindingSucceed", details)
-        for about in (binding, template_of(binding)):
-            await self.cache.record_event(about, event)
+            kind, reason = "Normal", "ScheduleBindingSucceed"
+            message = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
+        for about in (binding, _template_reference(binding)):
+            await self.cache.record_event(about, reason, message, component=_SCHEDULER, kind=kind)
 
     def _is_due(self, binding: Object) -> bool:
         """Return whether a binding must be scheduled; divided replicas that add up are left unchanged."""
@@ -129,21 +117,24 @@ class Scheduler(ObjectController):
 
     def _schedule_retry(self, key: Key, outcome: SchedulingResult) -> None:
         """Queue a retry after a failure; the delay depends on the reason."""
-        quirks = self._quirks
-        is_unschedulable = outcome.reason is Reason.UNSCHEDULABLE
-        if outcome.reason is Reason.SCHEDULER_ERROR or (is_unschedulable and not quirks.unschedulable_retry):
-            backoff = self._backoffs.setdefault(key, _backoff(quirks))
-            self.queue.add_after(key, backoff.next_delay())
+        if outcome.reason is Reason.SCHEDULER_ERROR:
+            backoff = Backoff(initial=1, maximum=_MAX_BACKOFF_SECONDS, jitter=lambda: 1)
+            self.queue.add_after(key, self._backoffs.setdefault(key, backoff).next_delay())
             return
         self._backoffs.pop(key, None)
-        if is_unschedulable:
-            self.queue.add_after(key, quirks.unschedulable_retry)
-        elif outcome.reason is Reason.NO_CLUSTER_FIT and quirks.no_cluster_fit_retry:
-            self.queue.add_after(key, quirks.no_cluster_fit_retry)
+        if outcome.reason is Reason.UNSCHEDULABLE:
+            self.queue.add_after(key, _UNSCHEDULABLE_SECONDS)
 
 
-def _backoff(quirks: Quirks) -> Backoff:
-    return Backoff(initial=quirks.backoff_first, maximum=quirks.backoff_most, jitter=lambda: 1)
+def _passes_filter(binding: Object) -> bool:
+    """Return whether a binding passes the event filter: own scheduler name, not suspended, claimed."""
+    return _is_schedulable(binding) and is_claimed(binding)
+
+
+def _is_schedulable(binding: Object) -> bool:
+    spec = spec_of(binding)
+    is_ours = spec.get("schedulerName", _SCHEDULER) == _SCHEDULER and "placement" in spec
+    return is_ours and not (spec.get("suspension") or {}).get("scheduling")
 
 
 def _is_reschedule_requested(binding: Object) -> bool:
@@ -162,12 +153,11 @@ def _with_targets(binding: Object, outcome: SchedulingResult) -> Object:
 
 def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: float) -> Object:
     """Return *binding* with the result of the attempt; an unchanged success changes nothing."""
-    status = status_of(binding)
-    conditions = with_condition(status.get("conditions") or (), outcome.condition, now=now)
+    status, updated = status_of(binding), with_conditions(binding, outcome.condition, now=now)
     if outcome.reason is not Reason.SUCCESS:
-        return with_status(binding, conditions=conditions)
+        return updated
     details = {
-        "conditions": conditions,
+        "conditions": updated["status"]["conditions"],
         "schedulerObservedGeneration": generation_of(binding),
         "schedulerObservingAffinityName": outcome.term or status.get("schedulerObservingAffinityName"),
     }
@@ -176,7 +166,7 @@ def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: f
     return with_status(binding, **details, lastScheduledTime=timestamp(now))
 
 
-def template_of(binding: Object) -> Object:
+def _template_reference(binding: Object) -> Object:
     """Return a reference object for the template of a binding."""
     resource = spec_of(binding)["resource"]
     metadata = {"name": resource["name"], "namespace": resource.get("namespace", ""), "uid": resource.get("uid", "")}

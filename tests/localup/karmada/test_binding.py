@@ -2,7 +2,7 @@
 
 import pytest
 
-from localup.karmada import names
+from localup.karmada import objects as names
 from localup.karmada.binding import binding_for, owner_of, updated_binding
 from localup.karmada.objects import merge_patch
 

@@ -3,9 +3,9 @@
 import pytest
 
 from controller.engine.state.resources import PODS, total
-from localup.karmada.members.member import Member, Phase, Run
-from localup.karmada.members.workloads import IdenticalPods, Workload, parse_workload
+from localup.karmada.member import Member, Phase, Run
 from localup.karmada.objects import Key
+from localup.karmada.workloads import IdenticalPods, Workload, parse_workload
 
 
 def load(*, count=2, gang_minimum=None, cpu=1000, run_seconds=10.0, fails=False):

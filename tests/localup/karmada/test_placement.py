@@ -2,7 +2,7 @@
 
 import pytest
 
-from localup.karmada.names import APPLIED_PLACEMENT
+from localup.karmada.objects import APPLIED_PLACEMENT
 from localup.karmada.placement import Reason, format_applied_placement, place
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "namespace": "team-a"}

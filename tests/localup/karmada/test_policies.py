@@ -2,7 +2,7 @@
 
 import pytest
 
-from localup.karmada import names
+from localup.karmada import objects as names
 from localup.karmada.binding import Claim, is_claimed, policy_of, selects_or_claims, with_claim, without_claim
 
 

@@ -237,13 +237,3 @@ def test_bindings_and_templates_get_core_events(harness):
     found = next(item for item in harness.api.get(path)["items"] if item["reason"] == "ScheduleBindingSucceed")
     assert found["eventTime"] is None
     assert "deprecatedSource" in found
-
-
-def test_failed_job_is_recreated_on_another_cluster(harness):
-    failover = {"application": {"decisionConditions": {"tolerationSeconds": 0}}}
-    harness.propagate(failover=failover, propagateDeps=True)
-    harness.submit("train", annotations={"volcano-global.io/outcome": "Failed", "volcano-global.io/runtime": "100ms"})
-    tasks = wait_until(lambda: (harness.binding() or {"spec": {}})["spec"].get("gracefulEvictionTasks"), "taken out")
-    assert tasks[0]["reason"] == "ApplicationFailure"
-    left = {task["fromCluster"] for task in tasks}
-    wait_until(lambda: harness.targets() and not left & set(harness.targets()), "placed elsewhere")

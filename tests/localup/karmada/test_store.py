@@ -5,12 +5,12 @@ import asyncio
 from controller.kube.errors import Conflict
 from localup.karmada.cache import Store
 from localup.karmada.controller import WorkQueue
-from localup.karmada.objects import BINDING, merge_patch, same_specification
+from localup.karmada.objects import BINDINGS, StoredObject, merge_patch, same_specification
 
 
 def item(version, *, uid="u1", name="b", **fields):
     metadata = {"namespace": "a", "name": name, "uid": uid, "resourceVersion": str(version)}
-    return {"metadata": metadata, **fields}
+    return StoredObject(metadata=metadata, **fields)
 
 
 def heard_by(store):
@@ -24,25 +24,25 @@ def heard_by(store):
 
 
 def test_event_older_than_a_write_response_is_ignored():
-    store = Store(BINDING)
+    store = Store(BINDINGS)
     store.upsert(item(1))
     heard = heard_by(store)
-    store.observe(item(3))
+    store.upsert(item(3))
     store.upsert(item(2))
     store.upsert(item(3))
     assert heard == [("1", "3")]
 
 
 def test_write_response_does_not_restore_a_removed_object():
-    store = Store(BINDING)
+    store = Store(BINDINGS)
     store.upsert(item(1))
     store.remove(item(2))
-    store.observe(item(2))
+    store.upsert(item(2))
     assert list(store) == []
 
 
 def test_recreated_object_is_a_removal_and_an_addition():
-    store = Store(BINDING)
+    store = Store(BINDINGS)
     store.upsert(item(1))
     heard = heard_by(store)
     store.upsert(item(5, uid="u2"))
@@ -51,7 +51,7 @@ def test_recreated_object_is_a_removal_and_an_addition():
 
 
 def test_relist_removes_absent_objects():
-    store = Store(BINDING)
+    store = Store(BINDINGS)
     store.replace([item(1), item(2, name="c", uid="u2")])
     heard = heard_by(store)
     store.replace([item(1)])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from localup.karmada.members.member import Member, default_models
-from localup.karmada.members.summary import DescriptionError, MemberDescription, with_summary
-from localup.karmada.members.workloads import IdenticalPods, Workload
+from localup.karmada.clusters import DescriptionError, MemberDescription, with_summary
+from localup.karmada.member import Member, default_models
 from localup.karmada.objects import Key
+from localup.karmada.workloads import IdenticalPods, Workload
 
 NOON = 1_800_000_000.0
 

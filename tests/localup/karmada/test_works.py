@@ -2,8 +2,8 @@
 
 import pytest
 
-from localup.karmada import names
-from localup.karmada.controllers.status import aggregate_status, template_status
+from localup.karmada import objects as names
+from localup.karmada.status import aggregate_status, template_status
 from localup.karmada.works import with_applied_status, with_suspended_condition, work_for, work_key
 
 NOON = 1_800_000_000.0

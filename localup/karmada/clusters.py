@@ -4,28 +4,24 @@ Zero amounts and empty parts of the summary are omitted (facts, §2); the summar
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Self
-
-import structlog
 
 from controller.api.quantity import QuantityError
 from controller.engine.state.resources import EMPTY, MILLI, PODS, Resources, total
-from localup.karmada.cache import Store
-from localup.karmada.members.member import Member, allocatable_modelings
-from localup.karmada.members.workloads import amounts, quantities
+from localup.karmada.member import Member, allocatable_modelings
 from localup.karmada.objects import (
     TEMPLATES,
     Condition,
-    Key,
     Object,
     annotations_of,
+    nonempty,
     spec_of,
-    status_of,
-    with_condition,
+    with_conditions,
     with_status,
 )
+from localup.karmada.workloads import amounts, quantities
 
 ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
 
@@ -90,44 +86,48 @@ class MemberDescription:
         )
         return cls(allocatable, _amounts(EXTERNAL_USAGE, parsed.get(EXTERNAL_USAGE, "{}")), ready, nodes)
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether Karmada can reach the cluster."""
+        return self.ready == "True"
 
-def with_summary(cluster: Object, description: MemberDescription, member: Member[Key], *, now: float) -> Object:
+    def apply_to(self, member: Member[Any]) -> None:
+        """Give *member* the described capacity and external usage."""
+        member.allocatable, member.external_usage = self.allocatable, self.external_usage
+        member.node_sizes = self.nodes
+
+
+def with_summary(cluster: Object, description: MemberDescription, member: Member[Any], *, now: float) -> Object:
     """Return *cluster* with the current status of its member; if not Ready, the last summary remains."""
-    conditions = status_of(cluster).get("conditions") or ()
-    for said in (_READINESS[description.ready], _COMPLETE):
-        conditions = with_condition(conditions, said, now=now)
-    if description.ready != "True":
-        return with_status(cluster, conditions=conditions)
+    updated = with_conditions(cluster, _READINESS[description.ready], _COMPLETE, now=now)
+    if not description.is_reachable:
+        return updated
     return with_status(
-        cluster,
+        updated,
         apiEnablements=_enablements(),
-        conditions=conditions,
         kubernetesVersion="v1.33.0",
         nodeSummary={"readyNum": len(description.nodes) or 1, "totalNum": len(description.nodes) or 1},
-        resourceSummary=_resources(cluster, description, member),
+        resourceSummary=nonempty(
+            {
+                "allocatable": quantities(description.allocatable),
+                "allocated": quantities(member.allocated),
+                "allocating": quantities(member.allocating),
+                "allocatableModelings": allocatable_modelings(
+                    spec_of(cluster).get("resourceModels") or (), member.nodes
+                ),
+            }
+        ),
     )
 
 
-def _resources(cluster: Object, description: MemberDescription, member: Member[Key]) -> Object:
-    parts: Object = {
-        "allocatable": quantities(description.allocatable),
-        "allocated": quantities(member.allocated),
-        "allocating": quantities(member.allocating),
-        "allocatableModelings": allocatable_modelings(spec_of(cluster).get("resourceModels") or (), member.nodes),
-    }
-    return {name: part for name, part in parts.items() if part}
-
-
 def _enablements() -> list[Object]:
-    versions = sorted({kind.api_version for kind in TEMPLATES.values()})
+    kinds = TEMPLATES.values()
     return [
         {
             "groupVersion": version,
-            "resources": [
-                {"kind": kind.name, "name": kind.plural} for kind in TEMPLATES.values() if kind.api_version == version
-            ],
+            "resources": [{"kind": kind.kind, "name": kind.plural} for kind in kinds if kind.api_version == version],
         }
-        for version in versions
+        for version in sorted({kind.api_version for kind in kinds})
     ]
 
 
@@ -154,57 +154,3 @@ def _nodes(text: str) -> tuple[Resources, ...]:
     if not all(count > 0 for count, _ in shapes) or not 0 < sum(count for count, _ in shapes) <= _MAX_NODES:
         raise DescriptionError(f"{NODES}: write 1 to {_MAX_NODES} nodes, like {example}")
     return tuple(size for count, size in shapes for _ in range(count))
-
-
-log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class RegisteredMember:
-    """Simulated member cluster and its description."""
-
-    description: MemberDescription
-    member: Member[Key] = field(default_factory=Member)
-
-    @property
-    def is_reachable(self) -> bool:
-        """Return whether Karmada can reach it."""
-        return self.description.ready == "True"
-
-
-class MemberRegistry:
-    """All simulated members; Clusters without the annotations are not simulated."""
-
-    def __init__(self, clusters: Store, *, pods_late: float = 0) -> None:
-        self._pods_late = pods_late
-        self.members: dict[str, RegisteredMember] = {}
-        self._event_handlers: list[Callable[[str], None]] = []
-        clusters.add_event_handler(self._cluster_changed)
-
-    def add_event_handler(self, handler: Callable[[str], None]) -> None:
-        """Call *handler* with the name of a member whose description changed."""
-        self._event_handlers.append(handler)
-
-    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
-        name = (new or old or {})["metadata"]["name"]
-        try:
-            description = MemberDescription.of(new) if new else None
-        except DescriptionError as error:
-            log.error("cluster description invalid", cluster=name, error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
-            return
-        before = self.members.get(name)
-        if description is None:
-            self.members.pop(name, None)
-        elif before is None or before.description != description:
-            self._describe(name, description)
-
-    def _describe(self, name: str, description: MemberDescription) -> None:
-        registered = self.members.setdefault(name, RegisteredMember(description, Member(pods_late=self._pods_late)))
-        registered.description = description
-        registered.member.allocatable, registered.member.external_usage = (
-            description.allocatable,
-            description.external_usage,
-        )
-        registered.member.node_sizes = description.nodes
-        for handler in self._event_handlers:
-            handler(name)

@@ -7,17 +7,19 @@ resources.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import msgspec
 
 from controller.api.jobs import PodSpec
+from controller.api.keys import JOBS, RUNTIME_ANNOTATION
 from controller.api.quantity import format_quantity, parse_quantity
 from controller.cache.translate.templates import translate_pod_template
 from controller.engine.state.requests import PodTemplate, pod_request
-from controller.engine.state.resources import CPU, MEMORY, MILLI, Resources, add, elementwise_max, total
-from localup.karmada.objects import BATCH_JOB, VOLCANO_JOB, WORKLOADS, Object, annotations_of, is_a, spec_of
-from localup.karmada.quirks import seconds_in
+from controller.engine.state.resources import CPU, EMPTY, MEMORY, MILLI, Resources, add, elementwise_max, total
+from localup.karmada.objects import BATCH_JOBS, REPLICATED, Object, annotations_of, is_a, nonempty, spec_of
+from localup.karmada.settings import seconds_in
 
 
 def pod_template(template: Object) -> PodTemplate:
@@ -54,32 +56,21 @@ def replica_requirements(template: Object) -> dict[str, Any] | None:
         "tolerations": spec.get("tolerations"),
     }
     requirements = {
-        "nodeClaim": {name: value for name, value in claim.items() if value},
+        "nodeClaim": nonempty(claim),
         "resourceRequest": quantities(_as_karmada_counts(pod_template(template))),
     }
-    return {name: value for name, value in requirements.items() if value} or None
+    return nonempty(requirements) or None
 
 
 def _as_karmada_counts(pod: PodTemplate) -> Resources:
+    """Return the requests of a pod, rounded up to whole units except CPU and memory."""
     running = total(container.effective_requests for container in pod.containers)
-    starting: Resources = {}
-    for item in pod.init:
-        starting = elementwise_max(starting, item.effective_requests)
-    return {
-        name: _whole(name, amount) for name, amount in add(elementwise_max(running, starting), pod.overhead).items()
-    }
+    starting = reduce(elementwise_max, (item.effective_requests for item in pod.init), EMPTY)
+    requests = add(elementwise_max(running, starting), pod.overhead)
+    return {name: amount if name in {CPU, MEMORY} else -(-amount // MILLI) * MILLI for name, amount in requests.items()}
 
-
-def _whole(resource: str, amount: int) -> int:
-    """Round up to whole units, except CPU and memory."""
-    return amount if resource in {CPU, MEMORY} else -(-amount // MILLI) * MILLI
-
-
-RUN_TIME: Final = "volcano-global.io/runtime"
 
 OUTCOME: Final = "volcano-global.io/outcome"
-
-FAILED: Final = "Failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +98,15 @@ def parse_workload(manifest: Object, *, run_time: float) -> Workload:
     Raises:
         ValueError: A quantity is invalid.
     """
-    if not any(is_a(manifest, kind) for kind in WORKLOADS):
+    if not is_a(manifest, JOBS, BATCH_JOBS, *REPLICATED):
         return Workload(())
     lasts = _run_time(manifest, run_time)
-    fails = annotations_of(manifest).get(OUTCOME) == FAILED
+    fails = annotations_of(manifest).get(OUTCOME) == "Failed"
     spec = spec_of(manifest)
-    if is_a(manifest, VOLCANO_JOB):
+    if is_a(manifest, JOBS):
         return Workload(_volcano_tasks(spec.get("tasks") or (), int(spec.get("minAvailable", 0))), lasts, fails)
     pod = pod_request(pod_template(spec.get("template") or {}))
-    if is_a(manifest, BATCH_JOB):
+    if is_a(manifest, BATCH_JOBS):
         return Workload((IdenticalPods(pod, int(spec.get("parallelism", 1))),), lasts, fails)
     return Workload((IdenticalPods(pod, int(spec.get("replicas", 1))),))
 
@@ -123,7 +114,7 @@ def parse_workload(manifest: Object, *, run_time: float) -> Workload:
 def _run_time(manifest: Object, default: float) -> float:
     """Return the seconds of the annotation; an invalid duration is ignored."""
     try:
-        return seconds_in(annotations_of(manifest)[RUN_TIME])
+        return seconds_in(annotations_of(manifest)[RUNTIME_ANNOTATION])
     except (KeyError, ValueError):
         return default
 

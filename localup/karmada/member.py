@@ -14,8 +14,8 @@ from typing import Final, Generic, TypeVar
 
 from controller.api.quantity import parse_quantity
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, positive, scale, subtract, total
-from localup.karmada.members.workloads import IdenticalPods, Workload
 from localup.karmada.objects import Object
+from localup.karmada.workloads import IdenticalPods, Workload
 
 _UNBOUNDED: Final = str(2**63 - 1)
 

@@ -1,4 +1,4 @@
-"""Quirks of the stand-in: parsing, and their effects on decisions."""
+"""Eviction tasks, taints and dependencies of the stand-in."""
 
 import pytest
 
@@ -6,8 +6,6 @@ from localup.karmada.controllers.clusters import NOT_READY, UNREACHABLE, tainted
 from localup.karmada.controllers.dependencies import dependencies_of, dependency_binding
 from localup.karmada.controllers.dispatch import retained_clusters, targets_of
 from localup.karmada.controllers.eviction import evicted, unfinished_tasks
-from localup.karmada.placement import Reason, SchedulerOptions, place
-from localup.karmada.quirks import Quirks
 
 NOON = 1_800_000_000.0
 BEGUN = "2027-01-15T08:00:00Z"
@@ -34,24 +32,6 @@ def cluster(name="m1", *, ready="True", taints=()):
     conditions = [{"type": "Ready", "status": ready}] if ready else []
     status = {"conditions": conditions, "apiEnablements": enabled}
     return {"metadata": {"name": name}, "spec": {"taints": list(taints)}, "status": status}
-
-
-def test_quirks_are_parsed_with_durations():
-    told = Quirks.parse(["leak=off", "summary-late=10s", "taint_eviction=on"])
-    assert told == Quirks(leak=False, summary_late=10, taint_eviction=True)
-
-
-@pytest.mark.parametrize(
-    ("word", "says"),
-    [
-        pytest.param("luck=off", "unknown quirk 'luck'; known: leak,", id="unknown"),
-        pytest.param("leak=maybe", "leak: 'maybe' is neither on nor off", id="no-truth"),
-        pytest.param("pods-late=soon", "'soon' is not a duration", id="no-duration"),
-    ],
-)
-def test_invalid_quirk_is_rejected(word, says):
-    with pytest.raises(ValueError, match=says):
-        Quirks.parse([word])
 
 
 def test_new_eviction_task_gets_a_timestamp():
@@ -117,19 +97,6 @@ def test_eviction_adds_one_task():
     assert evicted(binding(clusters=["m1"], tasks=[TASK]), "m1")["spec"]["gracefulEvictionTasks"] == [TASK]
 
 
-def test_without_copies_a_job_goes_to_one_cluster():
-    everywhere = [cluster("m1"), cluster("m2")]
-    assert [target["name"] for target in place(binding(), everywhere).targets] == ["m1", "m2"]
-    assert [target["name"] for target in place(binding(), everywhere, SchedulerOptions(copies=False)).targets] == ["m1"]
-
-
-def test_without_affinity_terms_only_the_first_is_tried():
-    terms = [{"affinityName": "a", "clusterNames": ["nowhere"]}, {"affinityName": "b", "clusterNames": ["m1"]}]
-    ordered = binding(placement={"clusterAffinities": terms})
-    assert place(ordered, [cluster()]).term == "b"
-    assert place(ordered, [cluster()], SchedulerOptions(affinity_terms=False)).reason is Reason.NO_CLUSTER_FIT
-
-
 def test_config_maps_of_pods_are_dependencies():
     container = {
         "env": [
@@ -149,7 +116,7 @@ def test_config_maps_of_pods_are_dependencies():
 def test_dependency_binding_has_no_placement():
     needed = {"apiVersion": "v1", "kind": "ConfigMap"}
     needed["metadata"] = {"name": "settings", "namespace": "ml", "uid": "u1", "resourceVersion": "7"}
-    made = dependency_binding(binding(clusters=["m1"]), needed)
+    made = dependency_binding(binding(clusters=["m1"]), needed, permanent_id="d1")
     assert made["metadata"]["name"] == "settings-configmap"
     assert made["spec"]["requiredBy"] == [{"namespace": "ml", "name": "train-job", "clusters": [{"name": "m1"}]}]
     assert {"placement", "suspension", "clusters"}.isdisjoint(made["spec"])
