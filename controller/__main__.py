@@ -19,6 +19,7 @@ from controller.api.flags import SettingsError
 from controller.cache.dynamic_informers import DynamicInformers, build_informers
 from controller.cache.store import Store
 from controller.controllers.hyperjob.controller import HyperJobController, hyperjob_dependencies
+from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
 from controller.controllers.queue_commands.controller import CommandController, command_dependencies
 from controller.controllers.status_cleanup.controller import StaleStatusController
 from controller.controllers.webhook_config.controller import (
@@ -106,6 +107,19 @@ class Controller:
             ),
             watch_options=options,
         )
+        self.job_status = JobStatusController(
+            api,
+            self.store,
+            JobStatusDependencies(
+                state=lambda: self.loop.state,
+                may_write=self._may_write,
+                is_enabled=lambda: file.current.status.pending_jobs,
+                is_busy=lambda: self.actuator.backlog > 0,
+                record_event=self.event_recorder.record,
+                per_second=self.settings.events_per_second,
+            ),
+            clock=clock,
+        )
         desired = DesiredConfigFile(self.settings.webhook_registration)
         desired.read()
         self.metrics.register_file("webhook-registration", lambda: desired.error is not None)
@@ -122,9 +136,13 @@ class Controller:
     def _connect(self) -> None:
         """Add the handlers of each part to the events of the others."""
         self.election.on_change.append(self._on_leadership_change)
-        self.actuator.on_write_confirmed += [self.workload_events.on_write, self.stale_status.on_write]
+        self.actuator.on_write_confirmed += [
+            self.workload_events.on_write,
+            self.stale_status.on_write,
+            self.job_status.on_write,
+        ]
         # The pending reasons of a HyperJob's parts and the capacity are current only after a cycle.
-        self.loop.on_waits += [self.workload_events.on_waits, lambda _: self.hyperjobs.wake()]
+        self.loop.on_waits += [self.workload_events.on_waits, self.job_status.on_waits, lambda _: self.hyperjobs.wake()]
         self.loop.on_queries.append(self.estimators.submit)
         self.store.on_change += [self.commands.wake, self.hyperjobs.wake]
         self.store.enable_node_estimates()
@@ -144,6 +162,7 @@ class Controller:
                 self.estimators.run(),
                 *((self.hyperjobs.run(),) if self.settings.hyperjobs else ()),
                 self.stale_status.run(),
+                self.job_status.run(),
                 self.commands.run(),
                 self.webhook_config.run(),
                 self.webhook_config.follow_file(poll_seconds=poll_seconds),
@@ -171,6 +190,7 @@ class Controller:
         else:
             self.actuator.drop_unsent()
             self.event_recorder.clear()
+            self.job_status.clear()
         self.loop.wake()
         self.webhook_config.wake()
 

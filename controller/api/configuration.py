@@ -217,6 +217,13 @@ class Repair(_Section):
     ungated_bindings: bool = False
 
 
+class StatusUpdates(_Section):
+    """Statuses that the controller maintains: of Volcano Jobs until a cluster reports (W2), and of Queues (W4)."""
+
+    pending_jobs: bool = True
+    queues: bool = True
+
+
 class Patches(_Section):
     """Concurrency and rate of writes; *per_second* 0 means no limit."""
 
@@ -250,6 +257,7 @@ class VolcanoGlobalConfiguration(_Section):
     queue_command_namespaces: frozenset[Name] = frozenset({"default"})
     """Namespaces with Commands that may open and close queues; `vcctl` creates them in ``default``."""
     repair: Repair = Repair()
+    status: StatusUpdates = StatusUpdates()
     patches: Patches = Patches()
 
     @model_validator(mode="after")

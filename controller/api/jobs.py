@@ -153,16 +153,51 @@ class JobSpec(msgspec.Struct, rename="camel", frozen=True):
     tasks: tuple[Task, ...] | None = None
 
 
+class JobState(msgspec.Struct, rename="camel", frozen=True):
+    """Phase of a job, and why it is in this phase."""
+
+    phase: str = ""
+    reason: str = ""
+
+
+class JobStatus(msgspec.Struct, rename="camel", frozen=True):
+    """Status of a job, by Karmada from the member clusters, or by the controller while it is pending."""
+
+    state: JobState | None = None
+
+
 class Job(WatchedObject, frozen=True):
     """A Volcano Job."""
 
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
 
 
-_JOB = msgspec.json.Decoder(Job)
+class ObservedJob(Job, frozen=True):
+    """A Volcano Job with its status."""
+
+    status: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    """Decoded by `decode_job_state`, so that an unreadable status does not make the job unreadable."""
 
 
-def decode_job(raw: bytes | memoryview) -> Job:
+_JOB_STATUS = msgspec.json.Decoder(JobStatus)
+
+_UNREADABLE_STATE = JobState("Unknown")
+
+
+def decode_job_state(status: msgspec.Raw) -> JobState:
+    """Return the phase and reason in a job's status; phase `Unknown` if they cannot be read."""
+    if bytes(status) in {b"", b"null"}:
+        return JobState()
+    try:
+        return _JOB_STATUS.decode(status).state or JobState()
+    except (msgspec.MsgspecError, RecursionError):
+        return _UNREADABLE_STATE
+
+
+_JOB = msgspec.json.Decoder(ObservedJob)
+
+
+def decode_job(raw: bytes | memoryview) -> ObservedJob:
     """Decode a Volcano Job."""
     return decode_watched(_JOB, raw)
 

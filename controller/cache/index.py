@@ -84,6 +84,33 @@ class NameCollisions:
         return known is None or known[1].uid != binding.uid
 
 
+class UnboundJobs:
+    """Volcano Jobs without a binding: no policy selects them, or Karmada has not created the binding yet."""
+
+    def __init__(self) -> None:
+        self._keys: dict[TemplateKey, None] = {}
+        self.newest_bound_at = 0
+        """Latest creation time of a template that has got a binding, in milliseconds."""
+        self.newest_binding_at = 0
+        """Latest creation time of a binding, in milliseconds."""
+
+    def __iter__(self) -> Iterator[TemplateKey]:
+        return iter(tuple(self._keys))
+
+    def update(self, job: TemplateKey, *, is_unbound: bool) -> None:
+        """Add or remove *job*."""
+        if is_unbound:
+            self._keys[job] = None
+        else:
+            self._keys.pop(job, None)
+
+    def on_bound(self, binding: CachedBinding, template: CachedTemplate | None) -> None:
+        """Record how far Karmada has come with the creation of bindings."""
+        self.newest_binding_at = max(self.newest_binding_at, binding.created_at)
+        if template is not None:
+            self.newest_bound_at = max(self.newest_bound_at, template.created_at)
+
+
 V = TypeVar("V")
 
 _ENCODER = msgspec.json.Encoder()

@@ -7,9 +7,10 @@ msgspec structs: they are created faster than dataclasses and cost the garbage c
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, Self
 
 import msgspec
+from msgspec import structs
 
 from controller.api.bindings import Suspension
 from controller.engine.placement.filter import is_effective
@@ -195,6 +196,15 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
         return self.clusters or ()
 
 
+class StatusReason(StrEnum):
+    """Reason in the status of a Volcano Job that no cluster reports, if it is not a pending reason."""
+
+    ADMITTED = "Admitted"
+    """It is admitted, and its clusters have not reported yet."""
+    EVICTED = "Evicted"
+    """It was evicted, and its new pending reason is not written yet."""
+
+
 class HyperJobReference(NamedTuple):
     """Reference of a Job to its HyperJob; it counts only if the HyperJob lists the Job."""
 
@@ -240,6 +250,16 @@ class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
     """Its requests; ``None`` where they are unreadable or counted by Karmada."""
     decode_error: str = ""
     """Which fields could not be read; empty if all could."""
+    published_reason: str | None = None
+    """Reason that the controller wrote into the status of a pending Volcano Job; empty without a status, ``None`` where
+    another client wrote the status.
+    """
+
+    def differs_in_status_only(self, other: Self) -> bool:
+        """Return whether *other* is a version of the same object that is equal for the engine."""
+        return structs.replace(self, resource_version=0, published_reason=None) == structs.replace(
+            other, resource_version=0, published_reason=None
+        )
 
     @property
     def classes(self) -> frozenset[str]:

@@ -8,8 +8,10 @@ mapping the requests are unknown.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.cache.index import InternPool
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedPriorityClass, CachedTemplate, WorkloadRequests
+from controller.cache.translate.units import parse_resources
 from controller.engine.state.clusters import ClusterName, Placement
 from controller.engine.state.requests import JobTemplate, PodSet, gang_minimum, pod_requests, pod_sets, total_requests
 from controller.engine.state.resources import Resources, add, elementwise_max, positive, scale, total
@@ -18,6 +20,14 @@ from controller.engine.state.workloads import SchedulingRequirements, WorkloadUi
 _MergedRequests = tuple[WorkloadRequests, WorkloadRequests, WorkloadRequests]
 
 _ClaimRequests = Mapping[str, Resources]
+
+
+def claim_requests(configuration: VolcanoGlobalConfiguration) -> dict[str, Resources]:
+    """Return the requests of one pod by ResourceClaimTemplate that the configuration maps."""
+    return {
+        template.name: parse_resources(template.requests, template.name)
+        for template in configuration.resource_claim_templates
+    }
 
 
 class RequestsResolver:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
 from controller.cache.event_handler import EventHandler
-from controller.cache.index import Index, NameCollisions, binding_key, colliding_job_key
+from controller.cache.index import Index, NameCollisions, UnboundJobs, binding_key, colliding_job_key
 from controller.cache.integrations import Integrations
 from controller.cache.object_collections import ObjectCollections
 from controller.cache.objects import (
@@ -28,7 +28,13 @@ from controller.cache.objects import (
     is_aborted,
     was_evicted_unplaced,
 )
-from controller.cache.requests import DispatchedRequests, Priorities, RequestsResolver, RequirementsBuilder
+from controller.cache.requests import (
+    DispatchedRequests,
+    Priorities,
+    RequestsResolver,
+    RequirementsBuilder,
+    claim_requests,
+)
 from controller.cache.start_failures import (
     SharedStartFailures,
     StartFailures,
@@ -37,24 +43,13 @@ from controller.cache.start_failures import (
     stopped_clusters,
 )
 from controller.cache.translate.queues import translate_policy
-from controller.cache.translate.units import parse_resources
 from controller.cache.workload_builder import BuildContext, BuildResult, LocalState, build_quarantined, build_workload
 from controller.engine.lifecycle.startup import max_backoff_ms
 from controller.engine.reasons import Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import WorkloadUid
-
-
-def _claim_requests(configuration: VolcanoGlobalConfiguration) -> dict[str, Resources]:
-    """Return the requests of one pod by ResourceClaimTemplate that the configuration maps."""
-    return {
-        template.name: parse_resources(template.requests, template.name)
-        for template in configuration.resource_claim_templates
-    }
-
 
 _NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
 
@@ -82,12 +77,14 @@ class Store(ObjectCollections):
         self._templates_by_hyperjob: Index[str, TemplateKey] = Index()
         self._by_uid: dict[WorkloadUid, CachedBinding] = {}
         self._uids_by_template: Index[TemplateKey, WorkloadUid] = Index()
+        self.unbound_jobs = UnboundJobs()
+        """Volcano Jobs without a binding."""
         self._templates_by_class: Index[str, TemplateKey] = Index()
         self._assumed = AssumedWrites()
         self._quarantined: dict[WorkloadUid, tuple[str, int]] = {}
         """Quarantined workloads: the error, and until when they are not evaluated again."""
         self._requirements = RequirementsBuilder()
-        self._requests = RequestsResolver(_claim_requests(self._configuration))
+        self._requests = RequestsResolver(claim_requests(self._configuration))
         self._dispatched = DispatchedRequests()
         self._failed_starts = SharedStartFailures()
         self.start_failures = StartFailures()
@@ -113,7 +110,11 @@ class Store(ObjectCollections):
     @property
     def name_collisions(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
         """Volcano Jobs that cannot get a binding, each with the binding that has its name."""
-        return [(job, binding) for job, binding in self._name_collisions if self.jobs.get(job.key) == job]
+        return [
+            (job, binding)
+            for job, binding in self._name_collisions
+            if (known := self.jobs.get(job.key)) is not None and known.uid == job.uid
+        ]
 
     @property
     def repairable(self) -> Iterable[WorkloadUid]:
@@ -148,6 +149,11 @@ class Store(ObjectCollections):
         """Return the newest version of a binding."""
         return self._by_uid.get(uid)
 
+    def binding_of(self, template: TemplateKey) -> CachedBinding | None:
+        """Return the binding of a template, ``None`` if it has none or several."""
+        uids = tuple(self._uids_by_template.of(template))
+        return self._by_uid[uids[0]] if len(uids) == 1 else None
+
     # -- updates ---------------------------------------------------------
 
     def configure(self, configuration: VolcanoGlobalConfiguration) -> bool:
@@ -157,8 +163,8 @@ class Store(ObjectCollections):
         """
         integrations = Integrations(configuration)
         must_list = integrations != self._integrations
-        claims = _claim_requests(configuration)
-        if claims != _claim_requests(self._configuration):
+        claims = claim_requests(configuration)
+        if claims != claim_requests(self._configuration):
             self._requests = RequestsResolver(claims)
             self._changed_workloads.update(dict.fromkeys(self._by_uid))
         if must_list or configuration.default_queue != self._configuration.default_queue:
@@ -415,6 +421,7 @@ class Store(ObjectCollections):
             self._failed_starts.expire(stopped_clusters(before, after))
         if before is not None and (after is None or before.template != after.template or before.uid != after.uid):
             self._uids_by_template.discard(before.template, before.uid)
+            self._track_unbound(before.template)
         if before is not None and (after is None or before.uid != after.uid):
             self._by_uid.pop(before.uid, None)
             self._assumed.forget(before.uid)
@@ -425,13 +432,22 @@ class Store(ObjectCollections):
         if after is not None:
             self._by_uid[after.uid] = after
             self._uids_by_template.add(after.template, after.uid)
+            self._track_unbound(after.template)
+            self.unbound_jobs.on_bound(after, self.template(after))
             self._assumed.observe(after.uid, after.resource_version)
             self._changed_workloads[after.uid] = None
             if after.template.kind != VOLCANO_JOB:
                 self._check_name_collision(self.jobs.get(colliding_job_key(after)), after)
         self._notify_change()
 
+    def _track_unbound(self, template: TemplateKey) -> None:
+        if template.kind == VOLCANO_JOB:
+            is_unbound = self.jobs.get(template) is not None and not self._uids_by_template.of(template)
+            self.unbound_jobs.update(template, is_unbound=is_unbound)
+
     def _template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
+        if before is not None and after is not None and before.differs_in_status_only(after):
+            return
         if before is not None and before.hyperjob is not None:
             self._templates_by_hyperjob.discard(before.hyperjob.hyperjob, before.key)
         if after is not None and after.hyperjob is not None:
@@ -444,6 +460,7 @@ class Store(ObjectCollections):
             self._check_name_collision(after, self.bindings.get(binding_key(after)))
         present = after or before
         if present is not None:
+            self._track_unbound(present.key)
             self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(present.key)))
         self._notify_change()
 

@@ -23,6 +23,7 @@ from controller.reporting.messages import (
     pending_message,
     remedy_message,
 )
+from controller.reporting.redaction import redacted_path, redacted_refusal, same_namespace
 from controller.scheduling.writes import Write
 
 #: Reasons that end without an action of the user; events with other reasons are warnings.
@@ -52,10 +53,16 @@ def pending_event(wait: Wait, facts: CachedBinding, is_current: Callable[[], boo
         "Wait",
         refusal.reason,
         event_references(facts),
-        lambda: f"pending in queue '{wait.workload.queue}': {pending_message(refusal)}; {remedy_message(refusal)}",
+        lambda: pending_note(wait),
         "Normal" if refusal.reason in _TRANSIENT else "Warning",
         is_current,
     )
+
+
+def pending_note(wait: Wait) -> str:
+    """Return why a workload is pending, without the names of workloads of other namespaces."""
+    refusal = redacted_refusal(wait.refusal, same_namespace(wait.workload.namespace))
+    return f"pending in queue '{wait.workload.queue}': {pending_message(refusal)}; {remedy_message(refusal)}"
 
 
 def write_event(write: Write, facts: CachedBinding) -> EventMessage | None:
@@ -71,7 +78,7 @@ def write_event(write: Write, facts: CachedBinding) -> EventMessage | None:
             "Evict",
             write.reason,
             event_references(facts),
-            lambda: _eviction_note(write),
+            lambda: _eviction_note(write, facts.namespace),
             "Warning",
         )
     return None
@@ -96,9 +103,9 @@ def _admission_note(write: Write) -> str:
     return f"admitted {where} by queue '{write.queue}'"
 
 
-def _eviction_note(write: Write) -> str:
+def _eviction_note(write: Write, namespace: str) -> str:
     why = write.message or EVICTION_MESSAGES[EvictionReason(write.reason)]
-    preemptor = f" for {write.preemptor}" if write.preemptor else ""
+    preemptor = f" for {redacted_path(write.preemptor, same_namespace(namespace))}" if write.preemptor else ""
     return f"evicted{preemptor}: {why}; pending again in queue '{write.queue}' with its original queueing time"
 
 

@@ -56,6 +56,7 @@ def test_every_key_is_read():
         queueCommandNamespaces: [operators]
         exemptNamespaces: [kube-system]
         repair: {webhookConfiguration: true, ungatedBindings: true}
+        status: {pendingJobs: false, queues: false}
         patches: {inFlight: 16, perSecond: 100}
         """
     )

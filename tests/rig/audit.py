@@ -30,10 +30,15 @@ class Request:
 
     @property
     def target(self) -> tuple[str, str, str, str]:
-        """Return the written object; for patches that test a uid, the object with that uid."""
+        """Return the written object; for patches that test a uid, the object with that uid.
+
+        Another reason in the status of a job is another write.
+        """
         tests = self.body if isinstance(self.body, list) else []
         uid = next((str(test.get("value")) for test in tests if test.get("path") == "/metadata/uid"), "")
-        return self.resource, self.namespace, self.name, uid
+        state = (self.body.get("status") or {}).get("state") if isinstance(self.body, dict) else None
+        reason = str(state.get("reason", "")) if isinstance(state, dict) else ""
+        return self.resource, self.namespace, self.name, uid or reason
 
     @property
     def done(self) -> bool:

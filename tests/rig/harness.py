@@ -165,10 +165,16 @@ class Harness:
             while not self.proxy.count(chosen):  # noqa: ASYNC110 -- whom it is called by gives no event
                 await asyncio.sleep(0.02)
 
-    def requests(self) -> list[audit.Request]:
-        """Return the controllers' writes of this scenario."""
+    def requests(self, *, statuses: bool = False) -> list[audit.Request]:
+        """Return the controllers' writes of this scenario, those of the statuses of jobs only with *statuses*."""
         found = audit.by_controller(self.plane.audit_log, since=self.logged)
-        return [item for item in found if item.namespace == self.karmada.namespace and item.at >= self.came_back_at]
+        return [
+            item
+            for item in found
+            if item.namespace == self.karmada.namespace
+            and item.at >= self.came_back_at
+            and (statuses or item.resource != "jobs")
+        ]
 
     def _troubled(self) -> frozenset[str]:
         """Return the jobs for which more writes were sent than executed."""
@@ -182,7 +188,7 @@ class Harness:
         return violations(
             Evidence(
                 changes,
-                self.requests(),
+                self.requests(statuses=True),
                 default_queue=self.default_queue,
                 ungated=frozenset(self.ungated),
                 stamps=frozenset(self.stamps),
@@ -215,12 +221,15 @@ class Harness:
         except TimeoutError as error:
             raise AssertionError(f"I8 {wanted} wait, and {told} have a reason") from error
 
-    async def expect_no_writes(self, *, seconds: float = 1.5) -> None:
-        """Verify that idle controllers write nothing for some time (I7)."""
+    async def expect_no_writes(self, *, seconds: float = 1.5, statuses: bool = False) -> None:
+        """Verify that idle controllers write nothing for some time (I7).
+
+        Statuses of jobs follow the decisions at a limited rate; they count only with *statuses*.
+        """
         # The audit log may still lack earlier requests.
         begun, before = datetime.now(UTC), self.proxy.writes
         await asyncio.sleep(seconds)
-        late = [request for request in self.requests() if request.at > begun]
+        late = [request for request in self.requests(statuses=statuses) if request.at > begun]
         assert (late, self.proxy.writes) == ([], before), "I7 a quiet system was written to"
 
     async def restart_history(self) -> None:

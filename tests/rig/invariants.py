@@ -28,6 +28,9 @@ OURS = {
     ("status", "schedulerObservingAffinityName"),
     ("status", "conditions"),  # stale after an eviction
 }
+OURS_OF_JOBS = {("status", "state", name) for name in ("phase", "reason", "message", "lastTransitionTime")} | {
+    ("status", name) for name in ("pending", "running", "succeeded", "failed", "terminating", "unknown")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,9 @@ def violations(evidence: Evidence) -> list[str]:
             found.extend(_resumed_without_record(change, after, ungated=evidence.ungated))
             if change.revision in ours:
                 found.extend(_unexpected_changes(change, OURS | evidence.stamps))
+        elif change.kind == "jobs" and change.revision in ours and change.before is not None:
+            found.extend(_unexpected_changes(change, OURS_OF_JOBS | evidence.stamps))
+            found.extend(_overwritten_status(usage, change))
         elif change.kind == "works" and change.before is None:
             found.extend(_work_too_early(usage, change))
     return [*found, *_no_op_writes(evidence), *_immediate_retries(evidence.requests)]
@@ -130,6 +136,15 @@ def _unexpected_changes(change: Change, allowed: Collection[tuple[str, ...]]) ->
     for path in sorted({*before, *after}):
         if before.get(path) != after.get(path) and path not in allowed:
             yield f"I2 at {change.revision} a write of ours changed {'.'.join(path)} of {'/'.join(change.key)}"
+
+
+def _overwritten_status(usage: ObservedUsage, change: Change) -> Iterator[str]:
+    """I2: the status of a job with clusters that report is not written, except after its eviction."""
+    namespace, name = change.key
+    binding = usage.bindings.get((namespace, f"{name}-job"))
+    phase = (((change.before or {}).get("status") or {}).get("state") or {}).get("phase", "Pending")
+    if phase != "Pending" and binding is not None and not binding.suspended:
+        yield f"I2 at {change.revision} the status of job {namespace}/{name} was written, which its cluster reports"
 
 
 def _flat(obj: Mapping[str, Any] | None) -> dict[tuple[str, ...], Any]:

@@ -54,9 +54,14 @@ class Call:
         return "/events" in self.path
 
     @property
+    def is_status(self) -> bool:
+        """Return whether it writes the status of a job or a queue, which no decision depends on."""
+        return self.resource in {"jobs", "queues"} and self.path.endswith("/status")
+
+    @property
     def is_write(self) -> bool:
-        """Return whether it writes anything but leases and events."""
-        return self.method in _WRITES and not self.is_lease and not self.is_event
+        """Return whether it writes anything but leases, events and statuses."""
+        return self.method in _WRITES and not self.is_lease and not self.is_event and not self.is_status
 
     @property
     def is_watch(self) -> bool:

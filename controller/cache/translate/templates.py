@@ -28,6 +28,7 @@ from controller.cache.objects import (
     CachedTemplate,
     GroupKind,
     HyperJobReference,
+    StatusReason,
     TemplateKey,
     WorkloadRequests,
     group_kind,
@@ -189,7 +190,7 @@ class JobTranslator:
     def __init__(self) -> None:
         self._demands: InternPool[RequestsOrError] = InternPool()
 
-    def translate(self, job: wire.Job) -> CachedTemplate:
+    def translate(self, job: wire.ObservedJob) -> CachedTemplate:
         """Return the cached form of *job*."""
         counted = self._counted(job)
         readable = isinstance(counted, WorkloadRequests) and not job.decode_errors
@@ -207,11 +208,23 @@ class JobTranslator:
             deleting=meta.deletion_timestamp is not None,
             requests=counted if isinstance(counted, WorkloadRequests) and readable else None,
             decode_error=join_errors(job.decode_errors, str(counted) if isinstance(counted, AmountError) else ""),
+            published_reason=_published_reason(wire.decode_job_state(job.status)),
         )
 
     def _counted(self, job: wire.Job) -> RequestsOrError:
         spec = job.spec
         return self._demands.get(fingerprint(spec.min_available, spec.tasks), lambda: _job_requests(spec))
+
+
+#: Reasons that the controller writes into the status of a Volcano Job that no cluster reports.
+_PUBLISHED_REASONS = {reason.value: reason.value for reason in (*Reason, *StatusReason)}
+
+
+def _published_reason(state: wire.JobState) -> str | None:
+    """Return the reason in *state* if the controller wrote it, empty for no status, ``None`` for any other status."""
+    if not state.phase and not state.reason:
+        return ""
+    return _PUBLISHED_REASONS.get(state.reason) if state.phase == "Pending" else None
 
 
 def _preferred_clusters(meta: ObjectMeta) -> tuple[ClusterName, ...]:

@@ -42,6 +42,11 @@ def to_milliseconds(time: datetime | None) -> int | None:
     return min(max(passed, timedelta(0)), _LATEST - _EPOCH) // _MILLISECOND
 
 
+def format_time(time: int) -> str:
+    """Return the time *time* milliseconds after 1970 as RFC 3339 in seconds, as Kubernetes writes times."""
+    return datetime.fromtimestamp(time // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def to_datetime(time: int | None) -> datetime | None:
     """Return the time *time* milliseconds after 1970, in UTC."""
     return None if time is None else _EPOCH + time * _MILLISECOND

@@ -43,6 +43,7 @@ from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.informer import Informer, WatchOptions
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.messages import pending_message
+from controller.reporting.redaction import redacted_refusal, same_namespace
 
 #: Minimum interval of a resync: bindings and clusters change in bursts of hundreds.
 _RESYNC_SECONDS = 0.5
@@ -327,7 +328,7 @@ def hyperjob_dependencies(
         may_write=may_write,
         capacity=lambda: capacity_snapshot(state(), configuration()),
         binding=store.bindings.get,
-        pending_reason=lambda uid: pending_reason(state().refusal(uid)),
+        pending_reason=lambda uid: _part_reason(state(), uid),
         hyperjob_changed=store.hyperjob_changed,
     )
 
@@ -348,6 +349,14 @@ def capacity_snapshot(state: Engine, configuration: VolcanoGlobalConfiguration) 
         quota,
         configuration.max_hyper_job_parts,
     )
+
+
+def _part_reason(state: Engine, uid: WorkloadUid) -> PendingReason | None:
+    """Return why a part is pending, without the names of workloads of other namespaces."""
+    refusal = state.refusal(uid)
+    if refusal is None:
+        return None
+    return pending_reason(redacted_refusal(refusal, same_namespace(state.workloads[uid].namespace)))
 
 
 def pending_reason(refusal: Refusal | None) -> PendingReason | None:

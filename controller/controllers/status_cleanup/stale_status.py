@@ -5,12 +5,14 @@ binding's `Scheduled` condition stay unchanged.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
+
+from controller.cache.objects import StatusReason
+from controller.cache.translate.units import format_time
 
 Json = Mapping[str, Any]
 
-REASON = "Evicted"
+REASON = StatusReason.EVICTED
 MESSAGE = "evicted by volcano-global; pending admission"
 _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 _PENDING_PHASES = {"", "Pending"}
@@ -23,7 +25,7 @@ def job_status_patch(job: Json, now: int) -> Json | None:
     counted = {name: 0 for name in _COUNTS if status.get(name)}
     if str(phase) in _PENDING_PHASES and not counted:
         return None
-    state = {"phase": "Pending", "reason": REASON, "message": MESSAGE, "lastTransitionTime": _format_time(now)}
+    state = {"phase": "Pending", "reason": REASON, "message": MESSAGE, "lastTransitionTime": format_time(now)}
     return {**_precondition(job), "status": {"state": state, **counted}}
 
 
@@ -43,7 +45,7 @@ def _corrected_condition(condition: Json, now: int) -> Json:
         "status": "False",
         "reason": REASON,
         "message": MESSAGE,
-        "lastTransitionTime": _format_time(now),
+        "lastTransitionTime": format_time(now),
     }
 
 
@@ -56,7 +58,3 @@ def _precondition(obj: Json) -> Json:
     """Return the metadata that makes the API server reject the patch if the object has changed."""
     meta = obj["metadata"]
     return {"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}}
-
-
-def _format_time(now: int) -> str:
-    return datetime.fromtimestamp(now // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

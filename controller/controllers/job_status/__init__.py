@@ -1,0 +1,1 @@
+"""Maintains the status of Volcano Jobs that no cluster reports yet."""

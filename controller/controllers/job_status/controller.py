@@ -1,0 +1,233 @@
+"""Writes why a Volcano Job is pending into its status, until its cluster reports.
+
+A status is written when the class of the reason changes, at the rate of events and after the decisions. A reason that
+the status shows already is not written again, so a new leader writes nothing.
+"""
+
+import asyncio
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from controller.api.keys import JOBS
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, StatusReason, TemplateKey
+from controller.cache.store import Store
+from controller.controllers.job_status.pending_status import (
+    JobStatus,
+    admitted_status,
+    can_publish,
+    is_evicted,
+    is_settled,
+    is_unselected,
+    status_patch,
+    unselected_status,
+)
+from controller.engine.engine import Engine
+from controller.engine.plan import Wait
+from controller.engine.reasons import Reason
+from controller.engine.state.workloads import WorkloadState
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, Conflict, NotFound
+from controller.kube.events import EventMessage, Reference
+from controller.kube.timing import Backoff, Clock
+from controller.scheduling.workload_events import pending_note
+from controller.scheduling.writes import Write
+
+#: Interval at which jobs without a binding are checked, in seconds.
+_UNBOUND_POLL_SECONDS = 5.0
+
+#: Interval at which a job is checked again whose status cannot be written yet, or has changed meanwhile.
+_RETRY_MS = 2_000
+
+#: Minimum interval between two statuses of one job, as for its events.
+_MIN_REPEAT_MS = 10_000
+
+#: Longest time for which statuses wait until decisions are written, and the interval of looking.
+_MAX_DELAY_SECONDS, _POLL_SECONDS = 5.0, 0.1
+
+_MAX_REMEMBERED = 10_000
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatusDependencies:
+    """The parts of the controller that the job status controller needs."""
+
+    state: Callable[[], Engine]
+    may_write: Callable[[], bool]
+    is_enabled: Callable[[], bool]
+    """Whether the configuration switches the statuses of pending jobs on."""
+    is_busy: Callable[[], bool]
+    """Whether decisions wait to be written; they have priority."""
+    record_event: Callable[[EventMessage], None]
+    per_second: float
+    """Statuses per second; 0 disables them."""
+
+
+class JobStatusController:
+    """Writes the statuses of pending Volcano Jobs while ``run`` is running."""
+
+    def __init__(self, api: Api, store: Store, dependencies: JobStatusDependencies, *, clock: Clock) -> None:
+        self._api = api
+        self._store = store
+        self._dependencies = dependencies
+        self._clock = clock
+        self._statuses: dict[TemplateKey, JobStatus] = {}
+        """Statuses that are not written yet."""
+        self._due: list[tuple[int, TemplateKey]] = []
+        """Heap of the times at which they are written; an entry of a job without a status is obsolete."""
+        self._reported: set[str] = set()
+        """Jobs without a policy whose event was recorded, by uid."""
+        self._written_at: OrderedDict[TemplateKey, int] = OrderedDict()
+        self._backoff = Backoff(initial=0.5, maximum=30)
+        self._wake = asyncio.Event()
+
+    def on_waits(self, waits: Iterable[Wait]) -> None:
+        """Queue the pending reasons that the statuses do not show yet."""
+        if not self._is_active:
+            return
+        for wait in waits:
+            binding = self._store.binding(wait.workload.uid)
+            if binding is not None and binding.template.kind == VOLCANO_JOB:
+                status = JobStatus(wait.refusal.reason, pending_note(wait), self._clock())
+                self._queue(binding.template, status)
+
+    def on_write(self, write: Write, binding: CachedBinding) -> None:
+        """Queue that *binding* is admitted: its cluster reports after seconds."""
+        if self._is_active and write.effect == "admit" and binding.template.kind == VOLCANO_JOB:
+            self._queue(binding.template, admitted_status(binding, self._clock()))
+
+    def clear(self) -> None:
+        """Drop queued statuses after losing leadership."""
+        self._statuses.clear()
+        self._due.clear()
+
+    async def run(self) -> NoReturn:
+        """Write statuses until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._report_unselected())
+            while True:
+                await self._wait_until_due()
+                key = heapq.heappop(self._due)[1]
+                if key in self._statuses:
+                    await self._reconcile(key)
+        raise AssertionError("the job status controller runs until it is cancelled")
+
+    @property
+    def _is_active(self) -> bool:
+        needed = self._dependencies
+        return bool(needed.per_second) and needed.is_enabled() and needed.may_write()
+
+    def _queue(self, key: TemplateKey, status: JobStatus) -> None:
+        job = self._store.jobs.get(key)
+        if job is not None and job.published_reason == status.reason:
+            self._statuses.pop(key, None)
+            return
+        known = self._statuses.get(key)
+        self._statuses[key] = status
+        if status.reason == StatusReason.ADMITTED:
+            self._push(self._clock(), key)
+        elif known is None:
+            self._push(max(self._clock(), self._written_at.get(key, -_MIN_REPEAT_MS) + _MIN_REPEAT_MS), key)
+
+    def _push(self, at: int, key: TemplateKey) -> None:
+        heapq.heappush(self._due, (at, key))
+        self._wake.set()
+
+    async def _wait_until_due(self) -> None:
+        """Wait until a status is due, and while decisions are written."""
+        while True:
+            self._wake.clear()
+            seconds = (self._due[0][0] - self._clock()) / 1000 if self._due else None
+            if seconds is not None and seconds <= 0:
+                break
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+        waited = 0.0
+        while self._dependencies.is_busy() and waited < _MAX_DELAY_SECONDS:
+            await asyncio.sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+
+    async def _reconcile(self, key: TemplateKey) -> None:
+        """Write the status of one job, or keep it queued where it cannot be written yet."""
+        job, binding, status = self._store.jobs.get(key), self._store.binding_of(key), self._statuses[key]
+        if (
+            job is None
+            or not self._is_active
+            or job.published_reason == status.reason
+            or self._is_obsolete(status, key)
+        ):
+            del self._statuses[key]
+        elif can_publish(job, binding) and is_settled(status, binding):
+            await self._write(job, status)
+            await asyncio.sleep(1 / self._dependencies.per_second)
+        elif binding is not None and (is_evicted(binding) or not is_settled(status, binding)):
+            # It has not left its clusters, its stale status is not corrected, or the written decision is not observed.
+            self._push(self._clock() + _RETRY_MS, key)
+        else:
+            del self._statuses[key]
+
+    def _is_obsolete(self, status: JobStatus, key: TemplateKey) -> bool:
+        """Return whether the job was admitted or evicted, or has got a binding, since the status was queued."""
+        binding = self._store.binding_of(key)
+        if binding is None:
+            return status.reason != Reason.NO_MATCHING_POLICY
+        workload = self._dependencies.state().workloads.get(binding.uid)
+        expected = WorkloadState.ADMITTED if status.reason == StatusReason.ADMITTED else WorkloadState.PENDING
+        return workload is None or workload.state is not expected
+
+    async def _write(self, job: CachedTemplate, status: JobStatus) -> None:
+        path = f"{JOBS.item_path(job.key.namespace, job.key.name)}/status"
+        try:
+            await self._api.patch(path, msgspec.json.encode(status_patch(job, status)), kind="merge")
+        except Conflict:
+            self._push(self._clock() + _RETRY_MS, job.key)
+            return
+        except NotFound:
+            pass
+        except ApiError as error:
+            delay = self._backoff.next_delay(at_least=error.retry_after)
+            log.warning("job status not written", namespace=job.key.namespace, name=job.key.name, error=str(error))
+            self._push(self._clock() + int(delay * 1000), job.key)
+            await asyncio.sleep(delay)
+            return
+        self._backoff.reset()
+        self._written_at[job.key] = self._clock()
+        if len(self._written_at) > _MAX_REMEMBERED:
+            self._written_at.popitem(last=False)
+        if self._statuses.get(job.key) == status:
+            del self._statuses[job.key]
+        elif job.key in self._statuses:
+            self._push(self._clock() + _MIN_REPEAT_MS, job.key)
+
+    async def _report_unselected(self) -> NoReturn:
+        """Report jobs that no policy selects, once each."""
+        while True:
+            await asyncio.sleep(_UNBOUND_POLL_SECONDS)
+            if self._dependencies.may_write() and self._store.is_complete:
+                now, unbound = self._clock(), self._store.unbound_jobs
+                jobs = [job for key in unbound if (job := self._store.jobs.get(key)) is not None]
+                self._reported.intersection_update(job.uid for job in jobs)
+                for job in jobs:
+                    if can_publish(job, None) and is_unselected(job, unbound, now):
+                        self._report(job, unselected_status(now))
+
+    def _report(self, job: CachedTemplate, status: JobStatus) -> None:
+        if job.uid in self._reported or job.published_reason == status.reason:
+            return
+        self._reported.add(job.uid)
+        about = Reference(JOBS.api_version, JOBS.kind, job.key.namespace, job.key.name, job.uid)
+        self._dependencies.record_event(
+            EventMessage(job.uid, "warned", "Wait", status.reason, (about,), lambda: status.message, "Warning")
+        )
+        if self._is_active:
+            self._queue(job.key, status)

@@ -1,0 +1,100 @@
+"""Decides the status of a Volcano Job that no cluster reports, and builds its patch.
+
+Pure. Karmada copies the status of the member cluster as soon as it reports; from then on the status belongs to Karmada.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.cache.index import UnboundJobs
+from controller.cache.objects import CachedBinding, CachedTemplate, StatusReason
+from controller.cache.translate.units import format_time
+from controller.engine.reasons import Reason
+
+#: Age after which a job without a binding is reported as selected by no policy; Karmada claims a job within seconds.
+UNBOUND_AFTER_MS = 30_000
+
+#: Kubernetes' limit for the messages of conditions and events.
+_MAX_MESSAGE_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """Why a job is pending, or that it is admitted and its clusters have not reported yet."""
+
+    reason: str
+    message: str
+    since: int
+    """Time at which the reason changed, in milliseconds."""
+
+
+def can_publish(job: CachedTemplate | None, binding: CachedBinding | None) -> bool:
+    """Return whether the controller may write the status of *job*: no cluster reports, no other client wrote it."""
+    if job is None or job.deleting or job.published_reason is None:
+        return False
+    return binding is None or not (binding.progress or binding.evicting or binding.deleting)
+
+
+def is_settled(status: JobStatus, binding: CachedBinding | None) -> bool:
+    """Return whether the observed *binding* agrees with *status*: it is not placed before its admission."""
+    if binding is None:
+        return status.reason == Reason.NO_MATCHING_POLICY
+    return status.reason == StatusReason.ADMITTED or (binding.is_suspended and not binding.targets)
+
+
+def is_evicted(binding: CachedBinding) -> bool:
+    """Return whether it is pending after an eviction, so that its stale status is about to be corrected."""
+    record = binding.record
+    return binding.is_suspended and record is not None and record.evictions + record.attempts > 0
+
+
+def admitted_status(binding: CachedBinding, now: int) -> JobStatus:
+    """Return the status after the admission of *binding*."""
+    where = ", ".join(target.name for target in binding.targets)
+    message = (
+        f"admitted to {where}; waiting for the cluster to report" if where else "admitted; Karmada chooses clusters"
+    )
+    return JobStatus(StatusReason.ADMITTED, message, now)
+
+
+def is_unselected(job: CachedTemplate, unbound: UnboundJobs, now: int) -> bool:
+    """Return whether no policy selects *job*, which has no binding.
+
+    Karmada may create bindings late while thousands of jobs arrive: it must have bound a younger job, or be idle.
+    """
+    if now < job.created_at + UNBOUND_AFTER_MS:
+        return False
+    return unbound.newest_bound_at > job.created_at or now >= unbound.newest_binding_at + UNBOUND_AFTER_MS
+
+
+def unselected_status(now: int) -> JobStatus:
+    """Return the status of a job that no policy selects."""
+    return JobStatus(
+        Reason.NO_MATCHING_POLICY,
+        "no PropagationPolicy selects it, so it is not queued; create a policy that selects it",
+        now,
+    )
+
+
+def status_patch(job: CachedTemplate, status: JobStatus) -> Mapping[str, Any]:
+    """Return the merge patch that sets *status*; the API server rejects it if the job has changed."""
+    state = {
+        "phase": "Pending",
+        "reason": status.reason,
+        "message": _truncate(status.message),
+        "lastTransitionTime": format_time(status.since),
+    }
+    return {
+        "metadata": {"uid": job.uid, "resourceVersion": str(job.resource_version)},
+        "status": {"state": state},
+    }
+
+
+def _truncate(text: str) -> str:
+    encoded = text.encode()
+    return (
+        text
+        if len(encoded) <= _MAX_MESSAGE_BYTES
+        else encoded[: _MAX_MESSAGE_BYTES - 4].decode(errors="ignore") + " ..."
+    )

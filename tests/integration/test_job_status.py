@@ -1,0 +1,120 @@
+"""Statuses of Volcano Jobs that no cluster reports, written by the controller."""
+
+import asyncio
+import json
+from datetime import datetime
+from typing import Any
+
+from controller.api.keys import JOBS
+from controller.kube.timing import wall_clock
+from tests.integration.events import wait_for_event
+from tests.rig.harness import Harness, open_harness
+from tests.waiting import LIMIT_SECONDS
+
+
+async def start(harness: Harness) -> None:
+    await harness.karmada.queue("q")
+    await harness.karmada.cluster("m1", cpu="2")
+    await harness.controller.start()
+
+
+async def job_state(harness: Harness, name: str, reason: str, *, phase: str = "Pending") -> dict[str, Any]:
+    """Wait for a reason in the status of a job; return its state."""
+    path, state = JOBS.item_path(harness.karmada.namespace, name), {}
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while (state.get("phase"), state.get("reason")) != (phase, reason):
+                status = json.loads(await harness.karmada.api.get(path)).get("status") or {}
+                state = status.get("state") or {}
+                await asyncio.sleep(0.05)
+    except TimeoutError as error:
+        raise AssertionError(f"{name} has {state}; {harness.controller.part.output[-3000:]}") from error
+    return state
+
+
+async def report(harness: Harness, name: str, phase: str) -> None:
+    """Write the status as Karmada does: into the binding, and then into the job."""
+    await harness.karmada.phase(name, phase)
+    path = f"{JOBS.item_path(harness.karmada.namespace, name)}/status"
+    await harness.karmada.merge(path, {"status": {"state": {"phase": phase, "reason": None, "message": None}}})
+
+
+async def test_pending_job_shows_reason_until_its_cluster_reports(plane, tmp_path):
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await start(harness)
+        await harness.karmada.job("first", "q", cpu=2)
+        await harness.admitted("first")
+        assert (await job_state(harness, "first", "Admitted"))["message"].startswith("admitted to m1")
+        await report(harness, "first", "Running")
+        await harness.karmada.job("next", "q", cpu=2)
+        state = await job_state(harness, "next", "QueueLimitReached")
+        assert "pending in queue 'q': it requests 2 cpu" in state["message"]
+        assert abs(wall_clock() / 1000 - _seconds(state["lastTransitionTime"])) < 60
+        assert (await _status(harness, "first"))["state"]["phase"] == "Running"
+        await report(harness, "first", "Completed")
+        await job_state(harness, "next", "Admitted")
+        await harness.expect_no_writes(statuses=True)
+
+
+async def test_restarted_controller_does_not_write_equal_statuses(plane, tmp_path):
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await start(harness)
+        await harness.karmada.job("lost", "no-such-queue")
+        before = await job_state(harness, "lost", "QueueNotFound")
+        written = len([call for call in harness.proxy.calls if call.is_status])
+        await asyncio.to_thread(harness.controller.part.stop)
+        await harness.controller.start()
+        await harness.controller.wait_for_log("workload pending")
+        await harness.expect_no_writes(statuses=True)
+        assert len([call for call in harness.proxy.calls if call.is_status]) == written
+        assert await job_state(harness, "lost", "QueueNotFound") == before
+
+
+async def test_evicted_job_shows_its_new_reason(plane, tmp_path):
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await start(harness)
+        await harness.karmada.job("stopped", "q")
+        await harness.admitted("stopped")
+        await report(harness, "stopped", "Aborted")
+        await harness.until(lambda seen: seen["stopped"].suspended, "stopped is evicted")
+        await harness.karmada.merge(f"{harness.karmada.path('stopped')}/status", {"status": {"aggregatedStatus": []}})
+        state = await job_state(harness, "stopped", "Aborted")
+        assert "it was aborted" in state["message"]
+
+
+async def test_job_that_no_policy_selects_is_reported(plane, tmp_path):
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await start(harness)
+        await harness.karmada.template("alone", "q")
+        event = await wait_for_event(harness, "NoMatchingPolicy", "Job", "alone", seconds=90)
+        assert (event["type"], "no PropagationPolicy selects it" in event["note"]) == ("Warning", True)
+        await job_state(harness, "alone", "NoMatchingPolicy")
+        uid = json.loads(await harness.karmada.api.get(JOBS.item_path(harness.karmada.namespace, "alone")))["metadata"][
+            "uid"
+        ]
+        await harness.karmada.bind("alone", uid)
+        await job_state(harness, "alone", "Admitted")
+
+
+async def test_statuses_of_jobs_can_be_switched_off(plane, tmp_path):
+    file = tmp_path / "admission.yaml"
+    file.write_text(
+        "apiVersion: config.volcano-global.io/v1alpha1\n"
+        "kind: VolcanoGlobalConfiguration\n"
+        "status: {pendingJobs: false}\n"
+    )
+    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+        await start(harness)
+        await harness.karmada.job("lost", "no-such-queue")
+        await wait_for_event(harness, "QueueNotFound", "Job", "lost")
+        await asyncio.sleep(1)
+        assert await _status(harness, "lost") == {}
+
+
+async def _status(harness: Harness, name: str) -> dict[str, Any]:
+    path = JOBS.item_path(harness.karmada.namespace, name)
+    return json.loads(await harness.karmada.api.get(path)).get("status") or {}
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
