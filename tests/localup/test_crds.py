@@ -1,5 +1,5 @@
 import pytest
-from localup.karmada.members.member import default_models
+from localup.karmada.member import default_models
 
 from localup.apply import apply, read_manifests
 from localup.controlplane import CRDS
