@@ -53,7 +53,7 @@ _KINDS: Final = tuple(TEMPLATES.values())
 _IN_FLIGHT: Final = 8
 
 
-def _pods(item: Object, run: Run, nodes: Sequence[Sequence[int]], owner: str) -> Iterator[Object]:
+def pods_of(item: Object, run: Run, nodes: Sequence[Sequence[int]], owner: str) -> Iterator[Object]:
     """Yield the pods of a running workload on *nodes* by task; none if it does not run."""
     if run.phase is not Phase.RUNNING:
         return
@@ -177,7 +177,7 @@ class FakeKubelet:
 
     async def _reconcile(self, ref: ObjectRef) -> None:
         item, run = self._cache.stores[ref.resource].get(ref.key), self._member.runs.get(ref)
-        pods = list(_pods(item, run, self._member.nodes_of(ref), str(ref))) if item and run else []
+        pods = list(pods_of(item, run, self._member.nodes_of(ref), str(ref))) if item and run else []
         wanted = {key_of(pod): pod for pod in pods}
         for pod in list(self._pods):
             is_ours = annotations_of(pod).get(_OWNER) == str(ref)

@@ -2,12 +2,12 @@
 
 import pytest
 import yaml
-from localup.karmada.members.member import Phase, Run
-from localup.karmada.members.workloads import IdenticalPods, Workload
 
 from controller.engine.state.resources import MILLI, PODS
 from localup.controlplane import CRDS
-from localup.members.fake_kubelet import EXTERNAL_USAGE_POD, belongs_to, external_usage_pod, node_status, pods_of
+from localup.karmada.member import Phase, Run
+from localup.karmada.workloads import IdenticalPods, Workload
+from localup.members.fake_kubelet import external_usage_pod, node_status, pods_of
 from localup.processes import StepError
 from localup.realkarmada import processes as karmada_processes
 from localup.realkarmada.processes import KARMADA_BIN, Programs, programs_from_environment
@@ -77,15 +77,16 @@ def run(phase, *, bound):
 
 
 def test_running_job_has_pods_with_and_without_node():
-    pods = pods_of(job(), run(Phase.RUNNING, bound=2), [[0, 3]], owner="jobs/ml/train")
+    pods = list(pods_of(job(), run(Phase.RUNNING, bound=2), [[0, 3]], "jobs/ml/train"))
     assert [pod["metadata"]["name"] for pod in pods] == [f"train-123456-0-{number}" for number in range(3)]
     assert [pod["spec"].get("nodeName") for pod in pods] == ["node", "node-3", None]
-    assert all(belongs_to(pod, "jobs/ml/train") and "priorityClassName" not in pod["spec"] for pod in pods)
+    assert {"jobs/ml/train"} == {owner for pod in pods for owner in pod["metadata"]["annotations"].values()}
+    assert all("priorityClassName" not in pod["spec"] for pod in pods)
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.COMPLETED])
 def test_pending_or_finished_job_has_no_pods(phase):
-    assert pods_of(job(), run(phase, bound=0), [[]], owner="x") == []
+    assert list(pods_of(job(), run(phase, bound=0), [[]], "x")) == []
 
 
 def test_node_has_the_capacity_and_external_usage():
@@ -93,6 +94,5 @@ def test_node_has_the_capacity_and_external_usage():
     patch = {item["path"]: item["value"] for item in node_status(amounts)}
     assert patch["/status/allocatable"] == {"cpu": "8", "nvidia.com/gpu": "4", "pods": "110"}
     pod = external_usage_pod({"cpu": 1500, PODS: 3 * MILLI})
-    assert (pod["metadata"]["name"], pod["spec"]["nodeName"]) == (EXTERNAL_USAGE_POD.name, "node")
+    assert (pod["metadata"]["name"], pod["spec"]["nodeName"]) == ("external-usage-0", "node")
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1500m"}
-    assert external_usage_pod({}) is None
