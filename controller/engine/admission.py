@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine.context import Context
-from controller.engine.fairness.ordering import Head, HeadIterator, LeafIterator, QueueShares, SchedulableClass
-from controller.engine.fairness.tournament import Tournament
+from controller.engine.fairness.ordering import HeadIterator
+from controller.engine.fairness.shares import QueueShares
+from controller.engine.fairness.tournament import FittingTournament, Head, LeafIterator, SchedulableClass
 from controller.engine.lifecycle.gangs import GangPlacer, GangTrial
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, Stage
 from controller.engine.plan import Admit, Assume, Decision
@@ -148,11 +149,11 @@ class AdmissionPass:
             above.parent is None or self.shares.has_fair_share_of(above.name, resources) for above in leaf.path()
         )
 
-    def _tournament(self, counts: Counts) -> Tournament:
+    def _tournament(self, counts: Counts) -> FittingTournament:
         of = self.context.feasibility_cache.get
         pending = self.context.pending.by_requirements
         charges = {key: of(pending[key][0].requirements).charge for key in self._fitting}
-        return Tournament(self.shares, counts, charges, open_line=self._leaf_iterator)
+        return FittingTournament(self.shares, counts, charges, open_leaf=self._leaf_iterator)
 
     def _leaf_iterator(self, leaf: Node) -> LeafIterator:
         return LeafIterator(

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
-from controller.engine.fairness.ordering import QueueShares
 from controller.engine.fairness.pending_order import PendingOrder
-from controller.engine.fairness.shares import FairShareTracker
+from controller.engine.fairness.shares import FairShareTracker, QueueShares
 from controller.engine.placement.estimate_tracker import EstimateTracker
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.policy import Policy

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from controller.engine.context import Context
 from controller.engine.cycle import Cycle
-from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.pending_reasons import PAUSE_MS
 from controller.engine.plan import Evict, Plan
 from controller.engine.policy import Policy

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Final
 
 from controller.engine.context import Context
-from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.lifecycle.gangs import GangPlacer
 from controller.engine.plan import Wait
 from controller.engine.reasons import Reason, Refusal, precedence

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from controller.engine.admission import AdmissionPass, schedulable_classes
-from controller.engine.fairness.ordering import Head, HeadIterator, SchedulableClass
+from controller.engine.fairness.ordering import HeadIterator
+from controller.engine.fairness.tournament import Head, SchedulableClass
 from controller.engine.placement.fit import free_after_evictions
 from controller.engine.plan import Evict, RecordUpdate
 from controller.engine.preemption import reclaim, search

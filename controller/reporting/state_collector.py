@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, PODS, Resources, base_units

@@ -10,7 +10,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from controller.engine.engine import Engine
-from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import EMPTY, PODS, Resources, subtract, total
 

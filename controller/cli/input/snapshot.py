@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, TemplateKey, group_kind
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.plan import Admit, Plan
 from controller.engine.state.workloads import Workload, WorkloadUid
 

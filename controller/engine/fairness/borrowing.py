@@ -10,8 +10,8 @@ from heapq import merge
 from itertools import islice
 from typing import Protocol
 
-from controller.engine.fairness.ordering import QueueShares
 from controller.engine.fairness.pending_order import PendingOrder
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key

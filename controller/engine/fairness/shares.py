@@ -1,13 +1,122 @@
-"""Keeps the fair shares and usage ratios of the queues current."""
+"""Fair shares and usage ratios of the queues, updated after each change."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
+from math import floor
 
-from controller.engine.fairness.fair_share import FairShareDivision
-from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.fair_share import FairShareDivision, FairShares
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.pending import PendingWorkloads
 from controller.engine.state.queue_usage import QueueUsage
-from controller.engine.state.resources import Resources, add, scale
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import PODS, Resources, add, scale
+
+UsageRatio = tuple[int, Fraction]
+"""Ordered: ``(0, ratio)``, or ``(1, 0)`` for an infinite ratio."""
+
+RatioKey = tuple[int, int, Fraction]
+"""A usage ratio with a coarse integer before the exact one, which is quicker to compare."""
+
+ZERO = Fraction(0)
+INFINITE: UsageRatio = (1, ZERO)
+_INFINITE: RatioKey = (1, 0, ZERO)
+
+
+class QueueShares:
+    """Fair shares of the queues, and their usage ratios: usage divided by fair share.
+
+    Ratios are cached until ``invalidate`` is called for a queue with another usage or fair share.
+    """
+
+    def __init__(
+        self, quota: Quota, entitlements: FairShares, tenants: Mapping[tuple[QueueName, str], Resources]
+    ) -> None:
+        self.quota = quota
+        self.fair_shares = entitlements
+        self.by_namespace = tenants
+        """Usage of each namespace in each queue."""
+        self._ratio_keys: dict[QueueName, tuple[RatioKey, frozenset[str]]] = {}
+        self._whole_shares: dict[QueueName, dict[str, int]] = {}
+
+    def invalidate(self, queues: Iterable[QueueName]) -> None:
+        """Compute the ratios of *queues* again when they are needed."""
+        for name in queues:
+            self._ratio_keys.pop(name, None)
+
+    def fair_shares_changed(self, queues: Collection[QueueName]) -> None:
+        """Compute all that follows from the fair shares of *queues* again when it is needed."""
+        self.invalidate(queues)
+        for name in queues:
+            self._whole_shares.pop(name, None)
+
+    def usage_ratio(self, queue: QueueName, resources: frozenset[str]) -> UsageRatio:
+        """Return the queue's usage ratio while its next workload requests *resources*."""
+        is_infinite, _, share = self.ratio_key(queue, resources)
+        return is_infinite, share
+
+    def usage_ratio_with(self, queue: QueueName, usage: Resources) -> UsageRatio:
+        """Return the usage ratio that *queue* would have with *usage*; not cached."""
+        return _dominant(usage, self.fair_shares[queue])
+
+    def ratio_key(self, queue: QueueName, resources: frozenset[str]) -> RatioKey:
+        """Return a key that orders queues as their usage ratios do and is quicker to compare."""
+        known = self._ratio_keys.get(queue)
+        if known is None:
+            due = self.fair_shares[queue]
+            entitled = frozenset(name for name, amount in due.items() if amount)
+            is_infinite, share = _dominant(self.quota.allocated[queue], due)
+            known = self._ratio_keys[queue] = (is_infinite, _coarse(share), share), entitled
+        return known[0] if resources <= known[1] else _INFINITE
+
+    def has_fair_share_of(self, queue: QueueName, resources: frozenset[str]) -> bool:
+        """Return whether *queue* has a fair share of all *resources*, so that its ratio is finite."""
+        self.ratio_key(queue, resources)
+        return resources <= self._ratio_keys[queue][1]
+
+    def namespace_ratio(self, queue: QueueName, namespace: str) -> UsageRatio:
+        """Return the namespace's usage divided by the queue's fair share, dominant over resources (O2)."""
+        return _dominant(self.by_namespace.get((queue, namespace), {}), self.fair_shares[queue])
+
+    def first_above_fair_share(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
+        """Return the first resource of which *charge* would raise *node* above its fair share, by usage in *quota*."""
+        due, usage = self._whole_share(node.name), (quota or self.quota).allocated[node.name]
+        first: str | None = None
+        for name, amount in charge.items():
+            if amount > 0 and usage.get(name, 0) + amount > due.get(name, 0) and name != PODS:
+                first = name if first is None else min(first, name)
+        return first
+
+    def borrows(self, leaf: Node, charge: Resources) -> bool:
+        """Return whether *charge* would raise the queue or an ancestor below the root above its fair share."""
+        return any(
+            node.parent is not None and self.first_above_fair_share(node, charge) is not None for node in leaf.path()
+        )
+
+    def _whole_share(self, queue: QueueName) -> Mapping[str, int]:
+        """Return the fair share rounded down, which is exceeded by the same whole amounts as the exact one."""
+        known = self._whole_shares.get(queue)
+        if known is None:
+            known = self._whole_shares[queue] = {name: floor(due) for name, due in self.fair_shares[queue].items()}
+        return known
+
+
+def _coarse(share: Fraction) -> int:
+    """Return *share* in 2**-40ths, rounded down, which suffices to compare most ratios."""
+    return (share.numerator << 40) // share.denominator
+
+
+def _dominant(usage: Resources, due: Mapping[str, Fraction]) -> UsageRatio:
+    used, of = 0, 1
+    for name, amount in usage.items():
+        if name == PODS or amount <= 0:
+            continue
+        share = due.get(name)
+        if not share:
+            return INFINITE
+        # Compared by cross-multiplication, which is much faster than fractions are.
+        if amount * share.denominator * of > used * share.numerator:
+            used, of = amount * share.denominator, share.numerator
+    return 0, Fraction(used, of)
 
 
 class FairShareTracker:

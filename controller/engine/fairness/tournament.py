@@ -1,173 +1,193 @@
-"""Finds the next head from the root down, and visits only branches that may have it.
+"""Selects the next head from the root of the queue tree down, and visits only branches that may have it.
 
-For ``queueOrder: PriorityFirst`` (O1): among queues of the highest priority
-each branch offers its best head, the branch with the smaller usage ratio first.
-A branch is compared by its ratio alone until that is the smallest, and a branch
-whose limit leaves nothing for any requirements pending in it is never visited.
+Each branch offers its best head; the branch with the smaller usage ratio goes first (O1). A branch is compared by its
+ratio alone until that is the smallest, and a branch without an eligible head is never visited.
 """
 
-from collections.abc import Callable, Mapping
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
 
-from controller.engine.fairness.ordering import Head, LeafIterator, QueueShares, Rank, RatioKey
-from controller.engine.state.hierarchy import Node
-from controller.engine.state.pending import Counts
-from controller.engine.state.quota import Quota
+from controller.engine.fairness.shares import ZERO, QueueShares, RatioKey, UsageRatio
+from controller.engine.policy import Policy
+from controller.engine.state.hierarchy import Node, QueueName
+from controller.engine.state.pending import Counts, OrderKey, WorkloadClass
 from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import Workload
 
-if TYPE_CHECKING:
-    from controller.engine.state.hierarchy import QueueName
-
-_NO_RESOURCES: frozenset[str] = frozenset()
+Rank = tuple[RatioKey, int, int, QueueName]
 
 _Key = Rank | tuple[RatioKey]
 """A branch's rank with its head, or only its usage ratio, which sorts before it."""
 
-OpenLeaf = Callable[[Node], LeafIterator]
-"""Returns the iterator over the schedulable classes of a leaf."""
+_EQUAL: UsageRatio = (0, ZERO)
+_NO_RESOURCES: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The next workload of a queue, with the class that it leads."""
+
+    workload: Workload
+    workload_class: WorkloadClass
+    leaf: Node
+    resources: frozenset[str]
+    """The resources that count for usage ratios."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulableClass:
+    """A class that may be tried, with the resources of its requirements that count for usage ratios."""
+
+    workload_class: WorkloadClass
+    resources: frozenset[str]
+
+
+class LeafIterator:
+    """The schedulable classes of one leaf queue, in order."""
+
+    def __init__(self, leaf: Node, entries: Iterable[SchedulableClass], shares: QueueShares, policy: Policy) -> None:
+        self.leaf = leaf
+        self._shares = shares
+        self._by_tenant = policy.is_by_tenant
+        self._by_tenant_first = policy.tenant_fairness == "NamespaceFirst"
+        self._classes = list(entries)
+        self._heap = [self._key(number) for number in range(len(self._classes))]
+        heapify(self._heap)
+
+    def _key(self, number: int) -> tuple[int, UsageRatio, OrderKey, int]:
+        workload_class = self._classes[number].workload_class
+        share = self._shares.namespace_ratio(self.leaf.name, workload_class.namespace) if self._by_tenant else _EQUAL
+        first = workload_class.order_key
+        return 0 if self._by_tenant_first else first[0], share, first, number
+
+    def head(self) -> Head | None:
+        """Return the first remaining head."""
+        if not self._heap:
+            return None
+        entry = self._classes[self._heap[0][3]]
+        return Head(entry.workload_class.head, entry.workload_class, self.leaf, entry.resources)
+
+    def charges(self) -> Iterable[Resources]:
+        """Return the charges of the remaining classes."""
+        return (self._classes[key[3]].workload_class.charge for key in self._heap)
+
+    def skip(self) -> None:
+        """Drop the class of the head after its refusal; in a fifo queue drop all classes."""
+        if self.leaf.queue.fifo:
+            self.skip_all()
+        else:
+            heappop(self._heap)
+
+    def skip_all(self) -> None:
+        """Drop all classes."""
+        self._heap.clear()
+
+    def advance(self) -> None:
+        """Continue after the head was admitted: with the next workload of its class, and namespaces ranked again."""
+        number = heappop(self._heap)[3]
+        if self._classes[number].workload_class.workloads:
+            heappush(self._heap, self._key(number))
+        if self._by_tenant:
+            self._heap = [self._key(rest[3]) for rest in self._heap]
+            heapify(self._heap)
+
+    def restrict_to(self, requirement_ids: AbstractSet[int]) -> None:
+        """Drop the classes with other requirements; in a fifo queue drop all, if its head has other ones."""
+        if not self.leaf.queue.fifo:
+            self._heap = [
+                key for key in self._heap if id(self._classes[key[3]].workload_class.requirements) in requirement_ids
+            ]
+            heapify(self._heap)
+        elif self._heap and id(self._classes[self._heap[0][3]].workload_class.requirements) not in requirement_ids:
+            self._heap.clear()
 
 
 class _Branch:
     """Cached state of one queue in the tournament."""
 
-    def __init__(self, node: Node, requirement_ids: frozenset[int]) -> None:
+    def __init__(self, node: Node, offered: frozenset[int]) -> None:
         self.node = node
-        self.offered = requirement_ids
-        """The requirements that fit outside the branch."""
+        self.offered = offered
+        """The requirements that may compete in the branch."""
         self.fitting: frozenset[int] = frozenset()
-        """Those of them that also fit the limit of this queue."""
-        self.leaf: LeafIterator | None = None
-        """The iterator over the classes, for a leaf."""
+        """Those of them that fit the limit of this queue."""
         self.heap: list[tuple[_Key, int, int]] = []
         """For each child its key, its number, and the version of both."""
-        self.versions: list[int] = []
+        self.versions = [0] * len(node.children)
         self.stale: set[int] = set()
-        """The children in which a head was admitted or skipped."""
+        """The children in which a head has changed."""
         self.is_stale = True
         self.has_admitted = False
         """Whether a head was admitted below, so that less may be left of the limit."""
 
 
-class Tournament:
-    """Selects the next head among queues of one priority, for requirements that fit."""
+class Tournament(ABC):
+    """Compares the branches of the queue tree by their best heads; subclasses say which heads compete."""
 
-    def __init__(
-        self, shares: QueueShares, counts: Counts, charges: Mapping[int, Resources], *, open_line: OpenLeaf
-    ) -> None:
+    def __init__(self, shares: QueueShares) -> None:
         self._shares = shares
-        self._counts = counts
-        self._charges = charges
-        """The charge of one workload, by requirements."""
-        self._open_leaf = open_line
         self._branches: dict[QueueName, _Branch] = {}
 
-    def next(self, requirement_ids: frozenset[int]) -> Head | None:
-        """Return the next head among those with requirements in *requirement_ids*, ``None`` when all are done."""
-        root = self._quota.tree.root
-        return self._best_head(root, requirement_ids)
+    @abstractmethod
+    def _eligible(self, parent: Node, child: Node, fitting: frozenset[int]) -> frozenset[int]:
+        """Return the requirements that may compete in *child*, of those that fit its parent."""
 
-    def on_admitted(self, head: Head) -> None:
-        """Continue after *head* was admitted and removed from its class."""
-        self._leaf(head).advance()
-        self._invalidate(head.leaf, is_fuller=True)
+    @abstractmethod
+    def _head(self, leaf: Node) -> Head | None:
+        """Return the head of *leaf*."""
 
-    def on_skipped(self, head: Head) -> None:
-        """Continue after *head* was refused: skip its class, or the whole queue if it is fifo."""
-        if head.leaf.queue.fifo:
-            self._leaf(head).skip_all()
-        else:
-            self._leaf(head).skip_class()
-        self._invalidate(head.leaf, is_fuller=False)
+    def _fitting(self, _node: Node, offered: frozenset[int]) -> frozenset[int]:
+        """Return the requirements in *offered* that fit the limit of the queue."""
+        return offered
 
-    @property
-    def _quota(self) -> Quota:
-        return self._shares.quota
-
-    def _leaf(self, head: Head) -> LeafIterator:
-        line = self._branches[head.leaf.name].leaf
-        if line is None:
-            raise AssertionError(f"nobody competes in {head.leaf.name}")
-        return line
-
-    def _invalidate(self, leaf: Node, *, is_fuller: bool) -> None:
+    def _invalidate(self, leaf: Node, *, is_fuller: bool = False) -> None:
+        """Compare the branches above *leaf* again; *is_fuller*: its usage has increased."""
         child: Node | None = None
         for node in leaf.path():
-            branch = self._branches[node.name]
-            branch.is_stale = True
-            branch.has_admitted |= is_fuller
-            if child is not None:
-                branch.stale.add(child.index)
+            branch = self._branches.get(node.name)
+            if branch is not None:
+                branch.is_stale = True
+                branch.has_admitted |= is_fuller
+                if child is not None:
+                    branch.stale.add(child.index)
             child = node
 
-    def _best_head(self, node: Node, requirement_ids: frozenset[int]) -> Head | None:
-        """Return the best head of *node* among those with requirements in *requirement_ids*."""
+    def _best_head(self, node: Node, offered: frozenset[int]) -> Head | None:
+        """Return the best head of *node* among those with requirements in *offered*."""
         branch = self._branches.get(node.name)
-        if branch is None or branch.offered != requirement_ids:
-            branch = self._open_branch(node, requirement_ids, branch)
+        if branch is None or branch.offered != offered:
+            branch = self._branches[node.name] = _Branch(node, offered)
+            self._set_fitting(branch, self._fitting(node, offered))
         elif branch.is_stale:
             self._refresh(branch)
         branch.is_stale = False
-        return branch.leaf.head() if branch.leaf is not None else self._best_child_head(branch)
+        return self._head(node) if node.is_leaf else self._best_child_head(branch)
 
-    def _open_branch(self, node: Node, requirement_ids: frozenset[int], before: _Branch | None) -> _Branch:
-        branch = self._branches[node.name] = _Branch(node, requirement_ids)
-        branch.fitting = self._fitting(branch)
-        if not node.is_leaf:
-            self._fill(branch)
-            return branch
-        branch.leaf = before.leaf if before is not None else None
-        if branch.leaf is None:
-            branch.leaf = self._open_leaf(node)
-        branch.leaf.restrict_to(branch.fitting)
-        return branch
-
-    def _fitting(self, branch: _Branch) -> frozenset[int]:
-        node = branch.node
-        return frozenset(
-            requirements for requirements in branch.offered if self._quota.has_free(node, self._charges[requirements])
-        )
-
-    def _fill(self, branch: _Branch) -> None:
-        children = branch.node.children
-        branch.versions = [0] * len(children)
+    def _set_fitting(self, branch: _Branch, fitting: frozenset[int]) -> None:
+        branch.fitting = fitting
         branch.heap = [
-            ((self._shares.ratio_key(child.name, _NO_RESOURCES),), number, 0)
-            for number, child in enumerate(children)
-            if self._eligible(branch, child)
+            ((self._shares.ratio_key(child.name, _NO_RESOURCES),), number, branch.versions[number])
+            for number, child in enumerate(branch.node.children)
+            if self._eligible(branch.node, child, fitting)
         ]
         heapify(branch.heap)
 
-    def _eligible(self, branch: _Branch, child: Node) -> frozenset[int]:
-        """Return the requirements pending in *child* that fit the quota above it."""
-        waiting = self._counts.get(child.name, {})
-        eligible = branch.fitting.intersection(waiting) if waiting else frozenset[int]()
-        if not eligible or child.name in self._quota.guaranteed or not self._quota.guaranteed:
-            return eligible
-        # Reserved quota is available only to queues that have a guarantee.
-        return frozenset(
-            requirements
-            for requirements in eligible
-            if self._quota.has_unreserved(branch.node, self._charges[requirements])
-        )
-
     def _refresh(self, branch: _Branch) -> None:
         """Update a branch after a change below it."""
-        was_served, branch.has_admitted = branch.has_admitted, False
-        requirement_ids = self._fitting(branch) if was_served else branch.fitting
-        has_changed, branch.fitting = requirement_ids != branch.fitting, requirement_ids
-        if branch.leaf is not None:
-            if was_served:
-                branch.leaf.restrict_to(requirement_ids)
-        elif has_changed:
-            self._fill(branch)
+        has_admitted, branch.has_admitted = branch.has_admitted, False
+        fitting = self._fitting(branch.node, branch.offered) if has_admitted else branch.fitting
+        if fitting != branch.fitting or (has_admitted and branch.node.is_leaf):
+            self._set_fitting(branch, fitting)
         else:
             for number in branch.stale:
                 branch.versions[number] += 1
                 child = branch.node.children[number]
-                if self._eligible(branch, child):
-                    share = self._shares.ratio_key(child.name, _NO_RESOURCES)
-                    heappush(branch.heap, ((share,), number, branch.versions[number]))
+                if self._eligible(branch.node, child, fitting):
+                    ratio = self._shares.ratio_key(child.name, _NO_RESOURCES)
+                    heappush(branch.heap, ((ratio,), number, branch.versions[number]))
         branch.stale.clear()
 
     def _best_child_head(self, branch: _Branch) -> Head | None:
@@ -178,15 +198,14 @@ class Tournament:
             if version != branch.versions[number]:
                 heappop(branch.heap)
                 continue
-            head = self._best_head(child, self._eligible(branch, child))
+            head = self._best_head(child, self._eligible(branch.node, child, branch.fitting))
             if head is None:
                 heappop(branch.heap)
                 continue
             exact = self._rank(child, head)
             if exact == key:
                 return head
-            heappop(branch.heap)
-            heappush(branch.heap, (exact, number, version))
+            heapreplace(branch.heap, (exact, number, version))
         return None
 
     def _rank(self, node: Node, head: Head) -> Rank:
@@ -197,3 +216,59 @@ class Tournament:
             workload.created_at,
             workload.queue,
         )
+
+
+OpenLeaf = Callable[[Node], LeafIterator]
+"""Returns the iterator over the schedulable classes of a leaf."""
+
+
+class FittingTournament(Tournament):
+    """Selects the next head among queues of one priority, for requirements that fit (``queueOrder: PriorityFirst``)."""
+
+    def __init__(
+        self, shares: QueueShares, counts: Counts, charges: Mapping[int, Resources], *, open_leaf: OpenLeaf
+    ) -> None:
+        super().__init__(shares)
+        self._quota = shares.quota
+        self._counts = counts
+        self._charges = charges
+        """The charge of one workload, by requirements."""
+        self._open_leaf = open_leaf
+        self._leaves: dict[QueueName, LeafIterator] = {}
+
+    def next(self, requirement_ids: frozenset[int]) -> Head | None:
+        """Return the next head among those with requirements in *requirement_ids*, ``None`` when all are done."""
+        return self._best_head(self._quota.tree.root, requirement_ids)
+
+    def on_admitted(self, head: Head) -> None:
+        """Continue after *head* was admitted and removed from its class."""
+        self._leaves[head.leaf.name].advance()
+        self._invalidate(head.leaf, is_fuller=True)
+
+    def on_skipped(self, head: Head) -> None:
+        """Continue after *head* was refused: skip its class, or the whole queue if it is fifo."""
+        self._leaves[head.leaf.name].skip()
+        self._invalidate(head.leaf)
+
+    def _head(self, leaf: Node) -> Head | None:
+        return self._leaves[leaf.name].head()
+
+    def _fitting(self, node: Node, offered: frozenset[int]) -> frozenset[int]:
+        return frozenset(key for key in offered if self._quota.has_free(node, self._charges[key]))
+
+    def _set_fitting(self, branch: _Branch, fitting: frozenset[int]) -> None:
+        super()._set_fitting(branch, fitting)
+        if branch.node.is_leaf:
+            leaf = branch.node
+            if leaf.name not in self._leaves:
+                self._leaves[leaf.name] = self._open_leaf(leaf)
+            self._leaves[leaf.name].restrict_to(fitting)
+
+    def _eligible(self, parent: Node, child: Node, fitting: frozenset[int]) -> frozenset[int]:
+        """Return the requirements pending in *child* that fit the quota above it."""
+        pending = self._counts.get(child.name, {})
+        eligible = fitting.intersection(pending) if pending else frozenset[int]()
+        if not eligible or child.name in self._quota.guaranteed or not self._quota.guaranteed:
+            return eligible
+        # Reserved quota is available only to queues that have a guarantee.
+        return frozenset(key for key in eligible if self._quota.has_unreserved(parent, self._charges[key]))

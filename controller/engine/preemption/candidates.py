@@ -6,7 +6,7 @@ candidate may be evicted for a certain preemptor.
 
 from dataclasses import dataclass, replace
 
-from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_after_evictions
 from controller.engine.policy import Policy

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
-from controller.engine.fairness.ordering import INFINITE, ZERO, Head, QueueShares, UsageRatio
+from controller.engine.fairness.shares import INFINITE, ZERO, QueueShares, UsageRatio
+from controller.engine.fairness.tournament import Head
 from controller.engine.policy import EvictionPolicy
 from controller.engine.preemption.candidates import PreemptionCandidates, Victim
 from controller.engine.preemption.search import PreemptionAttempt, Shortage

@@ -10,7 +10,8 @@ from fractions import Fraction
 from typing import Protocol, TypeVar
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
-from controller.engine.fairness.ordering import Head, QueueShares
+from controller.engine.fairness.shares import QueueShares
+from controller.engine.fairness.tournament import Head
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import ClusterRank, FreeCapacity, free_after_evictions, rank_cluster
 from controller.engine.preemption.candidates import Rank as VictimRank

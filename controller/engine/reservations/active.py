@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 
-from controller.engine.fairness.ordering import QueueShares
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, ReservedCapacity
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.reasons import Reason, Refusal

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from controller.engine.fairness.ordering import HeadIterator, QueueShares, SchedulableClass
+from controller.engine.fairness.ordering import HeadIterator
 from controller.engine.fairness.pending_order import PendingOrder
+from controller.engine.fairness.shares import QueueShares
+from controller.engine.fairness.tournament import SchedulableClass
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.plan import Assume, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
