@@ -86,6 +86,7 @@ class Controller:
         self.metrics.register_state(
             lambda: self.loop.state, self.store, self.informers, leads=lambda: self.election.leads
         )
+        self.metrics.hyperjobs = self.hyperjobs.phases
         self.metrics.register_file("admission", lambda: file.error is not None)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
         self._connect()

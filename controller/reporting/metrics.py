@@ -4,7 +4,7 @@ Events are counted by their callers; ``state_collector`` reads the present state
 """
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
 
@@ -17,10 +17,11 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
 
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.reporting.state_collector import MAX_QUEUES, NAMESPACE, InformerStats, StateCollector
+from controller.reporting.state_collector import MAX_QUEUES, NAMESPACE, InformerStats, StateCollector, gauge
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -40,12 +41,14 @@ class ControllerMetrics:
         self._queues: set[str] = set()
         self._pairs: set[tuple[str, str]] = set()
         self._registered: dict[str, bool] = {}
+        self.hyperjobs: Callable[[], Mapping[str, int]] = dict
+        """Returns the number of HyperJobs in each phase."""
         ProcessCollector(registry=self.registry)
         counter = partial(Counter, namespace=NAMESPACE, registry=self.registry)
-        gauge = partial(Gauge, namespace=NAMESPACE, registry=self.registry)
+        settable = partial(Gauge, namespace=NAMESPACE, registry=self.registry)
         durations = partial(Histogram, namespace=NAMESPACE, registry=self.registry, buckets=_SHORT)
         waits = partial(Histogram, namespace=NAMESPACE, registry=self.registry, buckets=_LONG)
-        build = gauge("build_info", "1; the labels are versions.", ("version", "python_version"))
+        build = settable("build_info", "1; the labels are versions.", ("version", "python_version"))
         build.labels(version("volcano-global"), platform.python_version()).set(1)
         text = "Workloads admitted, as acknowledged by the API server, by queue."
         self._admissions = counter("admitted_workloads", text, ("queue",))
@@ -64,9 +67,9 @@ class ControllerMetrics:
         text = "Delay of the event loop; a delay above one second is logged."
         self._lag = durations("event_loop_lag_seconds", text)
         text = "1 while the present content of a file is rejected and the previous one stays in force, else 0."
-        self._rejected = gauge("configuration_rejected", text, ("file",))
+        self._rejected = settable("configuration_rejected", text, ("file",))
         self._turns = counter("leadership_changes", "Changes of leadership of this process.")
-        self._leading = gauge("leader", "1 while this process may write, else 0.")
+        self._leading = settable("leader", "1 while this process may write, else 0.")
         text = "Duration of a query to a cluster's scheduler estimator, by outcome."
         self._estimates = durations("estimator_query_duration_seconds", text, ("outcome",))
         text = "Interruptions of the decision log; a part of it is missing after each."
@@ -84,7 +87,14 @@ class ControllerMetrics:
 
         *state* returns the engine's state in use.
         """
-        self.registry.register(StateCollector(state, store, informers, registered=self._registered, leads=leads))
+        self.registry.register(StateCollector(state, store, informers, leads=leads, more=self._of_controllers))
+
+    def _of_controllers(self) -> Iterator[Metric]:
+        text = "1 while the webhook configuration of a kind is as desired, else 0."
+        registered = (((kind,), right) for kind, right in self._registered.items())
+        yield gauge("webhook_registered", text, ("configuration",), registered)
+        phases = (((phase,), count) for phase, count in self.hyperjobs().items())
+        yield gauge("hyperjobs", "HyperJobs, by phase.", ("phase",), phases)
 
     def register_file(self, name: str, is_rejected: Callable[[], bool]) -> None:
         """Export at each scrape whether the present content of the file *name* is rejected."""

@@ -57,7 +57,7 @@ class InformerStats(Protocol):
 
 
 class StateCollector:
-    """Prometheus collector of the caches and, while the process leads, of the engine's state."""
+    """Prometheus collector of the caches and, while the process leads, of the engine's state and of *more*."""
 
     def __init__(
         self,
@@ -65,15 +65,15 @@ class StateCollector:
         store: Store,
         informers: Mapping[str, InformerStats],
         *,
-        registered: Mapping[str, bool],
         leads: Callable[[], bool],
+        more: Callable[[], Iterator[Metric]],
     ) -> None:
         self.clock: Clock = wall_clock
         self._state = state
         self._store = store
         self._informers = informers
-        self._registered = registered
         self._leads = leads
+        self._more = more
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
@@ -91,9 +91,7 @@ class StateCollector:
             names = _queues_to_show(state.queue_shares, pending.by_queue())
             yield from _queue_metrics(state.queue_shares, names, resources)
         yield from _cluster_metrics(list(state.cluster_usage), resources)
-        text = "1 while the webhook configuration of a kind is as desired, else 0."
-        registered = (((kind,), right) for kind, right in self._registered.items())
-        yield _gauge("webhook_registered", text, ("configuration",), registered)
+        yield from self._more()
 
     def _workloads(self, state: Engine) -> Iterator[Metric]:
         admitted: Tally[QueueName] = Tally()
@@ -103,13 +101,13 @@ class StateCollector:
             if workload.state is WorkloadState.ADMITTED:
                 admitted[_known(workload.queue, state.queues)] += 1
         text = "Admitted workloads that are not finished."
-        yield _gauge("admitted_active_workloads", text, ("queue",), _with_remainder(admitted))
+        yield gauge("admitted_active_workloads", text, ("queue",), _with_remainder(admitted))
         reasons = Tally(state.last_reasons.values())
-        yield _gauge("pending_workloads_by_reason", "Pending workloads, by reason.", ("reason",), _by_label(reasons))
-        yield _gauge("workloads", "Gated workloads, by state.", ("state",), _by_label(states))
+        yield gauge("pending_workloads_by_reason", "Pending workloads, by reason.", ("reason",), _by_label(reasons))
+        yield gauge("workloads", "Gated workloads, by state.", ("state",), _by_label(states))
         conditions = Tally(condition for found in self._store.conditions.values() for condition in found)
         text = "Bindings with a condition that may need an action."
-        yield _gauge("bindings_by_condition", text, ("condition",), _by_label(conditions))
+        yield gauge("bindings_by_condition", text, ("condition",), _by_label(conditions))
 
     def _caches(self) -> Iterator[Metric]:
         informers = self._informers
@@ -119,14 +117,14 @@ class StateCollector:
 
         label = ("resource",)
         text = "1 while a cache equals a state of the API server."
-        yield _gauge("cache_synced", text, label, samples(lambda informer: informer.is_synced))
+        yield gauge("cache_synced", text, label, samples(lambda informer: informer.is_synced))
         text = "Time since the last message of the API server."
         silence = samples(lambda informer: min(informer.seconds_since_response, 1e9))
-        yield _gauge("cache_silence_seconds", text, label, silence)
+        yield gauge("cache_silence_seconds", text, label, silence)
         lists = samples(lambda informer: informer.lists)
         yield _counter("cache_lists", "Complete lists that were applied.", label, lists)
         text = "Objects whose present version cannot be decoded."
-        yield _gauge("cache_unreadable_objects", text, label, samples(lambda informer: informer.unreadable))
+        yield gauge("cache_unreadable_objects", text, label, samples(lambda informer: informer.unreadable))
         failures = samples(lambda informer: informer.decode_failures)
         yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", label, failures)
 
@@ -165,14 +163,14 @@ class _Pending:
             for status, counts in (("active", self._active), ("inadmissible", self._inadmissible))
             for queue, count in _with_remainder(counts)
         )
-        return _gauge("pending_workloads", text, ("queue", "status"), samples)
+        return gauge("pending_workloads", text, ("queue", "status"), samples)
 
     def ages(self) -> Metric:
         """Return the age of the oldest workload of each queue, of at most so many queues as have a name."""
         text = "Time since the creation of the oldest pending workload, by queue."
         oldest = sorted(self._oldest.items(), key=lambda item: (item[1], item[0]))[: 2 * MAX_QUEUES]
         samples = ((labels, max(self._now - created_at, 0) / 1000) for labels, created_at in oldest)
-        return _gauge("oldest_pending_age_seconds", text, ("queue", "status"), samples)
+        return gauge("oldest_pending_age_seconds", text, ("queue", "status"), samples)
 
 
 def _known(queue: QueueName, queues: Mapping[QueueName, Queue]) -> QueueName:
@@ -205,15 +203,15 @@ def _queue_metrics(standing: QueueShares, names: list[QueueName], resources: lis
     )
     for word, text, amounts in tables:
         samples = (((name, resource), _in_units(amounts(name), resource)) for name in names for resource in resources)
-        yield _gauge(f"queue_resource_{word}", text, ("queue", "resource"), samples)
+        yield gauge(f"queue_resource_{word}", text, ("queue", "resource"), samples)
     shares = (((name,), _usage_ratio(standing, name)) for name in names)
-    yield _gauge("queue_usage_ratio", "Usage divided by fair share, of the dominant resource.", ("queue",), shares)
+    yield gauge("queue_usage_ratio", "Usage divided by fair share, of the dominant resource.", ("queue",), shares)
 
 
 def _cluster_metrics(clusters: list[ClusterState], resources: list[str]) -> Iterator[Metric]:
     shown = sorted((state for state in clusters if state.cluster), key=lambda state: state.name)[:MAX_CLUSTERS]
     text = "1 while a cluster accepts new admissions, else 0."
-    yield _gauge("cluster_usable", text, ("cluster",), (((state.name,), state.is_usable) for state in shown))
+    yield gauge("cluster_usable", text, ("cluster",), (((state.name,), state.is_usable) for state in shown))
     tables: tuple[tuple[str, str, Callable[[ClusterState], Resources]], ...] = (
         ("allocatable", "Allocatable resources of a cluster.", lambda state: state.allocatable),
         ("usage", "Charges of admitted workloads on a cluster.", lambda state: state.charged),
@@ -226,7 +224,7 @@ def _cluster_metrics(clusters: list[ClusterState], resources: list[str]) -> Iter
             for resource in resources
             if resource in state.allocatable or resource in amounts(state)
         )
-        yield _gauge(f"cluster_resource_{word}", text, ("cluster", "resource"), samples)
+        yield gauge(f"cluster_resource_{word}", text, ("cluster", "resource"), samples)
 
 
 def _in_units(amounts: QueueAmounts, resource: str) -> float:
@@ -251,7 +249,8 @@ def _by_label(counts: Tally[L]) -> Samples:
     return (((label,), count) for label, count in counts.items())
 
 
-def _gauge(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+def gauge(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    """Return a gauge with *samples*."""
     return _with_samples(GaugeMetricFamily(f"{NAMESPACE}_{name}", text, labels=labels), samples)
 
 

@@ -117,7 +117,7 @@ def test_only_the_leader_exports_state():
     only_leader = set(shown.findall(metrics.exposition().decode())) - standby
     assert "volcano_global_cache_synced" in standby
     assert {"volcano_global_pending_workloads", "volcano_global_webhook_registered"} <= only_leader
-    assert all(re.search("pending|queue|cluster|workloads|bindings|registered", name) for name in only_leader)
+    assert all(re.search("pending|queue|cluster|workloads|bindings|registered|hyperjobs", name) for name in only_leader)
 
 
 def test_no_series_says_when_another_was_created():
@@ -183,6 +183,13 @@ def test_rejected_file_is_exported_until_it_is_valid():
     assert b'volcano_global_configuration_rejected{file="admission"} 1.0' in metrics.exposition()
     rejected[0] = False
     assert b'volcano_global_configuration_rejected{file="admission"} 0.0' in metrics.exposition()
+
+
+def test_hyperjobs_are_counted_by_phase():
+    metrics, state = ControllerMetrics(), Engine()
+    metrics.hyperjobs = lambda: {"Running": 2}
+    metrics.register_state(lambda: state, Store(), {})
+    assert b'volcano_global_hyperjobs{phase="Running"} 2.0' in metrics.exposition()
 
 
 def test_build_info_has_the_version():

@@ -6,6 +6,7 @@ not installed, discovery is retried periodically.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -118,6 +119,10 @@ class HyperJobController:
         """Requeue all unfinished HyperJobs: bindings, clusters or queues have changed."""
         self._must_resync = True
         self._wake.set()
+
+    def phases(self) -> Mapping[str, int]:
+        """Return the number of HyperJobs in each phase; one without a status is pending."""
+        return Counter(known.status.phase or "Pending" for own in self._hyperjobs.values() for known in own)
 
     # -- observed objects, for the reconciler ----------------------------------
 
