@@ -75,10 +75,12 @@ class Checkpoint:
 
 def take_checkpoint(engine: Engine) -> Checkpoint:
     """Return a checkpoint of *engine*."""
-    return Checkpoint(engine.policy, tuple(engine.queues.values()), tuple(engine.workloads.values()), _history(engine))
+    workloads = tuple(engine.workloads.values())
+    return Checkpoint(engine.policy, tuple(engine.queues.values()), workloads, take_history(engine))
 
 
-def _history(engine: Engine) -> History:
+def take_history(engine: Engine) -> History:
+    """Return what *engine* knows in addition to its queues and workloads."""
     cluster_usage, cycle = engine.cluster_usage, engine.cycle
     return History(
         clusters=tuple(_cluster_history(cluster_state) for cluster_state in cluster_usage),
@@ -132,6 +134,40 @@ def restore(
     cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - it is being given back its own
     cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same
     return engine
+
+
+def roll_back(
+    engine: Engine, queues: Iterable[Queue], workloads: Iterable[Workload], history: History, now: int
+) -> None:
+    """Return *engine* to an earlier state, of which all that changed since is given: its queues and workloads.
+
+    Neither queues nor workloads nor clusters may have been added or removed since *history* was taken.
+    """
+    for queue in queues:
+        engine.queue_changed(queue)
+    for workload in workloads:
+        engine.workload_changed(workload, now)
+    for each in history.clusters:
+        if each.cluster is not None:
+            engine.cluster_changed(each.cluster, now)
+        cluster_state = engine.cluster_usage.cluster_state(each.name)
+        cluster_state.changed_at = each.changed_at
+        freed = type(cluster_state.recently_freed)()
+        for at, charge in each.recently_freed:
+            freed.add(charge, at)
+        cluster_state.recently_freed = freed
+        if cluster_state.external_usage != each.external_usage:
+            cluster_state.external_usage = each.external_usage
+            engine.cluster_usage.estimate_changed(each.name)
+    cycle = engine.cycle
+    cycle.starvation_timers.heads = {timer.queue: BlockedHead(timer.uid, timer.since) for timer in history.blocked}
+    cycle.resize.not_fitting_since = dict(history.not_fitting_since)
+    cycle.resize.spent_grace = {uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace}
+    cycle.startup.requeued = dict(history.rescheduled)
+    cycle.startup.incomplete_gangs = dict(history.incomplete_gangs)
+    engine.cluster_usage.usability_changed_at = history.usability_changed_at
+    engine.cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - as in `restore`
+    engine.cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same
 
 
 def _restore_cluster(engine: Engine, history: ClusterHistory) -> None:
