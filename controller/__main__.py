@@ -21,6 +21,7 @@ from controller.cache.store import Store
 from controller.controllers.hyperjob.controller import HyperJobController, hyperjob_dependencies
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
 from controller.controllers.queue_commands.controller import CommandController, command_dependencies
+from controller.controllers.queue_status.controller import QueueStatusController, QueueStatusDependencies
 from controller.controllers.status_cleanup.controller import StaleStatusController
 from controller.controllers.webhook_config.controller import (
     DesiredConfigFile,
@@ -121,6 +122,16 @@ class Controller:
             ),
             clock=clock,
         )
+        self.queue_status = QueueStatusController(
+            api,
+            self.store,
+            QueueStatusDependencies(
+                state=lambda: self.loop.state,
+                may_write=self._may_write,
+                is_enabled=lambda: file.current.status.queues,
+                is_busy=lambda: self.actuator.backlog > 0,
+            ),
+        )
         desired = DesiredConfigFile(self.settings.webhook_registration)
         desired.read()
         self.metrics.register_file("webhook-registration", lambda: desired.error is not None)
@@ -141,9 +152,11 @@ class Controller:
             self.workload_events.on_write,
             self.stale_status.on_write,
             self.job_status.on_write,
+            lambda *_: self.queue_status.wake(),
         ]
         # The pending reasons of a HyperJob's parts and the capacity are current only after a cycle.
         self.loop.on_waits += [self.workload_events.on_waits, self.job_status.on_waits, lambda _: self.hyperjobs.wake()]
+        self.loop.on_waits.append(lambda _: self.queue_status.wake())
         self.loop.on_queries.append(self.estimators.submit)
         self.store.on_change += [self.commands.wake, self.hyperjobs.wake]
         self.store.enable_node_estimates()
@@ -164,6 +177,7 @@ class Controller:
                 *((self.hyperjobs.run(),) if self.settings.hyperjobs else ()),
                 self.stale_status.run(),
                 self.job_status.run(),
+                self.queue_status.run(),
                 self.commands.run(),
                 self.webhook_config.run(),
                 self.webhook_config.follow_file(poll_seconds=poll_seconds),

@@ -1,6 +1,7 @@
 """Wire types of the Volcano Queue, of commands on queues and jobs, and of Kubernetes' PriorityClass."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -38,9 +39,15 @@ class QueueSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class QueueStatus(msgspec.Struct, rename="camel", frozen=True):
-    """Status of a queue: whether it is open."""
+    """Status of a queue: whether it is open, and what the controller published; decisions depend on the state only."""
 
     state: str = ""
+    pending: Any = None
+    inqueue: Any = None
+    running: Any = None
+    unknown: Any = None
+    completed: Any = None
+    allocated: Any = None
 
 
 class Queue(WatchedObject, frozen=True):

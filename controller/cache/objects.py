@@ -5,7 +5,7 @@ msgspec structs: they are created faster than dataclasses and cost the garbage c
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, NewType, Self
 
@@ -268,6 +268,19 @@ class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """Numbers of workloads and usage in a Queue's status; amounts are canonical quantities."""
+
+    pending: int = 0
+    inqueue: int = 0
+    running: int = 0
+    completed: int = 0
+    unknown: int = 0
+    """Volcano's count of jobs with pods in unknown states; it is always 0 here."""
+    allocated: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class CachedQueue:
     """A Queue."""
 
@@ -275,6 +288,10 @@ class CachedQueue:
     resource_version: int
     queue: Queue
     decode_error: str = ""
+    counts: QueueCounts | None = None
+    """What its status shows; ``None`` if that is incomplete or cannot be read."""
+    has_state: bool = False
+    """Whether its status has a state; without one it is open."""
 
     @property
     def key(self) -> QueueName:

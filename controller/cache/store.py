@@ -78,7 +78,6 @@ class Store(ObjectCollections):
         self._by_uid: dict[WorkloadUid, CachedBinding] = {}
         self._uids_by_template: Index[TemplateKey, WorkloadUid] = Index()
         self.unbound_jobs = UnboundJobs()
-        """Volcano Jobs without a binding."""
         self._templates_by_class: Index[str, TemplateKey] = Index()
         self._assumed = AssumedWrites()
         self._quarantined: dict[WorkloadUid, tuple[str, int]] = {}
@@ -150,9 +149,8 @@ class Store(ObjectCollections):
         return self._by_uid.get(uid)
 
     def binding_of(self, template: TemplateKey) -> CachedBinding | None:
-        """Return the binding of a template, ``None`` if it has none or several."""
-        uids = tuple(self._uids_by_template.of(template))
-        return self._by_uid[uids[0]] if len(uids) == 1 else None
+        """Return the binding of a template, ``None`` if it has none."""
+        return next((self._by_uid[uid] for uid in self._uids_by_template.of(template)), None)
 
     # -- updates ---------------------------------------------------------
 
@@ -441,9 +439,8 @@ class Store(ObjectCollections):
         self._notify_change()
 
     def _track_unbound(self, template: TemplateKey) -> None:
-        if template.kind == VOLCANO_JOB:
-            is_unbound = self.jobs.get(template) is not None and not self._uids_by_template.of(template)
-            self.unbound_jobs.update(template, is_unbound=is_unbound)
+        is_job = template.kind == VOLCANO_JOB and self.jobs.get(template) is not None
+        self.unbound_jobs.update(template, is_unbound=is_job and not self._uids_by_template.of(template))
 
     def _template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
         if before is not None and after is not None and before.differs_in_status_only(after):
@@ -470,8 +467,9 @@ class Store(ObjectCollections):
                 on_name_collision(job, binding)
 
     def _queue_changed(self, before: CachedQueue | None, after: CachedQueue | None) -> None:
-        self._changed_queues.update({cached.key: None for cached in (before, after) if cached is not None})
-        self._notify_change()
+        if before is None or after is None or before.queue != after.queue:
+            self._changed_queues.update({cached.key: None for cached in (before, after) if cached is not None})
+            self._notify_change()
 
     def _cluster_changed(self, before: CachedCluster | None, after: CachedCluster | None) -> None:
         for cached in (before, after):

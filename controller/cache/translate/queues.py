@@ -6,7 +6,7 @@ from datetime import timedelta
 from controller.api import configuration as config
 from controller.api import queues as wire
 from controller.api.queues import PriorityClass
-from controller.cache.objects import CachedPriorityClass, CachedQueue
+from controller.cache.objects import CachedPriorityClass, CachedQueue, QueueCounts
 from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
 from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
 from controller.engine.state.clusters import Affinity, ClusterName, NodeShape, Requirement
@@ -27,7 +27,18 @@ def translate_queue(queue: wire.Queue) -> CachedQueue:
     decode_error = join_errors(queue.decode_errors, invalid)
     if queue.decode_errors:
         value = Queue(value.name, parent=value.parent, state=QueueState.UNKNOWN)
-    return CachedQueue(queue.metadata.uid, parse_resource_version(queue.metadata.resource_version), value, decode_error)
+    version = parse_resource_version(queue.metadata.resource_version)
+    counts = _counts(queue.status) if queue.status else None
+    return CachedQueue(queue.metadata.uid, version, value, decode_error, counts, bool(queue.state))
+
+
+def _counts(status: wire.QueueStatus) -> QueueCounts | None:
+    numbers = (status.pending, status.inqueue, status.running, status.completed, status.unknown)
+    amounts = status.allocated if isinstance(status.allocated, dict) else {}
+    is_readable = all(isinstance(number, int) for number in numbers) and isinstance(status.allocated, dict)
+    if not is_readable or not all(isinstance(amount, str) for amount in amounts.values()):
+        return None
+    return QueueCounts(*numbers, allocated=amounts)
 
 
 def _queue(queue: wire.Queue) -> Queue:

@@ -1,0 +1,1 @@
+"""Maintains the status of Queues."""

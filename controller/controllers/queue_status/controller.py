@@ -1,0 +1,107 @@
+"""Writes the status of Queues after changes, at most once in 10 seconds for each queue."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from controller.api.keys import QUEUES
+from controller.cache.objects import CachedQueue, WorkloadPhase
+from controller.cache.store import Store
+from controller.controllers.queue_status.counts import count_workloads, queue_counts, queue_usage, status_patch
+from controller.engine.engine import Engine
+from controller.engine.state.workloads import Workload
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, Conflict, NotFound
+from controller.kube.timing import Backoff
+
+#: Minimum interval between two statuses of one queue.
+_INTERVAL_SECONDS = 10.0
+
+#: Interval of looking whether decisions still wait to be written, and how often at most.
+_POLL_SECONDS, _MAX_POLLS = 0.1, 50
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatusDependencies:
+    """The parts of the controller that the queue status controller needs."""
+
+    state: Callable[[], Engine]
+    may_write: Callable[[], bool]
+    is_enabled: Callable[[], bool]
+    """Whether the configuration switches the statuses of queues on."""
+    is_busy: Callable[[], bool]
+    """Whether decisions wait to be written; they have priority."""
+
+
+class QueueStatusController:
+    """Writes the statuses of queues while ``run`` is running."""
+
+    def __init__(self, api: Api, store: Store, dependencies: QueueStatusDependencies) -> None:
+        self._api = api
+        self._store = store
+        self._dependencies = dependencies
+        self._backoff = Backoff(initial=1, maximum=60)
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Compare the statuses again after a plan or a write."""
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Write statuses until cancelled."""
+        while True:
+            await self._wake.wait()
+            for _ in range(_MAX_POLLS):
+                if not self._dependencies.is_busy():
+                    break
+                await asyncio.sleep(_POLL_SECONDS)
+            self._wake.clear()
+            if self._is_active:
+                await self._write_all()
+            await asyncio.sleep(_INTERVAL_SECONDS)
+
+    @property
+    def _is_active(self) -> bool:
+        needed = self._dependencies
+        return needed.may_write() and needed.is_enabled() and self._store.is_complete
+
+    async def _write_all(self) -> None:
+        state = self._dependencies.state()
+        quota = state.current_quota
+        if quota is None or state.queue_shares is None:
+            return
+        counted = count_workloads(state.workloads.values(), self._is_running)
+        usage = state.current_usage
+        patches = [
+            (queue, status_patch(queue, queue_counts(queue.key, counted, queue_usage(queue.key, quota, usage))))
+            for queue in sorted(self._store.queues, key=lambda queue: queue.key)
+        ]
+        for queue, patch in patches:
+            if patch is not None and self._dependencies.may_write():
+                await self._write(queue, msgspec.json.encode(patch))
+
+    def _is_running(self, workload: Workload) -> bool:
+        binding = self._store.binding(workload.uid)
+        progress = binding.progress if binding is not None else ()
+        return any(cluster.phase is WorkloadPhase.RUNNING for cluster in progress)
+
+    async def _write(self, queue: CachedQueue, patch: bytes) -> None:
+        try:
+            await self._api.patch(f"{QUEUES.item_path('', queue.key)}/status", patch, kind="merge")
+        except Conflict:
+            self._wake.set()
+        except NotFound:
+            pass
+        except ApiError as error:
+            delay = self._backoff.next_delay(at_least=error.retry_after)
+            log.warning("queue status not written", queue=queue.key, error=str(error))
+            self._wake.set()
+            await asyncio.sleep(delay)
+        else:
+            self._backoff.reset()
