@@ -26,7 +26,9 @@ _SHORT_NAMES: Mapping[Resource, list[str]] = {HYPERJOBS: ["hyperjob", "hj"]}
 
 _COLUMNS = (
     ("PHASE", "string", ".status.phase"),
-    ("PARTS", "string", ".status.partsRunning"),
+    ("RUNNING", "string", ".status.partsRunning"),
+    ("QUEUE", "string", ".status.queue"),
+    ("REASON", "string", ".status.reason"),
     ("CLUSTERS", "string", ".status.clusters"),
     ("AGE", "date", ".metadata.creationTimestamp"),
 )
@@ -60,6 +62,7 @@ def build_crd(resource: Resource) -> Schema:
         "listKind": f"{resource.kind}List",
         "plural": resource.plural,
         "singular": resource.kind.lower(),
+        "categories": ["volcano"],
     }
     if resource in _SHORT_NAMES:
         names["shortNames"] = _SHORT_NAMES[resource]

@@ -118,10 +118,14 @@ class HyperJobStatus(_StatusModel):
     """The number of Volcano Jobs."""
     observed_generation: Int64 | None = None
     phase: Phase | None = None
+    reason: str = ""
+    """Why it is pending, as a stable code; empty in other phases."""
     message: str = ""
     """Why it is in that phase, and what would change it."""
+    queue: str = ""
+    """The queues that its Jobs name."""
     parts_running: str = ""
-    """The number of running parts, of all parts: 1/2."""
+    """The number of running parts, of all parts: 1/2; empty once it is finished."""
     clusters: str = ""
     """The clusters of its parts."""
     finished_at: Time | None = None
