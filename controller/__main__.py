@@ -22,6 +22,7 @@ from controller.controllers.hyperjob.controller import HyperJobController, hyper
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
 from controller.controllers.queue_commands.controller import CommandController, command_dependencies
 from controller.controllers.queue_status.controller import QueueStatusController, QueueStatusDependencies
+from controller.controllers.run_times.controller import RunTimesController
 from controller.controllers.status_cleanup.controller import StaleStatusController
 from controller.controllers.webhook_config.controller import (
     DesiredConfigFile,
@@ -102,6 +103,9 @@ class Controller:
             clock=clock,
         )
         self.stale_status = StaleStatusController(api, self.store, may_write=self._may_write, clock=clock)
+        self.run_times = RunTimesController(
+            api, self.store, self.settings.lease_namespace, may_write=self._may_write, clock=clock
+        )
         self.commands = CommandController(
             api,
             command_dependencies(
@@ -158,6 +162,7 @@ class Controller:
         self.loop.on_waits += [self.workload_events.on_waits, self.job_status.on_waits, lambda _: self.hyperjobs.wake()]
         self.loop.on_waits.append(lambda _: self.queue_status.wake())
         self.loop.on_queries.append(self.estimators.submit)
+        self.store.on_binding.append(self.run_times.on_binding)
         self.store.on_change += [self.commands.wake, self.hyperjobs.wake]
         self.store.enable_node_estimates()
         if self.settings.hyperjobs:
@@ -178,6 +183,7 @@ class Controller:
                 self.stale_status.run(),
                 self.job_status.run(),
                 self.queue_status.run(),
+                self.run_times.run(),
                 self.commands.run(),
                 self.webhook_config.run(),
                 self.webhook_config.follow_file(poll_seconds=poll_seconds),
@@ -202,6 +208,7 @@ class Controller:
         if self.election.may_write:
             self.workload_events.on_leading()
             self.stale_status.on_leading()
+            self.run_times.on_leading()
         else:
             self.actuator.drop_unsent()
             self.event_recorder.clear()

@@ -1,5 +1,6 @@
 """Wire types of the Volcano Job and of templates of other kinds: counted fields, and node constraints of pods."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ class Container(msgspec.Struct, rename="camel", frozen=True):
 
     resources: ResourceRequirements | None = None
     restart_policy: str = ""
+    image: str = ""
 
 
 class PodResourceClaim(msgspec.Struct, rename="camel", frozen=True):
@@ -150,6 +152,7 @@ class JobSpec(msgspec.Struct, rename="camel", frozen=True):
     queue: str = ""
     min_available: int = 0
     priority_class_name: str = ""
+    running_estimate: str = ""
     tasks: tuple[Task, ...] | None = None
 
 
@@ -164,6 +167,36 @@ class JobStatus(msgspec.Struct, rename="camel", frozen=True):
     """Status of a job, by Karmada from the member clusters, or by the controller while it is pending."""
 
     state: JobState | None = None
+
+
+#: Bounds of `spec.runningEstimate`, in seconds.
+MIN_ESTIMATE, MAX_ESTIMATE = 1, 365 * 86_400
+
+_ESTIMATE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ns|us|µs|μs|ms|s|m|h)){1,8}", re.ASCII)
+
+_ESTIMATE_PART = re.compile(r"([\d.]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+
+
+class EstimateError(ValueError):
+    """A `spec.runningEstimate` that is not used; the message says why."""
+
+
+def parse_running_estimate(text: str) -> int:
+    """Return the user's estimate of the run time in whole seconds, 0 without one; raise `EstimateError`.
+
+    It is a duration as Kubernetes writes it, such as ``90s``, ``1h30m`` or ``1.5h``.
+    """
+    if not text:
+        return 0
+    shown = repr(text[:40])
+    if not _ESTIMATE.fullmatch(text):
+        raise EstimateError(f"{shown} is not a duration; write whole numbers with h, m or s, such as 90s or 1h30m")
+    seconds = sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in _ESTIMATE_PART.findall(text))
+    if not MIN_ESTIMATE <= seconds <= MAX_ESTIMATE:
+        raise EstimateError(f"{shown} is no possible run time; write 1s to 8760h, or remove it if it is unknown")
+    return round(seconds)
 
 
 class Job(WatchedObject, frozen=True):

@@ -57,6 +57,7 @@ VALIDATING_WEBHOOKS = Resource(
 )
 COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PROPAGATION_POLICIES = Resource("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy")
 
@@ -71,6 +72,10 @@ ADMISSION_ANNOTATION = "volcano-global.io/admission"
 #: Run time and submission time of a job, for the simulator only.
 RUNTIME_ANNOTATION = "volcano-global.io/runtime"
 SUBMIT_ANNOTATION = "volcano-global.io/submit"
+
+#: ConfigMap with the learned run times, in the namespace of the Lease, and its key.
+RUN_TIMES_NAME = "volcano-global-run-times"
+RUN_TIMES_KEY = "run-times.json"
 
 #: Annotations or labels that name the queue of kinds without a queue field; the first one set counts.
 QUEUE_NAME_KEYS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")

@@ -71,6 +71,8 @@ class ClusterProgress(NamedTuple):
     """Number of pods that hold resources, by task, from a Volcano Job's ``taskStatusCount``."""
     replicas: int = 0
     """Number of replicas, for kinds that Karmada may divide."""
+    failed: bool = False
+    """It finished without success."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +89,8 @@ class WorkloadRequests:
     """Node selector, affinity and tolerations of a replica, as JSON; ``None`` where unknown."""
     task_classes: tuple[str, ...] = ()
     """Names of the PriorityClasses that order the job's tasks."""
+    digest: str = ""
+    """Digest of the template without names: equal for templates with equal pods and images."""
     claims: tuple[str, ...] = ()
     """ResourceClaimTemplates of its pods: each name once for a job, otherwise those of every pod."""
 
@@ -241,6 +245,8 @@ class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
     """The queue that it names; empty if none."""
     priority_class: str = ""
+    running_estimate: int = 0
+    """The user's estimate of its run time in seconds; 0 where there is none or it is invalid."""
     hyperjob: HyperJobReference | None = None
     """The HyperJob of which it is a part, if any."""
     preferred: tuple[ClusterName, ...] = ()

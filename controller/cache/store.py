@@ -65,6 +65,8 @@ class Store(ObjectCollections):
         super().__init__(Integrations(self._configuration))
         self.on_change: list[Callable[[], None]] = []
         """Called after a change that the engine has not received yet."""
+        self.on_binding: list[Callable[[CachedBinding | None, CachedBinding | None], None]] = []
+        """Called with a binding as it was and as it is now."""
         self.on_conditions: list[Callable[[CachedBinding, frozenset[BindingCondition]], None]] = []
         """Called with the new conditions of a binding."""
         self.on_name_collision: list[Callable[[CachedTemplate, CachedBinding], None]] = []
@@ -415,6 +417,8 @@ class Store(ObjectCollections):
     # -- changes of the collections --------------------------------------
 
     def _binding_changed(self, before: CachedBinding | None, after: CachedBinding | None) -> None:
+        for on_binding in self.on_binding:
+            on_binding(before, after)
         if self._failed_starts and before is not None:
             self._failed_starts.expire(stopped_clusters(before, after))
         if before is not None and (after is None or before.template != after.template or before.uid != after.uid):

@@ -114,6 +114,8 @@ class PendingReasonUpdater:
     """Recomputes reasons of pending workloads and returns those that changed."""
 
     def __init__(self, context: Context, reasons: PendingReasons) -> None:
+        self.is_enabled = True
+        """``False`` for a forecast, which needs no reasons: none is computed."""
         self.last_reasons: dict[WorkloadUid, Reason] = {}
         """The reason published last for each pending workload."""
         self.unpublished: set[WorkloadUid] = set()
@@ -139,6 +141,11 @@ class PendingReasonUpdater:
     def flush(self) -> Steps[tuple[Wait, ...]]:
         """Return the changed reasons to publish now, by queue and position."""
         self._changed = {}
+        if not self.is_enabled:
+            self._context.pending.unpublished.clear()
+            self.unpublished.clear()
+            self._stale.clear()
+            return ()
         for workload_class, uids in self._context.pending.unpublished.items():
             self._publish_new(workload_class, uids)
             yield 1 + len(uids)

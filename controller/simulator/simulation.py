@@ -102,6 +102,11 @@ class Simulation:
         self._wakes: set[int] = set()
         self._ended_at = 0
 
+    @property
+    def state(self) -> Engine:
+        """Return the engine, for observers; only the simulation changes it."""
+        return self._state
+
     def run(self) -> SimulationResult:
         """Run the simulation to its end and return the result."""
         self._initialize()

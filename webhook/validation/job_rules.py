@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from controller.api.configuration import Resize
+from controller.api.jobs import EstimateError, parse_running_estimate
 from controller.api.quantity import QuantityError, parse_quantity
 from webhook.validation.job_types import (
     MAX_TASKS,
@@ -109,6 +110,10 @@ def job_violations(job: ReviewedJob, name: str) -> Iterator[str]:
     if spec.network_topology and spec.network_topology.is_ambiguous:
         yield f"spec.networkTopology: {_AMBIGUOUS_TIER}"
     yield from _task_violations(spec.all_tasks, name)
+    try:
+        parse_running_estimate(spec.running_estimate)
+    except EstimateError as error:
+        yield f"spec.runningEstimate: {error}"
     if not is_label_value(name):
         yield f"create job with name {name[:253]!r} validate failed: use at most 63 letters, digits, '-', '_' and '.'"
     if spec.min_available > spec.replicas:

@@ -59,7 +59,6 @@ class ReviewedContainer(Container, frozen=True, rename="camel"):
     """A container of a pod."""
 
     name: str = ""
-    image: str = ""
 
 
 class ReviewedPodSpec(PodSpec, frozen=True, rename="camel"):

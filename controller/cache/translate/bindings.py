@@ -265,7 +265,12 @@ class BindingTranslator:
         courses = [read_progress(item.status, ending) for item in items]
         progress = tuple(
             ClusterProgress(
-                ClusterName(sys.intern(item.cluster_name)), found.phase, found.has_run, found.pods, found.replicas
+                ClusterName(sys.intern(item.cluster_name)),
+                found.phase,
+                found.has_run,
+                found.pods,
+                found.replicas,
+                found.failed,
             )
             for item, found in zip(items, courses, strict=True)
         )

@@ -16,6 +16,8 @@ from controller.cache.translate.units import to_milliseconds
 _POD_COUNT_FIELDS = ("readyReplicas", "ready", "active")
 #: Pods in these phases hold no resources.
 _FINISHED_POD_PHASES = frozenset({"Succeeded", "Failed"})
+#: Phases and conditions of workloads that finished without success.
+_FAILED_PHASES = frozenset({"Failed", "Terminated"})
 #: Limits of a reported status; more than any member cluster runs.
 _MAX_TASKS = 1000
 _MAX_PODS = 10**6
@@ -31,6 +33,8 @@ class JobProgress(NamedTuple):
     pods: tuple[tuple[str, int], ...] = ()
     """Number of pods that hold resources, by task name."""
     replicas: int = 0
+    failed: bool = False
+    """It finished without success."""
 
 
 def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
@@ -46,6 +50,7 @@ def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
         _ended_at(document, rule) if found is WorkloadPhase.FINISHED else None,
         _pods(document),
         _bounded_count(value_at(document, ("replicas",))),
+        failed=found is WorkloadPhase.FINISHED and _has_failed(document, rule),
     )
 
 
@@ -63,6 +68,12 @@ def _phase(document: Any, rule: FinishedRule) -> WorkloadPhase:
     return (
         WorkloadPhase.RUNNING if found == WorkloadPhase.RUNNING or _has_active_pods(document) else WorkloadPhase.WAITING
     )
+
+
+def _has_failed(document: Any, rule: FinishedRule) -> bool:
+    """Whether the phase, or a condition, of a finished workload says that it did not succeed."""
+    phase = value_at(document, rule.path) if rule.path else None
+    return phase in _FAILED_PHASES or bool(_true_condition_types(document) & rule.conditions & _FAILED_PHASES)
 
 
 def value_at(document: Any, path: FieldPath) -> Any:

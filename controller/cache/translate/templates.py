@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller.api import jobs as wire
-from controller.api.jobs import Affinity, NodeClaim, PodSpec, Toleration, encode_node_claim
+from controller.api.jobs import (
+    Affinity,
+    EstimateError,
+    NodeClaim,
+    PodSpec,
+    Toleration,
+    encode_node_claim,
+    parse_running_estimate,
+)
 from controller.api.keys import (
     GROUP_ANNOTATION,
     HYPERJOB_GROUPS,
@@ -181,6 +189,9 @@ def _parse_resources(quantities: Quantities | None, where: str) -> Resources:
     return parse_resources(quantities, where) if quantities else EMPTY
 
 
+#: Characters of a template's digest; equal by chance for one of 2^64 pairs.
+_DIGEST_CHARACTERS = 16
+
 _NAMES = msgspec.json.Decoder(list[str])
 
 
@@ -203,6 +214,7 @@ class JobTranslator:
             created_at=to_milliseconds(meta.creation_timestamp) or 0,
             queue=sys.intern(spec.queue),
             priority_class=sys.intern(spec.priority_class_name),
+            running_estimate=_running_estimate(spec),
             hyperjob=hyperjob_reference(meta),
             preferred=_preferred_clusters(meta),
             deleting=meta.deletion_timestamp is not None,
@@ -227,6 +239,22 @@ def _published_reason(state: wire.JobState) -> str | None:
     return _PUBLISHED_REASONS.get(state.reason) if state.phase == "Pending" else None
 
 
+def _running_estimate(spec: wire.JobSpec) -> int:
+    """Return the user's estimate in seconds, 0 for an invalid one, which the webhook refuses."""
+    try:
+        return parse_running_estimate(spec.running_estimate)
+    except EstimateError:
+        return 0
+
+
+def _digest(*parts: object) -> str:
+    return fingerprint(*parts).hex()[:_DIGEST_CHARACTERS]
+
+
+def _images(pod: wire.PodSpec) -> list[str]:
+    return [container.image for container in (*(pod.init_containers or ()), *(pod.containers or ()))]
+
+
 def _preferred_clusters(meta: ObjectMeta) -> tuple[ClusterName, ...]:
     """Return the clusters that a HyperJob prefers for its part; empty if the annotation is invalid."""
     text = meta.annotations.get(PREFERRED_CLUSTERS_ANNOTATION)
@@ -249,6 +277,12 @@ def _job_requests(spec: wire.JobSpec) -> RequestsOrError:
         total_requests(job),
         pods=pod_requests(job),
         job=job,
+        digest=_digest(
+            [
+                (task.count, sorted(pod_request(task.pod).items()), _images(written.template.spec))
+                for task, written in zip(job.tasks, spec.tasks or (), strict=True)
+            ]
+        ),
         task_classes=tuple(sorted(classes)),
         claims=tuple(sorted(claims)),
     )
@@ -329,7 +363,8 @@ class TemplateTranslator:
 
 def _integration_requests(spec: dict[str, Any], replicas: int, where: str) -> RequestsOrError:
     try:
-        template = translate_pod_template(msgspec.convert(spec, wire.PodSpec), where)
+        decoded = msgspec.convert(spec, wire.PodSpec)
+        template = translate_pod_template(decoded, where)
     except msgspec.ValidationError as error:
         return AmountError(f"{where}: {error}")
     except AmountError as error:
@@ -341,6 +376,7 @@ def _integration_requests(spec: dict[str, Any], replicas: int, where: str) -> Re
         positive(scale(pod, replicas)),
         pods=(pod,) if replicas else (),
         replicas=replicas,
+        digest=_digest(replicas, sorted(pod.items()), _images(decoded)),
         node_claim=template.node_claim,
         claims=template.claims,
     )

@@ -1,0 +1,1 @@
+"""Learns run times from the ends of admitted workloads."""

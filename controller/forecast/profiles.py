@@ -1,0 +1,78 @@
+"""What is known about the run time of a workload before it runs, and the ends of runs, from the cached objects."""
+
+from collections.abc import Iterable
+
+from controller.cache.objects import CachedBinding, CachedTemplate, is_finished
+from controller.cache.store import Store
+from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import Workload
+from controller.forecast.run_times import JobProfile, Outcome, Run
+
+_SECOND = 1000
+
+
+def profile_of(store: Store, workload: Workload) -> JobProfile:
+    """Return the profile of *workload*."""
+    binding = store.binding(workload.uid)
+    template = store.template(binding) if binding is not None else None
+    return _profile(workload.queue, workload.namespace, template, workload.requirements.requests)
+
+
+def _profile(queue: str, namespace: str, template: CachedTemplate | None, requests: Resources) -> JobProfile:
+    counted = template.requests if template is not None else None
+    amounts = counted.total if counted is not None else requests
+    accelerators = ",".join(f"{name}={amount}" for name, amount in sorted(amounts.items()) if "/" in name and amount)
+    return JobProfile(
+        queue,
+        namespace,
+        counted.digest if counted is not None else "",
+        accelerators,
+        template.running_estimate if template is not None else 0,
+    )
+
+
+def ended_run(
+    store: Store, before: CachedBinding | None, after: CachedBinding | None, now: int
+) -> tuple[JobProfile, Run] | None:
+    """Return the run that ended between two versions of a binding, observed at *now*; ``None`` if none did.
+
+    A run that was evicted or deleted before its end counts as evicted. A binding that was not observed before has not
+    ended now.
+    """
+    if before is None or before.record is None or before.record.admitted_at is None:
+        return None
+    if not before.record.admits or is_finished(before):
+        return None
+    if after is not None and after.uid == before.uid:
+        if is_finished(after):
+            return _run(store, after, now)
+        if after.record is not None and after.record.admits:
+            return None
+    seconds = (now - before.record.admitted_at) // _SECOND
+    return _profile_of_binding(store, before), Run(max(seconds, 1), Outcome.EVICTED)
+
+
+def finished_runs(store: Store, *, after: int = 0) -> Iterable[tuple[int, JobProfile, Run]]:
+    """Yield the finished runs in the cache that ended *after* a time, each with its time, the oldest first."""
+    bindings = [*store.bindings, *store.cluster_bindings]
+    ended = [(each.ended_at, each) for each in bindings if each.ended_at is not None and each.ended_at > after]
+    for ended_at, binding in sorted(ended, key=lambda item: (item[0], item[1].uid)):
+        found = _run(store, binding, ended_at) if is_finished(binding) else None
+        if found is not None:
+            yield ended_at, *found
+
+
+def _run(store: Store, binding: CachedBinding, ended_at: int) -> tuple[JobProfile, Run] | None:
+    record = binding.record
+    if record is None or not record.admits or record.admitted_at is None or ended_at < record.admitted_at:
+        return None
+    profile = _profile_of_binding(store, binding)
+    outcome = Outcome.FAILED if any(progress.failed for progress in binding.progress) else Outcome.COMPLETED
+    return profile, Run(max((ended_at - record.admitted_at) // _SECOND, 1), outcome, profile.estimate)
+
+
+def _profile_of_binding(store: Store, binding: CachedBinding) -> JobProfile:
+    record = binding.record
+    if record is None:
+        raise AssertionError("only a binding with a record has run")
+    return _profile(record.queue, binding.template.namespace, store.template(binding), record.charge)

@@ -1,0 +1,221 @@
+from dataclasses import replace
+from math import log
+from statistics import median, pstdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.engine.checkpoint import restore, take_checkpoint
+from controller.engine.engine import Engine
+from controller.engine.policy import EvictionPolicy, Policy
+from controller.engine.state.workloads import WorkloadUid
+from controller.forecast import futures as under_test
+from controller.forecast.futures import ForecastOptions, Future, StartForecaster, order_statistic
+from controller.forecast.run_times import JobProfile, Run, RunTimes
+from controller.forecast.sampling import RepeatedArrivals, RunTimeSampler
+from controller.simulator.jobs import JobAction
+from controller.simulator.simulation import Simulation
+from controller.simulator.trace import SimulationSettings
+from tests.draws import draws
+from tests.simulator.traces import START, cluster, job, queue, trace
+
+UID = WorkloadUid
+
+
+def engine_of(found) -> Engine:
+    """Return the engine of a trace after its first plan."""
+    engine = Engine(found.policy)
+    for submission in found.submissions:
+        engine.workload_changed(submission.workload, START)
+    for each in found.queues:
+        engine.queue_changed(each)
+    for each in found.clusters:
+        engine.cluster_changed(each, START)
+    engine.plan(START)
+    return engine
+
+
+def true_future(found) -> Future:
+    runtimes = {submission.workload.uid: submission.runtime for submission in found.submissions}
+    return Future(lambda workload, _: runtimes[workload.uid])
+
+
+def forecast(found, *names, **options):
+    forecaster = StartForecaster(engine_of(found), START, ForecastOptions(**options))
+    *_, last = forecaster.forecasts([UID(f"uid-{name}") for name in names], [true_future(found)])
+    return last
+
+
+jobs = st.lists(
+    st.builds(
+        lambda cpu, runs, where, priority: (cpu, runs, where, priority),
+        st.integers(1, 8),
+        st.integers(1, 3000),
+        st.sampled_from("ab"),
+        st.sampled_from([0, 0, 0, 5]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+policies = st.sampled_from(
+    [
+        Policy(),
+        Policy(tenant_fairness="Namespace"),
+        Policy(queue_order="FairShareFirst"),
+        Policy(reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0)),
+    ]
+)
+
+
+@draws(150)
+@given(jobs, policies, st.integers(0, 4000), st.booleans(), st.integers(1, 16))
+def test_forecast_with_true_run_times_is_exact(sizes, policy, moment, fifo, loaded):
+    submissions = [
+        job(f"{number:02}", cpu, runs=runs, queue=name, priority=priority)
+        for number, (cpu, runs, name, priority) in enumerate(sizes)
+    ]
+    found = trace(
+        *submissions,
+        clusters=[cluster("m1", 6), cluster("m2", 9)],
+        queues=[queue("a", weight=2, fifo=fifo), queue("b")],
+        policy=policy,
+    )
+    saved = []
+
+    def observe(*values):
+        if not saved and values[-1] >= moment * 1000:
+            saved.append((values[-1], take_checkpoint(simulation.state)))
+
+    simulation = Simulation(found, SimulationSettings(status_period=0), observe=observe)
+    result = simulation.run()
+    if not saved:
+        return
+    now, checkpoint = saved[0]
+    engine = restore(checkpoint.policy, checkpoint.queues, checkpoint.workloads, checkpoint.history, START + now)
+    engine.plan(START + now)
+    targets = [each.uid for name in engine.queues_with_pending() for each in engine.pending_workloads(name)]
+    targets = [uid for uid in targets if not engine.workloads[uid].is_leaving]
+    if not targets:
+        return
+    before, under_test._LOADED_PER_CLASS = under_test._LOADED_PER_CLASS, loaded
+    try:
+        *_, forecasts = StartForecaster(engine, START + now).forecasts(targets, [true_future(found)])
+    finally:
+        under_test._LOADED_PER_CLASS = before
+    admitted = [entry for entry in result.log if entry.action is JobAction.ADMIT and entry.at > now]
+    actual = {entry.workload.uid: START + entry.at for entry in reversed(admitted)}
+    assert {uid: each.p50 for uid, each in forecasts.items()} == {uid: actual.get(uid) for uid in targets}
+
+
+def test_start_waits_for_the_workload_that_frees_its_cluster():
+    found = trace(
+        job("small", 2, runs=50, on="m1"),
+        job("large", 6, runs=100, on="m2"),
+        job("new", 6),
+        clusters=[cluster("m1", 2, used=2), cluster("m2", 6, used=6)],
+    )
+    start = forecast(found, "new")[UID("uid-new")]
+    assert (start.p10, start.p50, start.p90) == (START + 100_000,) * 3
+    assert [(blocker.workload.name, blocker.cluster) for blocker in start.after] == [("large", "m2")]
+
+
+def test_start_after_the_horizon_is_unknown():
+    found = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
+    assert forecast(found, "new", horizon=99_000)[UID("uid-new")].p50 is None
+    assert forecast(found, "new", horizon=100_000)[UID("uid-new")].p50 == START + 100_000
+
+
+def test_workload_that_never_fits_has_no_start():
+    start = forecast(trace(job("giant", 9)), "giant")[UID("uid-giant")]
+    assert (start.p10, start.p50, start.p90, start.after) == (None, None, None, ())
+
+
+def test_workloads_behind_the_loaded_ones_start_too():
+    found = trace(*(job(f"{number:03}", 8, runs=10) for number in range(100)))
+    start = forecast(found, "099")[UID("uid-099")]
+    assert start.p50 == START + 990_000
+
+
+def test_forecast_does_not_change_the_engine():
+    engine = engine_of(trace(job("a", 8), job("b", 8)))
+    before = take_checkpoint(engine)
+    list(StartForecaster(engine, START).forecasts([UID("uid-b")], [Future(lambda *_: 10_000)]))
+    assert take_checkpoint(engine) == before
+
+
+def test_each_future_makes_the_interval_wider_or_equal():
+    found = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
+    futures = [Future(lambda *_, seconds=seconds: seconds * 1000) for seconds in (50, 100, 10, 500)]
+    uid = UID("uid-new")
+    seen = [each[uid] for each in StartForecaster(engine_of(found), START).forecasts([uid], futures)]
+    assert [(each.p10 - START, each.p90 - START, each.futures) for each in seen] == [
+        (50_000, 50_000, 1),
+        (50_000, 100_000, 2),
+        (10_000, 100_000, 3),
+        (10_000, 500_000, 4),
+    ]
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.1, 1), (0.5, 5), (0.9, 9), (0.25, 2.5), (0.01, 1), (0.99, 9)])
+def test_order_statistic_of_nine_times(probability, expected):
+    assert order_statistic([hundred * 100 for hundred in range(1, 10)], 9, probability) == expected * 100
+
+
+def test_order_statistic_beyond_the_known_times_is_unknown():
+    assert order_statistic([1, 2], 9, 0.1) == 1
+    assert order_statistic([1, 2], 9, 0.5) is None
+
+
+def learned(*seconds: int) -> RunTimes:
+    run_times = RunTimes()
+    for each in seconds:
+        run_times.record(PROFILE, Run(each))
+    return run_times
+
+
+PROFILE = JobProfile("q", "ml", "train")
+
+
+def test_draws_are_the_same_for_the_same_seed():
+    workload = job("a").workload
+    first, second, other = (
+        [
+            future.run_time_of(workload, 5000)
+            for future in RunTimeSampler(learned(10, 20, 30), lambda _: PROFILE, seed=seed).futures(5)
+        ]
+        for seed in (1, 1, 2)
+    )
+    assert first == second != other
+    assert len(set(first)) > 1
+    assert min(first) >= 5000
+
+
+def test_jobs_of_one_template_are_alike_in_one_future():
+    run_times, workloads = learned(*range(10, 1000, 50)), [job(str(number)).workload for number in range(40)]
+
+    def spread(profile_of):
+        medians = [
+            median(future.run_time_of(workload, 0) for workload in workloads)
+            for future in RunTimeSampler(run_times, profile_of).futures(20)
+        ]
+        return pstdev(map(log, medians))
+
+    apart = spread(lambda workload: PROFILE._replace(template=workload.name))
+    assert spread(lambda _: PROFILE) > 1.5 * apart
+
+
+def test_arrivals_repeat_those_of_the_last_day():
+    hour = 3_600_000
+    workloads = [
+        replace(job(f"{number}").workload, created_at=START - number * hour) for number in (1, 2, 3, 23, 25, 30)
+    ]
+    counts = []
+    for number in range(200):
+        arrivals = RepeatedArrivals(workloads, START)(number)
+        assert all(START < at <= START + 24 * hour for at, _ in arrivals)
+        assert {workload.name for _, workload in arrivals} <= {"1", "2", "3", "23"}
+        assert len({workload.uid for _, workload in arrivals}) == len(arrivals)
+        counts.append(len(arrivals))
+    assert 3.5 < sum(counts) / len(counts) < 4.5

@@ -1,0 +1,179 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.forecast import run_times as learned
+from controller.forecast.codec import MAX_BYTES, RunTimesError, decode_run_times, encode_run_times
+from controller.forecast.distribution import Distribution, WeightedTime, with_censored
+from controller.forecast.run_times import JobProfile, Level, Outcome, Run, RunTimes
+from tests.draws import draws
+
+TRAIN = JobProfile("a", "ml", "train", "nvidia.com/gpu=8")
+
+TIMES = st.lists(
+    st.tuples(st.floats(1, 1e7), st.floats(0.01, 100)),
+    min_size=1,
+    max_size=30,
+    unique_by=lambda pair: round(pair[0], 3),
+).map(lambda pairs: Distribution(WeightedTime(*pair) for pair in pairs))
+
+
+def trained(*seconds: int, profile: JobProfile = TRAIN, estimate: int = 0) -> RunTimes:
+    run_times = RunTimes()
+    for each in seconds:
+        run_times.record(profile, Run(each, estimate=estimate))
+    return run_times
+
+
+@draws(200)
+@given(TIMES, st.floats(0.01, 0.99))
+def test_fraction_of_a_quantile_is_its_probability(distribution, probability):
+    assert distribution.fraction(distribution.quantile(probability)) == pytest.approx(probability, abs=1e-6)
+
+
+@draws(200)
+@given(TIMES, st.floats(0, 1e8))
+def test_job_that_runs_takes_at_least_the_time_so_far(distribution, ran):
+    times = [distribution.total_time(probability / 10, ran) for probability in range(1, 10)]
+    assert min(times) >= ran
+    assert all(first <= second * (1 + 1e-9) for first, second in pairwise(times))
+
+
+def test_longer_run_than_all_others_may_double():
+    distribution = Distribution([WeightedTime(100, 1.0)])
+    assert distribution.total_time(0.5, 1000) == pytest.approx(2000)
+
+
+def test_stopped_run_counts_as_longer_ones():
+    known = with_censored([WeightedTime(10, 1.0), WeightedTime(100, 1.0)], [WeightedTime(50, 1.0)])
+    assert known == [(10, 1.0), (100, 2.0)]
+    assert with_censored([], [WeightedTime(50, 1.0)]) == [(100, 1.0)]
+
+
+def test_template_with_many_runs_decides():
+    run_times = trained(*[1000] * 24)
+    for _ in range(24):
+        run_times.record(TRAIN._replace(template="other"), Run(10))
+    assert 900 < run_times.distribution(TRAIN).quantile(0.5) <= 1000
+
+
+def test_unknown_template_uses_runs_of_its_namespace():
+    run_times = trained(*[1000] * 24)
+    for _ in range(24):
+        run_times.record(JobProfile("b", "web", "serve"), Run(10))
+    assert run_times.distribution(TRAIN._replace(template="new")).quantile(0.5) > 500
+
+
+def test_newer_runs_count_more():
+    assert trained(*[100] * 12, *[1000] * 12).distribution(TRAIN).quantile(0.5) > 900
+
+
+def test_evictions_make_run_times_longer():
+    plain, evicted = trained(*[100, 1000] * 6), trained(*[100, 1000] * 6)
+    for _ in range(6):
+        evicted.record(TRAIN, Run(500, Outcome.EVICTED))
+    assert evicted.distribution(TRAIN).fraction(500) < plain.distribution(TRAIN).fraction(500)
+    assert len(evicted.history(TRAIN).runs) == 12
+
+
+def test_failures_are_counted_apart():
+    run_times = trained(1000, 1000, 1000)
+    run_times.record(TRAIN, Run(10, Outcome.FAILED))
+    assert run_times.history(TRAIN).failed_share == 0.25
+
+
+def test_accurate_estimates_decide():
+    run_times = trained()
+    for seconds in (100, 1000, 10_000, 100_000) * 6:
+        run_times.record(TRAIN._replace(estimate=2 * seconds), Run(seconds, estimate=2 * seconds))
+    distribution = run_times.distribution(TRAIN._replace(estimate=600))
+    assert 200 < distribution.quantile(0.5) < 450
+
+
+def test_random_estimates_decide_little():
+    run_times = RunTimes()
+    for number in range(24):
+        estimate = 10 ** (number % 6)
+        run_times.record(TRAIN._replace(estimate=estimate), Run(1000, estimate=estimate))
+    assert 500 < run_times.distribution(TRAIN._replace(estimate=100_000)).quantile(0.5) < 2000
+
+
+def test_calibration_shows_runs_that_come_in_groups():
+    grouped, single = RunTimes(), RunTimes()
+    for number in range(24):
+        grouped.record(TRAIN, Run(100 * 4 ** (number // 4 % 2)))
+        single.record(TRAIN, Run(100 * 4 ** (number * 7 % 5 % 2)))
+    for run_times in (grouped, single):
+        for template in range(4):
+            for run in run_times.history(TRAIN).runs:
+                run_times.record(TRAIN._replace(template=f"t{template}"), run)
+    assert grouped.calibration().correlation > single.calibration().correlation
+
+
+def test_keys_are_bounded_and_the_namespace_with_most_loses_one(monkeypatch):
+    monkeypatch.setattr(learned, "MAX_KEYS", 20)
+    run_times = trained(1000)
+    for number in range(100):
+        run_times.record(JobProfile("a", "noisy", f"t{number}"), Run(5))
+    assert len(run_times) == 20
+    assert run_times.history(TRAIN).runs
+    assert not run_times.history(JobProfile("a", "noisy", "t0")).runs
+    assert run_times.history(JobProfile("a", "noisy", "t99")).runs
+
+
+@draws(100)
+@given(
+    st.lists(
+        st.tuples(
+            st.builds(JobProfile, st.sampled_from("ab"), st.sampled_from("xyz"), st.sampled_from("123")),
+            st.builds(Run, st.integers(-5, 10**9), st.sampled_from(Outcome), st.integers(0, 10**7)),
+        )
+    )
+)
+def test_stored_run_times_are_read_back(ends):
+    run_times = RunTimes()
+    for profile, run in ends:
+        run_times.record(profile, run._replace(estimate=0) if run.outcome is Outcome.EVICTED else run)
+    document = encode_run_times(run_times, 123)
+    again, until = decode_run_times(document)
+    assert until == 123
+    assert encode_run_times(again, until) == document
+    for profile, _ in ends:
+        assert again.distribution(profile).times == run_times.distribution(profile).times
+
+
+def test_largest_document_is_within_its_bound():
+    run_times = RunTimes()
+    for number in range(3 * learned.MAX_KEYS):
+        profile = JobProfile(f"q{number % 50}", f"n{number % 400}", f"t{number}", estimate=10**7)
+        for _ in range(learned.MAX_RUNS):
+            run_times.record(profile, Run(10**7, Outcome.FAILED, 10**7))
+    assert len(run_times) == learned.MAX_KEYS
+    assert len(encode_run_times(run_times, 10**13)) <= MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param("", "truncated", id="empty"),
+        pytest.param('{"version": 2, "until": 0, "histories": []}', "its version is 2", id="version"),
+        pytest.param('{"version": 1, "until": 0, "histories": [[0, "a", "b", "x", ""]]}', "'x' is not a run", id="run"),
+        pytest.param('{"version": 1, "until": 0, "histories": [[9, "a", "b", "", ""]]}', "is not a key", id="level"),
+        pytest.param('{"version": 1, "until": 0, "histories": [[0, "a", "b", "0", ""]]}', "not a run", id="zero"),
+        pytest.param("x" * 5 * MAX_BYTES, "more than", id="length"),
+    ],
+)
+def test_unreadable_document_is_refused(text, sentence):
+    with pytest.raises(RunTimesError, match=sentence):
+        decode_run_times(text)
+
+
+def test_levels_are_stable():
+    assert [(level.name, int(level)) for level in Level] == [
+        ("TEMPLATE", 0),
+        ("NAMESPACE", 1),
+        ("QUEUE", 2),
+        ("ALL", 3),
+    ]
