@@ -5,24 +5,19 @@ reasons come from the controller's log.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from controller.api.keys import ADMISSION_ANNOTATION
 from controller.engine.reasons import Reason
 from controller.engine.state.resources import PODS
 from localup.demo.scenario import DemoHyperJob, DemoJob
 from localup.karmada.workloads import quantities
 
-RECORD: Final = "volcano-global.io/admission"
-
-BINDING_NAME: Final = "resourcebinding.karmada.io/name"
-
-BINDING_NAMESPACE: Final = "resourcebinding.karmada.io/namespace"
-
-_FINAL_PHASES: Final = frozenset({"Completed", "Failed", "Terminated"})
+_FINAL: Final = frozenset({"Completed", "Failed", "Terminated"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +25,16 @@ class BindingStatus:
     """State of a binding at one resource version.
 
     Attributes:
-        version: The resourceVersion.
         job: The job of the binding, as `namespace/name`.
-        binding: The binding's `namespace/name`.
         suspended: Whether scheduling is suspended.
-        has_record: Whether it has an admission record written for its uid.
-        plan: Identifier of the plan that admitted it together with other workloads; empty if admitted alone.
         clusters: The assigned clusters.
         phase: The job's phase reported by its cluster; empty before the first report.
         pods: The number of running pods, or of pods that ran if the job has finished.
+        plan: Identifier of the plan that admitted it together with other workloads; empty if admitted alone.
     """
 
-    version: int
     job: str
-    binding: str
     suspended: bool
-    has_record: bool
     clusters: tuple[str, ...]
     phase: str
     pods: int
@@ -53,59 +42,38 @@ class BindingStatus:
 
     @property
     def is_admitted(self) -> bool:
-        """Return whether it is resumed and assigned to clusters."""
+        """Whether it is resumed and assigned to clusters."""
         return not self.suspended and bool(self.clusters)
 
     @property
     def is_over(self) -> bool:
-        """Return whether the job has finished."""
-        return self.phase in _FINAL_PHASES
+        """Whether the job has finished."""
+        return self.phase in _FINAL
 
     @property
     def has_started(self) -> bool:
-        """Return whether pods run or have run."""
+        """Whether pods run or have run."""
         return self.phase == "Running" or self.is_over
 
 
 def parse_binding(binding: Any) -> BindingStatus:
-    """Return the status of a ResourceBinding."""
+    """Return the status of a ResourceBinding; each job of the demo has at most one cluster."""
     metadata, spec = binding["metadata"], binding["spec"]
-    status, record = _status(binding), _record(metadata)
+    items = binding.get("status", {}).get("aggregatedStatus") or [{}]
+    status = items[0].get("status") or {}
+    record = json.loads(metadata.get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return BindingStatus(
-        version=int(metadata["resourceVersion"]),
         job=f"{metadata['namespace']}/{spec['resource']['name']}",
-        binding=f"{metadata['namespace']}/{metadata['name']}",
         suspended=bool(spec.get("suspension", {}).get("scheduling")),
-        has_record=bool(record.get("charge")),
-        plan=record.get("planID", ""),
         clusters=tuple(cluster["name"] for cluster in spec.get("clusters") or ()),
         phase=status.get("state", {}).get("phase", ""),
         pods=sum(status.get(part, 0) for part in ("running", "succeeded", "failed")),
+        plan=record.get("planID", "") if record.get("uid") == metadata["uid"] else "",
     )
 
 
-def binding_of_work(work: Any) -> str | None:
-    """Return the `namespace/name` of the binding of a Work; ``None`` for Works that Karmada creates on its own."""
-    annotations = work["metadata"].get("annotations", {})
-    if BINDING_NAME not in annotations:
-        return None
-    return f"{annotations.get(BINDING_NAMESPACE)}/{annotations[BINDING_NAME]}"
-
-
-def _status(binding: Any) -> Any:
-    """Return the job status reported by the cluster; each job of the demo has at most one."""
-    items = binding.get("status", {}).get("aggregatedStatus") or [{}]
-    return items[0].get("status") or {}
-
-
-def _record(metadata: Any) -> Any:
-    """Return the admission record written for this binding's uid, empty if there is none."""
-    record = json.loads(metadata.get("annotations", {}).get(RECORD, "{}"))
-    return record if record.get("uid") == metadata["uid"] else {}
-
-
 class JobStage(StrEnum):
-    """Stage of a job as printed."""
+    """Stage of a job as printed, in order."""
 
     SUBMITTED = "submitted"
     SPLIT = "split"
@@ -117,9 +85,9 @@ class JobStage(StrEnum):
     FINISHED = "finished"
 
 
-_ORDER = {stage: place for place, stage in enumerate(JobStage)}
+_ORDER: Final = {stage: place for place, stage in enumerate(JobStage)}
 
-_IN_QUEUE = frozenset({JobStage.SUSPENDED, JobStage.EVICTED})
+_IN_QUEUE: Final = frozenset({JobStage.SUSPENDED, JobStage.EVICTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +107,9 @@ class PendingReason:
     job: str
     reason: str
     message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,40 +132,35 @@ class Progress:
 
 @dataclass(slots=True)
 class JobProgress(Progress):
-    """Progress of a job."""
+    """Progress of a job, with all pending reasons so far."""
 
     spec: DemoJob
     pending_reason: PendingReason | None = None
     reasons: set[str] = field(default_factory=set)
-    """All pending reasons so far."""
     evictions: int = 0
     cluster: str = ""
     outcome: str = ""
 
     @property
     def waited(self) -> float | None:
-        """Return the seconds of suspension, ``None`` while it is suspended."""
+        """Seconds of suspension, ``None`` while it is suspended."""
         return self.between(JobStage.SUSPENDED, JobStage.ADMITTED)
 
     @property
     def ran(self) -> float | None:
-        """Return the seconds it ran, ``None`` until it has finished."""
+        """Seconds it ran, ``None`` until it has finished."""
         return self.between(JobStage.RUNNING, JobStage.FINISHED)
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the job has finished, or is pending for the expected reason."""
+        """Whether the job has finished, or is pending for the expected reason."""
         if self.spec.is_user_submitted:
             return True
         if self.spec.expected_reason is None:
-            return self.stage is JobStage.FINISHED and (
-                Reason.PREEMPTION_IN_PROGRESS in self.reasons or not self.spec.reclaims
-            )
-        return (
-            self.stage is JobStage.PENDING
-            and self.pending_reason is not None
-            and self.pending_reason.reason == self.spec.expected_reason
-        )
+            has_waited = Reason.PREEMPTION_IN_PROGRESS in self.reasons or not self.spec.reclaims
+            return self.stage is JobStage.FINISHED and has_waited
+        reason = self.pending_reason.reason if self.pending_reason else None
+        return self.stage is JobStage.PENDING and reason == self.spec.expected_reason
 
 
 class Timeline:
@@ -221,15 +187,18 @@ class Timeline:
         progress.cluster = ", ".join(status.clusters)
         progress.outcome = status.phase if status.is_over else ""
         if status.suspended and not status.is_over and _ORDER[progress.stage] >= _ORDER[JobStage.ADMITTED]:
-            return self._evicted(progress, at)
+            progress.evictions += 1
+            progress.pending_reason = None
+            for stage in (JobStage.ADMITTED, JobStage.RUNNING):  # waiting and run times count from now on
+                progress.times.pop(stage, None)
+            return [_entry(progress, at, JobStage.EVICTED, "evicted; it is pending again and keeps its age")]
         reached = _stage_of(status)
-        text = _messages(progress, status, at)
         lines = [
-            self._reach(progress, at, stage, text=text[stage])
-            for stage in text
+            _entry(progress, at, stage, text)
+            for stage, text in _messages(progress, status, at).items()
             if _ORDER[progress.stage] < _ORDER[stage] <= _ORDER[reached]
         ]
-        return lines if progress.stage not in _IN_QUEUE else [*lines, *self._pending_entry(progress, at)]
+        return lines if progress.stage not in _IN_QUEUE else [*lines, *_pending_entry(progress, at)]
 
     def on_pending_reason(self, pending_reason: PendingReason, at: float) -> list[TimelineEntry]:
         """Process a pending reason from the log and return an entry if the job is pending."""
@@ -242,11 +211,11 @@ class Timeline:
             return []
         progress.pending_reason = pending_reason
         # The log may arrive before the watch event; the entry then follows the suspension.
-        return [] if progress.stage is JobStage.SUBMITTED else self._pending_entry(progress, at)
+        return [] if progress.stage is JobStage.SUBMITTED else _pending_entry(progress, at)
 
     @property
     def is_over(self) -> bool:
-        """Return whether every job has reached its expected final state."""
+        """Whether every job has reached its expected final state."""
         return all(progress.is_settled for progress in self.jobs.values())
 
     def is_running(self, jobs: Iterable[str]) -> bool:
@@ -255,31 +224,18 @@ class Timeline:
 
     @property
     def are_jobs_settled(self) -> bool:
-        """Return whether all jobs except HyperJob parts have reached their expected final state."""
+        """Whether all jobs except HyperJob parts have reached their expected final state."""
         return all(progress.is_settled for progress in self.jobs.values() if not progress.spec.hyperjob)
 
-    def _evicted(self, progress: JobProgress, at: float) -> list[TimelineEntry]:
-        """Reset the times of an evicted job; waiting and run times count from now on."""
-        progress.evictions += 1
-        progress.pending_reason = None
-        for stage in (JobStage.ADMITTED, JobStage.RUNNING):
-            progress.times.pop(stage, None)
-        return [self._reach(progress, at, JobStage.EVICTED, text="evicted; it is pending again and keeps its age")]
 
-    def _pending_entry(self, progress: JobProgress, at: float) -> list[TimelineEntry]:
-        if progress.pending_reason is None:
-            return []
-        return [
-            self._reach(
-                progress,
-                at,
-                JobStage.PENDING,
-                text=f"{progress.pending_reason.reason}: {progress.pending_reason.message}",
-            )
-        ]
+def _pending_entry(progress: JobProgress, at: float) -> list[TimelineEntry]:
+    if progress.pending_reason is None:
+        return []
+    return [_entry(progress, at, JobStage.PENDING, str(progress.pending_reason))]
 
-    def _reach(self, progress: JobProgress, at: float, stage: JobStage, *, text: str) -> TimelineEntry:
-        return TimelineEntry(at, progress.spec.name, progress.reach(stage, at), text)
+
+def _entry(progress: JobProgress, at: float, stage: JobStage, text: str) -> TimelineEntry:
+    return TimelineEntry(at, progress.spec.name, progress.reach(stage, at), text)
 
 
 def _stage_of(status: BindingStatus) -> JobStage:
@@ -311,9 +267,6 @@ def describe_requests(demo_job: DemoJob) -> str:
     return ", ".join(f"{amount} {resource}" for resource, amount in shown.items())
 
 
-_EVENT = "workload pending"
-
-
 class PendingReasonReader:
     """Reads the log from the position where the last read ended."""
 
@@ -331,8 +284,7 @@ class PendingReasonReader:
                 if not line.endswith(b"\n"):
                     return
                 self._read += len(line)
-                pending_reason = parse_pending_reason(line)
-                if pending_reason is not None:
+                if pending_reason := parse_pending_reason(line):
                     yield pending_reason
 
 
@@ -342,52 +294,49 @@ def parse_pending_reason(line: bytes) -> PendingReason | None:
         entry = json.loads(line)
     except ValueError:  # output of a crashing program is not JSON
         return None
-    if not isinstance(entry, dict) or entry.get("event") != _EVENT:
+    if not isinstance(entry, dict) or entry.get("event") != "workload pending":
         return None
-    job = str(entry["workload"]).rpartition(" ")[2]
-    return PendingReason(job, entry["reason"], entry["message"])
-
-
-_FINAL = ("Completed", "Failed")
-
-_IN_CLUSTERS = {"Admitted": JobStage.ADMITTED, "Running": JobStage.RUNNING}
+    return PendingReason(str(entry["workload"]).rpartition(" ")[2], entry["reason"], entry["message"])
 
 
 @dataclass(slots=True)
 class HyperJobProgress(Progress):
-    """Observed progress of a HyperJob."""
+    """Observed progress of a HyperJob.
+
+    Attributes:
+        spec: ``None`` for a HyperJob that a user submitted; the demo expects nothing of it.
+        split: Each part, as its cluster and number of pods.
+        reasons: Successive pending reasons.
+        plans: By part, the plan that first admitted it.
+    """
 
     name: str
     spec: DemoHyperJob | None = None
-    """``None`` for a HyperJob that a user submitted; the demo expects nothing of it."""
     split: tuple[str, ...] = ()
-    """Each part, as its cluster and number of pods."""
     reasons: list[str] = field(default_factory=list)
-    """Successive pending reasons."""
     outcome: str = ""
     message: str = ""
     plans: dict[str, str] = field(default_factory=dict)
-    """By part, the plan that first admitted it."""
 
     @property
     def has_been_pending(self) -> bool:
-        """Return whether it was pending for the expected reason."""
+        """Whether it was pending for the expected reason."""
         return self.spec is None or self.spec.expected_reason is None or self.spec.expected_reason in self.reasons
 
     @property
     def is_settled(self) -> bool:
-        """Return whether it completed as expected: pending first, then admitted in one plan."""
-        whole = len(self.plans) == len(self.split) > 1 and len({*self.plans.values()}) == 1
-        return self.spec is None or (self.outcome == "Completed" and self.has_been_pending and whole)
+        """Whether it completed as expected: pending first, then admitted in one plan."""
+        in_one_plan = len(self.plans) == len(self.split) > 1 and len({*self.plans.values()}) == 1
+        return self.spec is None or (self.outcome == "Completed" and self.has_been_pending and in_one_plan)
 
     @property
     def waited(self) -> float | None:
-        """Return the seconds from submission to admission."""
+        """Seconds from submission to admission."""
         return self.between(JobStage.SUBMITTED, JobStage.ADMITTED)
 
     @property
     def ran(self) -> float | None:
-        """Return the seconds from admission to the end."""
+        """Seconds from admission to the end."""
         return self.between(JobStage.ADMITTED, JobStage.FINISHED)
 
 
@@ -402,9 +351,8 @@ class HyperJobTracker:
         """Process an observed HyperJob and return new timeline entries."""
         metadata, status = hyperjob["metadata"], hyperjob.get("status", {})
         name = f"{metadata['namespace']}/{metadata['name']}"
-        progress = self.all.setdefault(
-            name, HyperJobProgress(name, self._specs.get(name), times={JobStage.SUBMITTED: at})
-        )
+        new = HyperJobProgress(name, self._specs.get(name), times={JobStage.SUBMITTED: at})
+        progress = self.all.setdefault(name, new)
         return [TimelineEntry(at, name, stage, text) for stage, text in _new_entries(progress, status, at)]
 
     def forget(self, name: str) -> None:
@@ -417,52 +365,114 @@ class HyperJobTracker:
         if progress is not None and binding.is_admitted:
             progress.plans.setdefault(binding.job, binding.plan)
 
-    @property
-    def have_been_pending(self) -> bool:
-        """Return whether every HyperJob was pending for its expected reason."""
-        return all(progress.has_been_pending for progress in self.all.values())
-
-    @property
-    def violations(self) -> Iterable[str]:
-        """Return violations observed on parts."""
-        return [
-            f"the parts of {progress.name} were admitted in {len({*progress.plans.values()})} plans instead of one"
-            for progress in self.all.values()
-            if progress.spec is not None and len({*progress.plans.values()}) > 1
-        ]
-
 
 def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator[tuple[JobStage, str]]:
     """Yield stage and text of each change in *status*, and store it in *progress*."""
     phase = status.get("phase", "")
-    split = tuple(
-        f"{part.get('cluster') or 'any cluster'} {sum(part.get('pods', ()))}"
-        for part in status.get("split", {}).get("parts", ())
-    )
+    parts = status.get("split", {}).get("parts", ())
+    split = tuple(f"{part.get('cluster') or 'any cluster'} {sum(part.get('pods', ()))}" for part in parts)
     if split and split != progress.split:
         progress.split = split
         yield progress.reach(JobStage.SPLIT, at), f"in {len(split)} parts: {', '.join(split)}"
     progress.message = status.get("message", "")
-    reason = _reason(status)
-    if phase == "Pending" and reason and reason not in progress.reasons[-1:]:
+    is_final = phase in _FINAL
+    reason = next((item["reason"] for item in status.get("conditions", ()) if _is_pending(item)), "Pending")
+    if phase == "Pending" and reason not in {"Pending", *progress.reasons[-1:]}:
         progress.reasons.append(reason)
         yield progress.reach(JobStage.PENDING, at), f"{reason}: {progress.message}"
-    if phase in (*_IN_CLUSTERS, *_FINAL) and JobStage.ADMITTED not in progress.times:
+    if (phase in {"Admitted", "Running"} or is_final) and JobStage.ADMITTED not in progress.times:
         waited = at - progress.times[JobStage.SUBMITTED]
         yield progress.reach(JobStage.ADMITTED, at), f"all {len(split)} parts after {waited:.1f} s"
     if phase == "Running" and progress.stage is not JobStage.RUNNING:
         yield progress.reach(JobStage.RUNNING, at), f"{progress.message}, on {status.get('clusters', '')}"
-    if phase in _FINAL and progress.stage is not JobStage.FINISHED:
+    if is_final and progress.stage is not JobStage.FINISHED:
         progress.outcome = phase
         yield progress.reach(JobStage.FINISHED, at), f"{phase}: {progress.message}"
 
 
-def _reason(status: Any) -> str:
-    """Return the pending reason; empty if the phase tells all."""
-    pending = (
-        condition
-        for condition in status.get("conditions", ())
-        if condition["type"] == "Pending" and condition["status"] == "True"
+def _is_pending(condition: Any) -> bool:
+    return bool(condition["type"] == "Pending" and condition["status"] == "True")
+
+
+_STUCK: Final = {
+    JobStage.SUBMITTED: ("has no binding", "karmada"),
+    JobStage.SUSPENDED: ("is suspended, and the controller reports no pending reason", "controller"),
+    JobStage.ADMITTED: ("was admitted to {cluster} but does not start", "karmada"),
+    JobStage.RUNNING: ("runs on {cluster} but does not end", "karmada"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A deviation from the expected behaviour and the process whose log may explain it."""
+
+    text: str
+    log_name: str = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """Result of a run; it is successful without problems.
+
+    Attributes:
+        problems: The jobs and HyperJobs that did not reach their expected state.
+        ran: The number of finished jobs.
+        inadmissible: Jobs that stay pending as expected.
+        hyperjobs: HyperJobs that completed as expected.
+    """
+
+    problems: Sequence[Problem]
+    ran: int
+    inadmissible: Sequence[JobProgress]
+    hyperjobs: Sequence[HyperJobProgress]
+
+    @property
+    def logs_to_check(self) -> list[str]:
+        """The processes whose logs may explain the problems, most problems first."""
+        names = [problem.log_name for problem in self.problems]
+        return sorted(set(names), key=lambda name: (-names.count(name), name))
+
+
+def evaluate(jobs: Iterable[JobProgress], hyperjobs: Iterable[HyperJobProgress]) -> DemoResult:
+    """Return the result from the progress of all jobs and HyperJobs."""
+    known = [progress for progress in jobs if not progress.spec.is_user_submitted]
+    expected = [hyperjob for hyperjob in hyperjobs if hyperjob.spec is not None]
+    return DemoResult(
+        problems=[
+            *(_job_problem(progress) for progress in known if not progress.is_settled),
+            *(Problem(_hyperjob_problem(hyperjob)) for hyperjob in expected if not hyperjob.is_settled),
+        ],
+        ran=sum(progress.stage is JobStage.FINISHED and not progress.spec.hyperjob for progress in known),
+        inadmissible=[progress for progress in known if progress.is_settled and progress.spec.expected_reason],
+        hyperjobs=[hyperjob for hyperjob in expected if hyperjob.is_settled],
     )
-    reason = next((str(item["reason"]) for item in pending), "")
-    return "" if reason == "Pending" else reason
+
+
+def _job_problem(progress: JobProgress) -> Problem:
+    """Return why a job did not reach its expected final state."""
+    name, reason = progress.spec.name, progress.spec.expected_reason
+    if progress.stage is JobStage.FINISHED:
+        why = (
+            "without waiting for evictions"
+            if progress.spec.reclaims
+            else f"although it should stay pending as {reason}"
+        )
+        return Problem(f"{name} ran {why}")
+    if progress.stage is JobStage.PENDING and progress.pending_reason:
+        expected = f" instead of {reason}" if reason else ""
+        return Problem(
+            f"{name} is pending as {progress.pending_reason.reason}{expected}: {progress.pending_reason.message}"
+        )
+    text, log_name = _STUCK[progress.stage]
+    return Problem(f"{name} {text.format(cluster=progress.cluster or 'no cluster')}", log_name)
+
+
+def _hyperjob_problem(hyperjob: HyperJobProgress) -> str:
+    """Return why a HyperJob did not complete as expected."""
+    if hyperjob.spec is not None and not hyperjob.has_been_pending:
+        reasons = ", ".join(hyperjob.reasons) or "none"
+        return f"{hyperjob.name} was not pending as {hyperjob.spec.expected_reason}; observed reasons: {reasons}"
+    if (plans := len({*hyperjob.plans.values()})) > 1:
+        return f"the parts of {hyperjob.name} were admitted in {plans} plans instead of one"
+    parts = f"{len(hyperjob.split)} parts, {len(hyperjob.plans)} of them admitted"
+    return f"{hyperjob.name} is {hyperjob.stage} with {parts}: {hyperjob.outcome or hyperjob.message}"

@@ -3,42 +3,43 @@
 It watches the progress and fails when a process ends.
 """
 
+import asyncio
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Final, NoReturn, Self
+from typing import Final
 
+from controller.api.keys import Resource
+from controller.kube.client import Api
+from controller.kube.collection import Collection
+from controller.kube.informer import Informer
 from localup import binaries
-from localup.api import Api, ApiError
+from localup.api import ApiError
 from localup.apply import WaitTimeoutError
 from localup.binaries import Binaries
 from localup.controlplane import ControlPlane, Etcd
 from localup.demo import table
-from localup.demo.checks import DemoResult, evaluate
-from localup.demo.progress import PendingReasonReader
+from localup.demo.progress import DemoResult, PendingReasonReader, evaluate
 from localup.demo.scenario import (
     ScenarioStep,
     create_objects,
-    hyperjobs_by_name,
-    jobs_by_name,
     join_clusters,
-    limits,
     queues,
     scenario_steps,
     submit,
     write_configuration,
 )
 from localup.demo.table import DemoConsole
-from localup.demo.view import PATHS, View
+from localup.demo.view import WATCHED, View
+from localup.karmada.objects import StoredObject
 from localup.managed_process import ProcessOptions
 from localup.processes import ProcessError, tail
 from localup.realkarmada.processes import Programs as Karmada
 from localup.stack import Stack
-from localup.watch import ObservedChange, Watch
 
 _TICK_SECONDS: Final = 0.1
 
@@ -63,57 +64,69 @@ class DemoRunner:
     """
 
     def __init__(self, stack: Stack, scenario: Sequence[ScenarioStep], console: DemoConsole, *, seconds: float) -> None:
-        self.view = View((jobs_by_name(scenario), hyperjobs_by_name(scenario)), limits(), queues())
+        jobs = {job.name: job for step in scenario for job in step.jobs}
+        hyperjobs = {hyperjob.name: hyperjob for step in scenario for hyperjob in step.hyperjobs}
+        self.view = View(jobs, hyperjobs, queues())
         self._stack = stack
         self._remaining_steps = list(scenario)
         self._joined: list[str] = []
         self._previous_jobs: list[str] = []
-        self._contexts = ExitStack()
-        self._tenant: Api
+        self._tenant = stack.plane.client("tenant")
         self._console = console
         self._seconds = seconds
-        self._events: SimpleQueue[ObservedChange] = SimpleQueue()
         self._pending_reasons = PendingReasonReader(stack.log("controller"))
         self._began = time.monotonic()
         self._last_event_at = 0.0
         self._usage_updated_at = self._shown_at = self._health_checked_at = 0.0
         self._has_changes = False
 
-    def __enter__(self) -> Self:
-        """Open the watches; they observe all events from before the first job."""
-        try:
-            for path in PATHS:
-                self._contexts.enter_context(Watch(self._stack.plane, path, self._events))
-            self._tenant = self._contexts.enter_context(self._stack.plane.client("tenant"))
-        except BaseException:
-            self._contexts.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._contexts.close()
-
-    def run(self) -> DemoResult:
+    async def run(self) -> DemoResult:
         """Run all steps and return the result.
 
         Raises ProcessError when a process ends.
         """
-        self._began = time.monotonic()
         with self._console.live_table():
             while not self._is_over():
-                self._start_next_step()
-                self._poll()
+                await self._start_next_step()
+                await self._poll()
             self._update_usage()
-        return evaluate(self.view.timeline.jobs.values(), self.view.hyperjobs.all.values(), self.view.violations)
+        return evaluate(self.view.timeline.jobs.values(), self.view.hyperjobs.all.values())
 
-    def follow(self) -> NoReturn:
+    async def follow(self) -> None:
         """Print the progress of user-submitted jobs until interrupted."""
         with self._console.live_table():
             while True:
-                self._poll()
+                await self._poll()
 
-    def _poll(self) -> None:
-        self._drain_events()
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[None]:
+        """Watch all kinds from before the first job on."""
+        async with Api.connect(self._stack.plane.kubeconfig("admin"), user_agent="demo") as api:
+            informers = []
+            for resource in WATCHED:
+                sink = Collection(StoredObject.decode, partial(self._on_change, resource))
+                informers.append(Informer(api, resource.path, decode=sink.decode, sink=sink))
+            tasks = [asyncio.ensure_future(informer.run()) for informer in informers]
+            try:
+                for informer in informers:
+                    await informer.synced.wait()
+                self._began = time.monotonic()
+                yield
+            finally:
+                self._tenant.close()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _on_change(self, resource: Resource, old: StoredObject | None, new: StoredObject | None) -> None:
+        self._console.print_entries(self.view.on_change(resource, old, new, self._now))
+        self._has_changes = True
+        self._last_event_at = self._now
+
+    async def _poll(self) -> None:
+        await asyncio.sleep(_TICK_SECONDS)
+        for pending_reason in self._pending_reasons.read_new():
+            self._console.print_entries(self.view.timeline.on_pending_reason(pending_reason, self._now))
         self._update_usage()
         self._check()
 
@@ -122,7 +135,7 @@ class DemoRunner:
         return time.monotonic() - self._began
 
     def _is_over(self) -> bool:
-        if not self._remaining_steps and self.view.is_over and self._events.empty():
+        if not self._remaining_steps and self.view.is_over:
             return True
         if self._now > self._seconds:
             self._console.print(f"time limit reached after {self._seconds:.0f} s", style="red")
@@ -132,7 +145,7 @@ class DemoRunner:
             return True
         return False
 
-    def _start_next_step(self) -> None:
+    async def _start_next_step(self) -> None:
         """Start the next step if its time has come and its condition holds."""
         if not self._remaining_steps or not self._may_start(self._remaining_steps[0]):
             return
@@ -141,11 +154,11 @@ class DemoRunner:
         self._console.print_step(self._now, step.title, style="bold")
         if step.enable_reclaim:
             write_configuration(self._stack.plane.folder, reclaim=True)
-            self._stack.start_controller()
+            await asyncio.to_thread(self._stack.start_controller)
         for demo_job in step.jobs:
             self.view.timeline.on_submitted(demo_job, self._now)
-        submit(self._tenant, [*step.jobs, *step.hyperjobs])
-        join_clusters(self._stack.plane.admin, step.clusters)
+        await asyncio.to_thread(submit, self._tenant, [*step.jobs, *step.hyperjobs])
+        await asyncio.to_thread(join_clusters, self._stack.plane.admin, step.clusters)
         self._joined += step.clusters
         self._previous_jobs = [demo_job.name for demo_job in step.jobs]
 
@@ -153,27 +166,9 @@ class DemoRunner:
         """Return whether *step* may start: its time has come, joined clusters report a summary, its condition holds."""
         if step.starts_at > self._now or not self.view.have_summaries(self._joined):
             return False
-        match step.start_when:
-            case "running":
-                return self.view.timeline.is_running(self._previous_jobs)
-            case "settled":
-                return self.view.are_jobs_settled
-            case _:
-                return True
-
-    def _drain_events(self) -> None:
-        """Process all queued events, waiting a moment for the first one."""
-        try:
-            event = self._events.get(timeout=_TICK_SECONDS)
-            while True:
-                self._console.print_entries(self.view.on_event(event, self._now))
-                self._has_changes = True
-                self._last_event_at = self._now
-                event = self._events.get_nowait()
-        except Empty:
-            pass
-        for pending_reason in self._pending_reasons.read_new():
-            self._console.print_entries(self.view.timeline.on_pending_reason(pending_reason, self._now))
+        if step.start_when == "running":
+            return self.view.timeline.is_running(self._previous_jobs)
+        return step.start_when != "settled" or self.view.are_jobs_settled
 
     def _check(self) -> None:
         """Raise if a process has ended or the API server is not ready."""
@@ -193,15 +188,14 @@ class DemoRunner:
             return
         self._has_changes = False
         self._usage_updated_at = self._now
-        standings = self.view.update_usage(self._now)
+        usage = table.queue_table(self._now, self.view.update_usage(self._now))
         lines = self._console.table_height
         if lines is not None:
-            queues = table.queue_table(self._now, standings)
             timeline, hyperjobs = self.view.timeline.jobs.values(), self.view.hyperjobs.all.values()
-            self._console.update_table(table.live_view(queues, timeline, hyperjobs, lines=lines))
+            self._console.update_table(table.live_view(usage, timeline, hyperjobs, lines=lines))
         elif self._now - self._shown_at >= _TABLE_SECONDS:
             self._shown_at = self._now
-            self._console.print_tables(table.queue_table(self._now, standings))
+            self._console.print_tables(usage)
 
 
 _INTERRUPTED: Final = 130
@@ -218,6 +212,14 @@ _REAL_KARMADA_NOTICE: Final = (
 
 #: Run time of jobs without a run time annotation: the two examples, which are submitted unchanged.
 _RUN_TIME: Final = "4s"
+
+_INSTRUCTIONS: Final = """\
+  export KUBECONFIG={kubeconfig}
+  kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings
+  kubectl apply -f my-job.yaml    # in namespace ml, team-a, team-b or ops
+  {command} explain job NAME -n NAMESPACE
+metrics of the controller: {metrics}; its log: {log}
+progress of your jobs:"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,26 +242,13 @@ class DemoOptions:
 def run(demo_options: DemoOptions) -> int:
     """Run the demo and return its exit code; missing control plane programs are built first."""
     console = DemoConsole()
-    console.print(
-        _REAL_KARMADA_NOTICE.format(version=demo_options.karmada.version) if demo_options.karmada else _STAND_IN_NOTICE
-    )
+    karmada = demo_options.karmada
+    console.print(_REAL_KARMADA_NOTICE.format(version=karmada.version) if karmada else _STAND_IN_NOTICE)
     try:
         programs = binaries.ensure_binaries()
         began = time.monotonic()
-        with (
-            _environment(programs, console, demo_options.karmada) as stack,
-            DemoRunner(
-                stack, [] if demo_options.bare else scenario_steps(), console, seconds=demo_options.seconds
-            ) as runner,
-        ):
-            result = runner.run()
-            if not demo_options.bare:
-                table.print_summary(console, runner.view, result, stack)
-            if demo_options.keep or demo_options.bare:
-                with suppress(KeyboardInterrupt):
-                    _print_instructions(stack, console)
-                    runner.follow()
-                console.print()
+        with _environment(programs, console, karmada) as stack:
+            result = asyncio.run(_run(stack, console, demo_options))
     except KeyboardInterrupt:
         console.print("\ninterrupted; all processes and files were removed")
         return _INTERRUPTED
@@ -267,6 +256,29 @@ def run(demo_options: DemoOptions) -> int:
         raise ProcessError(f"the demo failed: {error}") from error
     console.print(f"ended after {time.monotonic() - began:.1f} s; all processes and files were removed")
     return 1 if result.problems else 0
+
+
+async def _run(stack: Stack, console: DemoConsole, demo_options: DemoOptions) -> DemoResult:
+    scenario = [] if demo_options.bare else scenario_steps()
+    runner = DemoRunner(stack, scenario, console, seconds=demo_options.seconds)
+    async with runner.watch():
+        result = await runner.run()
+        if not demo_options.bare:
+            table.print_summary(console, runner.view, result, stack)
+        if demo_options.keep or demo_options.bare:
+            console.print("\nthe environment keeps running until Ctrl-C. In another shell:", style="bold")
+            console.print(
+                _INSTRUCTIONS.format(
+                    kubeconfig=stack.plane.kubeconfig("admin"),
+                    command=Path(sys.executable).parent / "volcano-global",
+                    metrics=stack.metrics_url,
+                    log=stack.log("controller"),
+                )
+            )
+            with suppress(asyncio.CancelledError, KeyboardInterrupt):
+                await runner.follow()
+            console.print()
+    return result
 
 
 @contextmanager
@@ -290,14 +302,3 @@ def _environment(programs: Binaries, console: DemoConsole, karmada: Karmada | No
             create_objects(plane.admin)
             report("namespaces, queues and three member clusters are created; the clock restarts at 0")
             yield stack
-
-
-def _print_instructions(stack: Stack, console: DemoConsole) -> None:
-    """Print how to use the running environment."""
-    console.print("\nthe environment keeps running until Ctrl-C. In another shell:", style="bold")
-    console.print(f"  export KUBECONFIG={stack.plane.kubeconfig('admin')}")
-    console.print("  kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings")
-    console.print("  kubectl apply -f my-job.yaml    # in namespace ml, team-a, team-b or ops")
-    console.print(f"  {Path(sys.executable).parent / 'volcano-global'} explain job NAME -n NAMESPACE")
-    console.print(f"metrics of the controller: {stack.metrics_url}; its log: {stack.log('controller')}")
-    console.print("progress of your jobs:")

@@ -8,19 +8,32 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from controller.api.keys import RUNTIME_ANNOTATION
+from controller.api.keys import CLUSTERS, JOBS, QUEUES, RUNTIME_ANNOTATION
 from controller.engine.reasons import Reason
 from controller.engine.state.resources import Resources, scale, total
 from localup.api import Api
 from localup.apply import Manifest, apply, create_namespace, read_manifests, wait_until
-from localup.karmada.clusters import ALLOCATABLE
-from localup.karmada.workloads import amounts, parse_workload
+from localup.karmada.objects import Object, new_object, nonempty
+from localup.karmada.workloads import parse_workload
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
 NAMESPACES: Final = ("ml", "team-a", "team-b", "ops")
 
 _SCENARIO: Final = Path(__file__).with_name("scenario.yaml")
+
+_MEMBERS: Final = Path(__file__).parent / "manifests" / "clusters.yaml"
+
+_JOINING_CLUSTERS: Final = _MEMBERS.with_name("sites.yaml")
+
+_QUEUES: Final = EXAMPLES / "queues.yaml"
+
+_CLASSES: Final = EXAMPLES / "priority-classes.yaml"
+
+#: With a real Karmada an API server is started for each member first.
+_JOIN_SECONDS: Final = 120
+
+_CLOSED: Final = "archive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +88,6 @@ class DemoJob(DemoHyperJob):
     def requests(self) -> Resources:
         """Return the total requests of all pods."""
         return total(scale(task.pod, task.count) for task in parse_workload(self.manifest, run_time=0).tasks)
-
-    @property
-    def gang(self) -> int:
-        """Return the gang minimum: the number of pods that must start together."""
-        return sum(task.gang_minimum for task in parse_workload(self.manifest, run_time=0).tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +148,6 @@ def _hyperjob(file: str, expect: str | None = None) -> DemoHyperJob:
     return DemoHyperJob({**manifest, "metadata": metadata}, Reason(expect) if expect else None)
 
 
-def hyperjobs_by_name(scenario: Iterable[ScenarioStep]) -> dict[str, DemoHyperJob]:
-    """Return all HyperJobs of *scenario* by name."""
-    return {demo_job.name: demo_job for step in scenario for demo_job in step.hyperjobs}
-
-
-def jobs_by_name(scenario: Iterable[ScenarioStep]) -> dict[str, DemoJob]:
-    """Return all jobs of *scenario* by name."""
-    return {demo_job.name: demo_job for step in scenario for demo_job in step.jobs}
-
-
 def volcano_job(name: str, queue: str, *, pods: int, runtime: str, **more: Any) -> Manifest:
     """Return a Volcano Job whose gang minimum is all of its pods.
 
@@ -161,67 +159,34 @@ def volcano_job(name: str, queue: str, *, pods: int, runtime: str, **more: Any) 
         more: `cpu` and `memory` requests of each pod, its `gpu` limit, and the job's `priority` class.
     """
     namespace, _, short = name.partition("/")
-    container = {"name": "main", "image": "busybox", "command": ["train"], "resources": _resources(more)}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    classed = {"priorityClassName": more["priority"]} if "priority" in more else {}
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": short, "namespace": namespace, "annotations": {RUNTIME_ANNOTATION: runtime}},
-        "spec": {
-            "queue": queue,
-            "minAvailable": pods,
-            "schedulerName": "volcano",
-            **classed,
-            "tasks": [{"name": "worker", "replicas": pods, "template": template}],
-        },
-    }
-
-
-def _resources(more: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     requests = {name: str(more[name]) for name in ("cpu", "memory") if name in more}
     limits = {"nvidia.com/gpu": str(more["gpu"])} if "gpu" in more else {}
-    return {part: amounts for part, amounts in (("requests", requests), ("limits", limits)) if amounts}
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Upper limits of usage: capabilities of queues and allocatable resources of clusters."""
-
-    queues: Mapping[str, Resources]
-    clusters: Mapping[str, Resources]
-
-
-_MEMBERS: Final = Path(__file__).parent / "manifests" / "clusters.yaml"
-
-_JOINING_CLUSTERS: Final = _MEMBERS.with_name("sites.yaml")
-
-_QUEUES: Final = EXAMPLES / "queues.yaml"
-
-_CLASSES: Final = EXAMPLES / "priority-classes.yaml"
-
-_POLICY: Final = EXAMPLES / "policy.yaml"
-
-#: With a real Karmada an API server is started for each member first.
-_JOIN_SECONDS: Final = 120
-
-CLUSTERS_PATH: Final = "/apis/cluster.karmada.io/v1alpha1/clusters"
-
-QUEUES_PATH: Final = "/apis/scheduling.volcano.sh/v1beta1/queues"
-
-CLOSED: Final = "archive"
+    resources = nonempty({"requests": requests, "limits": limits})
+    container = {"name": "main", "image": "busybox", "command": ["train"], "resources": resources}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    classed = {"priorityClassName": more["priority"]} if "priority" in more else {}
+    tasks = [{"name": "worker", "replicas": pods, "template": template}]
+    return {
+        **new_object(JOBS, short, namespace, annotations={RUNTIME_ANNOTATION: runtime}),
+        "spec": {"queue": queue, "minAvailable": pods, "schedulerName": "volcano", **classed, "tasks": tasks},
+    }
 
 
 def create_objects(admin: Api) -> None:
     """Create everything that precedes the first job, and return when all clusters report a resource summary."""
     for namespace in NAMESPACES:
         create_namespace(admin, namespace)
-    apply(admin, [*read_manifests(_MEMBERS, _QUEUES, _CLASSES), *_policies()])
+    policies = [
+        {**policy, "metadata": {**policy["metadata"], "namespace": namespace}}
+        for policy in read_manifests(EXAMPLES / "policy.yaml")
+        for namespace in NAMESPACES
+    ]
+    apply(admin, [*read_manifests(_MEMBERS, _QUEUES, _CLASSES), *policies])
     for queue in queues():
-        state = "Closed" if queue == CLOSED else "Open"
-        admin.merge(f"{QUEUES_PATH}/{queue}/status", {"status": {"state": state}})
+        state = "Closed" if queue == _CLOSED else "Open"
+        admin.merge(f"{QUEUES.path}/{queue}/status", {"status": {"state": state}})
     wait_until(
-        lambda: all(map(has_summary, admin.get(CLUSTERS_PATH)["items"])),
+        lambda: all(map(has_summary, admin.get(CLUSTERS.path)["items"])),
         "clusters with a resource summary",
         seconds=_JOIN_SECONDS,
     )
@@ -230,20 +195,6 @@ def create_objects(admin: Api) -> None:
 def queues() -> list[str]:
     """Return the names of all queues in file order."""
     return [manifest["metadata"]["name"] for manifest in read_manifests(_QUEUES)]
-
-
-def limits() -> Limits:
-    """Return capabilities of queues and allocatable resources of clusters from their manifests."""
-    return Limits(
-        queues={
-            manifest["metadata"]["name"]: amounts(manifest["spec"].get("capability"))
-            for manifest in read_manifests(_QUEUES)
-        },
-        clusters={
-            manifest["metadata"]["name"]: amounts(json.loads(manifest["metadata"]["annotations"][ALLOCATABLE]))
-            for manifest in read_manifests(_MEMBERS, _JOINING_CLUSTERS)
-        },
-    )
 
 
 def submit(tenant: Api, items: Iterable[DemoHyperJob]) -> None:
@@ -267,13 +218,6 @@ def join_clusters(admin: Api, clusters: Iterable[str]) -> None:
     apply(admin, [manifest for manifest in read_manifests(_JOINING_CLUSTERS) if manifest["metadata"]["name"] in names])
 
 
-def _policies() -> Iterator[Manifest]:
-    """Yield the propagation policy for each namespace."""
-    for policy in read_manifests(_POLICY):
-        for namespace in NAMESPACES:
-            yield {**policy, "metadata": {**policy["metadata"], "namespace": namespace}}
-
-
-def has_summary(cluster: Manifest) -> bool:
+def has_summary(cluster: Object) -> bool:
     """Return whether a member cluster reports a resource summary."""
     return "resourceSummary" in cluster.get("status", {})

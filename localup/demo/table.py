@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.engine.state.resources import MILLI
-from localup.demo.checks import DemoResult
-from localup.demo.progress import HyperJobProgress, JobProgress, JobStage, TimelineEntry
+from localup.demo.progress import DemoResult, HyperJobProgress, JobProgress, JobStage, TimelineEntry
 from localup.demo.scenario import queues
 from localup.demo.view import QueueUsage, UsageHistory, View
 from localup.processes import tail
@@ -103,11 +102,9 @@ class DemoConsole:
 
 CPU: Final = "cpu"
 
-GPU: Final = "nvidia.com/gpu"
+_SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", "nvidia.com/gpu": "GPUs"}
 
 _TENANTS: Final = ("team-a", "team-b")
-
-_URGENT: Final = "urgent"
 
 #: Lines of the live view other than queue and job rows.
 _OTHER_LINES: Final = 8
@@ -115,21 +112,15 @@ _OTHER_LINES: Final = 8
 #: Order of rows in the live view: active jobs, then pending ones, then finished ones.
 _ROW_ORDER: Final[Mapping[JobStage, int]] = {JobStage.PENDING: 1, JobStage.FINISHED: 2}
 
-_SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", GPU: "GPUs"}
-
 
 def queue_table(at: float, rows: Iterable[QueueUsage]) -> Table:
     """Return the usage of queues at time *at*."""
-    table = _table(f"queues at {at:.1f} s")
-    for name in _SHOWN.values():
-        for header in (f"{name}\nused", "\nfair share", "\nlimit"):
-            table.add_column(header, justify="right")
-    table.add_column("\nadmitted", justify="right")
-    table.add_column("\npending", justify="right")
+    headers = [header for name in _SHOWN.values() for header in (f"{name}\nused", "\nfair share", "\nlimit")]
+    table = _table(f"queues at {at:.1f} s", "queue", right=(*headers, "\nadmitted", "\npending"))
     for row in rows:
         kinds = (row.used, row.fair_share, row.limit)
-        amounts = [format_amount(kind.get(resource)) for resource in _SHOWN for kind in kinds]
-        table.add_row(row.queue, *amounts, _format_count(row.admitted), _format_count(row.pending))
+        shown = [format_amount(kind.get(resource)) for resource in _SHOWN for kind in kinds]
+        table.add_row(row.queue, *shown, *(str(count) if count else "-" for count in (row.admitted, row.pending)))
     return table
 
 
@@ -137,8 +128,7 @@ def live_view(
     queues: Table, jobs: Iterable[JobProgress], hyperjobs: Iterable[HyperJobProgress], *, lines: int
 ) -> Group:
     """Return the queue table and, below it, the jobs and HyperJobs that fit into *lines*, finished ones last."""
-    table = _table("")
-    table.columns[0].header = "job"
+    table = _table("", "job")
     for header in ("queue", "state"):
         table.add_column(header, no_wrap=True)
     table.expand = True  # the last column takes the rest of the line
@@ -152,66 +142,52 @@ def live_view(
 
 
 def _job_row(progress: JobProgress) -> tuple[int, str, str, str, str]:
-    why = f"{progress.pending_reason.reason}: {progress.pending_reason.message}" if progress.pending_reason else ""
-    where = why if progress.stage in {JobStage.SUSPENDED, JobStage.PENDING} else progress.cluster
-    return (
-        _ROW_ORDER.get(progress.stage, 0),
-        progress.spec.name,
-        progress.spec.queue,
-        outcome(progress).partition(":")[0],
-        where,
-    )
+    is_waiting = progress.stage in {JobStage.SUSPENDED, JobStage.PENDING}
+    where = str(progress.pending_reason or "") if is_waiting else progress.cluster
+    state = outcome(progress).partition(":")[0]
+    return _ROW_ORDER.get(progress.stage, 0), progress.spec.name, progress.spec.queue, state, where
 
 
 def _hyperjob_row(hyperjob: HyperJobProgress) -> tuple[int, str, str, str, str]:
-    where = (
-        f"{hyperjob.reasons[-1]}: {hyperjob.message}"
-        if hyperjob.stage is JobStage.PENDING
-        else ", ".join(hyperjob.split)
-    )
+    is_waiting = hyperjob.stage is JobStage.PENDING
+    where = f"{hyperjob.reasons[-1]}: {hyperjob.message}" if is_waiting else ", ".join(hyperjob.split)
     return _ROW_ORDER.get(hyperjob.stage, 0), hyperjob.name, "", str(hyperjob.outcome or hyperjob.stage), where
 
 
 def peak_table(usage: UsageHistory, queues: Sequence[str]) -> Table:
     """Return each queue's peak usage with its fair share at that time."""
-    table = _table("queues")
-    for name in _SHOWN.values():
-        table.add_column(f"peak {name}", justify="right")
-        table.add_column("fair share", justify="right")
+    headers = [header for name in _SHOWN.values() for header in (f"peak {name}", "fair share")]
+    table = _table("queues", "queue", right=headers)
     for queue in queues:
-        found = [(resource, usage.peak(queue, resource)) for resource in _SHOWN]
-        amounts = [format_amount(held) for _, peak in found for held in (peak.used, peak.fair_share)]
-        table.add_row(queue, *amounts)
+        peaks = [usage.peak(queue, resource) for resource in _SHOWN]
+        table.add_row(queue, *(format_amount(amount) for peak in peaks for amount in (peak.used, peak.fair_share)))
     return table
 
 
 def job_table(jobs: Iterable[JobProgress]) -> Table:
     """Return queue, times, cluster and outcome of each job."""
-    table = _table("jobs")
-    table.columns[0].header = "job"
-    table.add_column("queue")
-    table.add_column("waited", justify="right")
-    table.add_column("ran", justify="right")
+    table = _table("jobs", "job", left=("queue",), right=("waited", "ran"))
     table.add_column("cluster")
     table.add_column("outcome")
     for progress in jobs:
-        times = ["-" if time is None else f"{time:.1f} s" for time in (progress.waited, progress.ran)]
-        table.add_row(progress.spec.name, progress.spec.queue, *times, progress.cluster or "-", outcome(progress))
+        cells = [progress.spec.name, progress.spec.queue, *_times(progress)]
+        table.add_row(*cells, progress.cluster or "-", outcome(progress))
     return table
 
 
 def hyperjob_table(hyperjobs: Iterable[HyperJobProgress]) -> Table:
     """Return times, parts and outcome of each HyperJob."""
-    table = _table("HyperJobs")
-    table.columns[0].header = "HyperJob"
-    table.add_column("waited", justify="right")
-    table.add_column("ran", justify="right")
+    table = _table("HyperJobs", "HyperJob", right=("waited", "ran"))
     table.add_column("pods per part")
     table.add_column("outcome")
     for hyperjob in hyperjobs:
-        times = ["-" if time is None else f"{time:.1f} s" for time in (hyperjob.waited, hyperjob.ran)]
-        table.add_row(hyperjob.name, *times, ", ".join(hyperjob.split) or "-", hyperjob.outcome or str(hyperjob.stage))
+        parts = ", ".join(hyperjob.split) or "-"
+        table.add_row(hyperjob.name, *_times(hyperjob), parts, hyperjob.outcome or str(hyperjob.stage))
     return table
+
+
+def _times(progress: JobProgress | HyperJobProgress) -> list[str]:
+    return ["-" if time is None else f"{time:.1f} s" for time in (progress.waited, progress.ran)]
 
 
 def outcome(progress: JobProgress) -> str:
@@ -223,18 +199,18 @@ def outcome(progress: JobProgress) -> str:
     return str(progress.stage)
 
 
-def format_amount(held: int | Fraction | None) -> str:
+def format_amount(amount: int | Fraction | None) -> str:
     """Return thousandths as units rounded down to tenths; zero as a dash."""
-    return f"{floor(held * 10 / MILLI) / 10:g}" if held else "-"
+    return f"{floor(amount * 10 / MILLI) / 10:g}" if amount else "-"
 
 
-def _format_count(number: int) -> str:
-    return str(number) if number else "-"
-
-
-def _table(title: str) -> Table:
+def _table(title: str, first: str, *, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("queue", no_wrap=True)
+    table.add_column(first, no_wrap=True)
+    for header in left:
+        table.add_column(header)
+    for header in right:
+        table.add_column(header, justify="right")
     return table
 
 
@@ -243,74 +219,39 @@ def print_summary(console: DemoConsole, view: View, result: DemoResult, stack: S
     jobs = [progress for progress in view.timeline.jobs.values() if not progress.spec.hyperjob]
     hyperjobs = view.hyperjobs.all.values()
     console.print_tables(peak_table(view.usage, queues()), job_table(jobs), hyperjob_table(hyperjobs))
-    for text in (_weights_sentence(view), _priority_sentence(view), _reclaim_sentence(view)):
-        if text:
-            console.print(text)
+    for text in _sentences(view):
+        console.print(text)
     if result.problems:
-        _print_failure(console, result, stack)
-    else:
-        _print_success(console, view, result)
-
-
-def _weights_sentence(view: View) -> str:
-    jobs = view.timeline.jobs.values()
-    reclaimed_at = min((progress.times[JobStage.SUBMITTED] for progress in jobs if progress.spec.reclaims), default=inf)
-    found = view.usage.contention(*_TENANTS, CPU, before=reclaimed_at)
-    if found is None:
-        return ""
-    lasted, *held = found
-    amounts = " and ".join(f"{name} {float(amount) / 1000:.1f}" for name, amount in zip(_TENANTS, held, strict=True))
-    ratio = f", 1 : {float(held[1] / held[0]):.1f}" if held[0] else ""
-    return f"weights 1 and 3: for {lasted:.1f} s both tenants had pending jobs; average CPUs: {amounts}{ratio}"
-
-
-def _priority_sentence(view: View) -> str:
-    jobs = view.timeline.jobs.values()
-    waits = [progress.waited for progress in jobs if progress.spec.queue == _URGENT and progress.waited is not None]
-    others = [progress.waited for progress in jobs if progress.spec.queue in _TENANTS and progress.waited is not None]
-    if not waits or not others:
-        return ""
-    longest = [f"{max(item):.1f} s" for item in (waits, others)]
-    return f"priority: jobs of queue urgent waited {longest[0]} at most, jobs of the tenants {longest[1]}"
-
-
-def _reclaim_sentence(view: View) -> str:
-    jobs = view.timeline.jobs.values()
-    evicted = sum(progress.evictions for progress in jobs)
-    served = sum(progress.spec.reclaims and progress.stage is JobStage.FINISHED for progress in jobs)
-    return (
-        f"reclaim: {evicted} jobs were evicted to admit {served} jobs of a queue within its fair share"
-        if evicted
-        else ""
-    )
-
-
-def _print_success(console: DemoConsole, view: View, result: DemoResult) -> None:
-    console.print(
-        f"\n{result.ran} jobs have run; {len(result.inadmissible)} stay pending as expected:",
-        style="bold green",
-    )
-    for progress in result.inadmissible:
-        console.print(f"  {_pending_text(progress)}")
+        console.print(f"\nthe demo failed with {len(result.problems)} problems:", style="bold red")
+        for problem in result.problems:
+            console.print(f"  {problem.text}")
+        for name in result.logs_to_check:
+            console.print(f"last lines of the log of {name}:\n{tail(stack.log(name))}")
+        return
+    waiting = result.inadmissible
+    console.print(f"\n{result.ran} jobs have run; {len(waiting)} stay pending as expected:", style="bold green")
+    for progress in waiting:
+        console.print(f"  {progress.spec.name} {progress.pending_reason}")
     for hyperjob in result.hyperjobs:
         waited = f", none of them while it was pending as {hyperjob.reasons[0]}" if hyperjob.reasons else ""
         console.print(f"HyperJob {hyperjob.name}: {len(hyperjob.split)} parts were admitted in one plan{waited}")
-    console.print(
-        f"invariants: verified at each of {view.invariants.versions_observed} observed versions of the bindings. No "
-        "queue exceeded its capability, no cluster its capacity; no gang started partially and nothing ran unadmitted"
-    )
 
 
-def _pending_text(progress: JobProgress) -> str:
-    if progress.stage is not JobStage.PENDING or progress.pending_reason is None:
-        return progress.spec.name
-    return f"{progress.spec.name} {progress.pending_reason.reason}: {progress.pending_reason.message}"
-
-
-def _print_failure(console: DemoConsole, result: DemoResult, stack: Stack) -> None:
-    console.print(f"\nthe demo failed with {len(result.problems)} problems:", style="bold red")
-    for problem in result.problems:
-        console.print(f"  {problem.text}")
-    for suspect in result.logs_to_check:
-        console.print(f"last lines of the log of {suspect}:")
-        console.print(tail(stack.log(suspect)))
+def _sentences(view: View) -> Iterator[str]:
+    """Yield what the scenario shows: fair share by weights, queue priority, and reclaim."""
+    jobs = view.timeline.jobs.values()
+    reclaimed_at = min((progress.times[JobStage.SUBMITTED] for progress in jobs if progress.spec.reclaims), default=inf)
+    if contention := view.usage.contention(*_TENANTS, CPU, before=reclaimed_at):
+        lasted, *used = contention
+        amounts = " and ".join(f"{name} {float(item) / 1000:.1f}" for name, item in zip(_TENANTS, used, strict=True))
+        ratio = f", 1 : {float(used[1] / used[0]):.1f}" if used[0] else ""
+        yield f"weights 1 and 3: for {lasted:.1f} s both tenants had pending jobs; average CPUs: {amounts}{ratio}"
+    waits = [
+        max((item.waited for item in jobs if item.spec.queue in names and item.waited is not None), default=None)
+        for names in (("urgent",), _TENANTS)
+    ]
+    if None not in waits:
+        yield f"priority: jobs of queue urgent waited {waits[0]:.1f} s at most, jobs of the tenants {waits[1]:.1f} s"
+    if evicted := sum(progress.evictions for progress in jobs):
+        served = sum(progress.spec.reclaims and progress.stage is JobStage.FINISHED for progress in jobs)
+        yield f"reclaim: {evicted} jobs were evicted to admit {served} jobs of a queue within its fair share"

@@ -22,34 +22,22 @@ from controller.api.keys import (
     PRIORITY_CLASSES,
     QUEUES,
     RESOURCE_BINDINGS,
+    Resource,
 )
 from controller.cache.store import Store
 from controller.engine.engine import Engine
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, Resources
 from controller.kube.collection import Collection
-from localup.demo.checks import InvariantChecker
-from localup.demo.progress import (
-    BindingStatus,
-    HyperJobTracker,
-    Timeline,
-    TimelineEntry,
-    binding_of_work,
-    parse_binding,
-)
-from localup.demo.scenario import DemoHyperJob, DemoJob, Limits, has_summary
-from localup.watch import ObservedChange
+from localup.demo.progress import BindingStatus, HyperJobTracker, JobStage, Timeline, TimelineEntry, parse_binding
+from localup.demo.scenario import DemoHyperJob, DemoJob, has_summary
+from localup.karmada.objects import Key, Object, key_of
 
 Amounts = Mapping[str, Fraction | int]
-
 """Amounts in base units by resource."""
 
-
-@dataclass(frozen=True, slots=True)
-class FairShares:
-    """Fair share and limit of each queue."""
-
-    fair_share: Mapping[str, Amounts] = field(default_factory=dict)
-    limits: Mapping[str, Amounts] = field(default_factory=dict)
+#: The watched kinds.
+WATCHED: Final = (QUEUES, CLUSTERS, PRIORITY_CLASSES, JOBS, RESOURCE_BINDINGS, HYPERJOBS, BATCH_HYPERJOBS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +66,11 @@ class UsageHistory:
 
     moments: list[tuple[float, Sequence[QueueUsage]]] = field(default_factory=list)
 
-    def record(self, at: float, standings: Sequence[QueueUsage]) -> None:
-        """Record the usage of all queues from time *at* on."""
-        self.moments.append((at, standings))
-
     def peak(self, queue: str, resource: str) -> Peak:
         """Return the first peak of *resource* in *queue*."""
-        best = Peak()
-        for _, standings in self.moments:
-            for standing in standings:
-                if standing.queue == queue and standing.used.get(resource, 0) > best.used:
-                    best = Peak(standing.used[resource], standing.fair_share.get(resource, 0))
-        return best
+        rows = [row for _, rows in self.moments for row in rows if row.queue == queue and row.used.get(resource)]
+        first = max(rows, key=lambda row: row.used[resource], default=None)
+        return Peak(first.used[resource], first.fair_share.get(resource, 0)) if first else Peak()
 
     def contention(
         self, first: str, second: str, resource: str, *, before: float = inf
@@ -98,148 +79,86 @@ class UsageHistory:
 
         Only times before *before* count. Returns ``None`` if both were never pending at once.
         """
-        lasted, held = 0.0, [0.0, 0.0]
+        lasted, used = 0.0, [0.0, 0.0]
         moments = [moment for moment in self.moments if moment[0] < before]
-        for (at, standings), (until, _) in pairwise(moments):
-            pair = [standing for name in (first, second) for standing in standings if standing.queue == name]
-            amounts = [item.used.get(resource, 0) for item in pair]
-            if len(pair) == len(held) and all(item.pending for item in pair) and any(amounts):
+        for (at, rows), (until, _) in pairwise(moments):
+            pair = [row for name in (first, second) for row in rows if row.queue == name]
+            amounts = [row.used.get(resource, 0) for row in pair]
+            if len(pair) == len(used) and all(row.pending for row in pair) and any(amounts):
                 lasted += until - at
-                held = [sum_ + amount * (until - at) for sum_, amount in zip(held, amounts, strict=True)]
-        if not lasted:
-            return None
-        return lasted, Fraction(held[0] / lasted), Fraction(held[1] / lasted)
-
-
-WATCHED: Final = tuple(kind.path for kind in (QUEUES, CLUSTERS, PRIORITY_CLASSES, JOBS, RESOURCE_BINDINGS))
-
-Objects = Mapping[str, Iterable[Any]]
-
-"""Objects of each watched collection by path."""
-
-
-def compute_fair_shares(objects: Objects) -> FairShares:
-    """Return fair share and limit of every queue by resource."""
-    store, state, now = Store(), Engine(), time.time_ns() // 1_000_000
-    _fill(store.queues, objects.get(QUEUES.path, ()))
-    _fill(store.clusters, map(_without_external_usage, objects.get(CLUSTERS.path, ())))
-    _fill(store.priority_classes, objects.get(PRIORITY_CLASSES.path, ()))
-    _fill(store.jobs, objects.get(JOBS.path, ()))
-    _fill(store.bindings, objects.get(RESOURCE_BINDINGS.path, ()))
-    store.sync_to(state, now)
-    state.plan(now)
-    if state.queue_shares is None:
-        return FairShares()
-    limits = state.queue_shares.quota.limits
-    return FairShares(
-        {str(name): due for name, due in state.queue_shares.fair_shares.items()},
-        {str(name): limit.limit for name, limit in limits.items()},
-    )
-
-
-def _fill(sink: Collection[Any], objects: Iterable[Any]) -> None:
-    sink.replace([sink.decode(json.dumps(item).encode()) for item in objects])
-
-
-def _without_external_usage(cluster: Any) -> Any:
-    """Return *cluster* with only its allocatable resources.
-
-    After jobs end, a summary briefly still contains their usage, which a new engine state treats as external usage.
-    In the demo only its own jobs run.
-    """
-    summary = (cluster.get("status") or {}).get("resourceSummary")
-    if not summary:
-        return cluster
-    summary_without_usage = {"allocatable": summary.get("allocatable", {})}
-    return {**cluster, "status": {**cluster["status"], "resourceSummary": summary_without_usage}}
-
-
-WORKS: Final = "/apis/work.karmada.io/v1alpha1/works"
-
-_HYPERJOBS: Final = frozenset({HYPERJOBS.path, BATCH_HYPERJOBS.path})
-
-PATHS: Final = (*WATCHED, *sorted(_HYPERJOBS), WORKS)
+                used = [sum_ + amount * (until - at) for sum_, amount in zip(used, amounts, strict=True)]
+        return (lasted, Fraction(used[0] / lasted), Fraction(used[1] / lasted)) if lasted else None
 
 
 class View:
-    """Processes watch events and tracks the progress of jobs, HyperJobs and queues.
+    """Processes changes of objects and tracks the progress of jobs, HyperJobs and queues.
 
     Jobs outside the scenario are parts of HyperJobs or submitted by a user.
 
     Args:
-        scenario: The jobs and the HyperJobs of the scenario by name.
-        limits: The limits of queues and clusters.
+        jobs: The jobs of the scenario by name.
+        hyperjobs: The HyperJobs of the scenario by name.
         queues: The queues to show, in this order.
     """
 
     def __init__(
-        self, scenario: tuple[Mapping[str, DemoJob], Mapping[str, DemoHyperJob]], limits: Limits, queues: Sequence[str]
+        self, jobs: Mapping[str, DemoJob], hyperjobs: Mapping[str, DemoHyperJob], queues: Sequence[str]
     ) -> None:
-        self._scenario, self._jobs = scenario[0], dict(scenario[0])
+        self._scenario, self._jobs = jobs, dict(jobs)
         self.timeline = Timeline()
-        self.hyperjobs = HyperJobTracker(scenario[1])
+        self.hyperjobs = HyperJobTracker(hyperjobs)
         self.usage = UsageHistory()
-        self.invariants = InvariantChecker(self._jobs, limits)
         self._queues = queues
-        self._objects: dict[str, dict[tuple[str, str], Any]] = {path: {} for path in PATHS}
+        self._objects: dict[Resource, dict[Key, Object]] = {resource: {} for resource in WATCHED}
         self._early_bindings: dict[str, list[BindingStatus]] = {}
         """Binding versions observed before their jobs, which arrive through another watch."""
 
-    def on_event(self, event: ObservedChange, at: float) -> list[TimelineEntry]:
-        """Process a watch event and return new timeline entries."""
-        is_gone = event.change == "DELETED"
-        if is_gone:
-            self._objects[event.path].pop(event.key, None)
-        else:
-            self._objects[event.path][event.key] = event.object
-        if event.path == RESOURCE_BINDINGS.path:
-            return self._on_binding(parse_binding(event.object), at, is_gone=is_gone)
-        if event.path == JOBS.path:
-            return self._on_job(event.object, at, is_gone=is_gone)
-        if event.path in _HYPERJOBS and not is_gone:
-            return self.hyperjobs.on_hyperjob(event.object, at)
-        if event.path in _HYPERJOBS:
-            self.hyperjobs.forget("/".join(event.key))
-        elif event.path == WORKS and event.change == "ADDED" and (binding := binding_of_work(event.object)):
-            self.invariants.observe_work(binding, int(event.object["metadata"]["resourceVersion"]))
+    def on_change(self, resource: Resource, old: Object | None, new: Object | None, at: float) -> list[TimelineEntry]:
+        """Process an object before and after a change and return new timeline entries."""
+        item = new or old or {}
+        self._objects[resource].pop(key_of(item), None)
+        if new is not None:
+            self._objects[resource][key_of(new)] = new
+        if resource == RESOURCE_BINDINGS:
+            return self._on_binding(parse_binding(item), at, is_gone=new is None)
+        if resource == JOBS:
+            return self._on_job(item, at, is_gone=new is None)
+        if resource not in {HYPERJOBS, BATCH_HYPERJOBS}:
+            return []
+        if new is not None:
+            return self.hyperjobs.on_hyperjob(new, at)
+        self.hyperjobs.forget(str(key_of(item)))
         return []
 
     @property
     def is_over(self) -> bool:
-        """Return whether all jobs and HyperJobs have reached their expected final state."""
+        """Whether all jobs and HyperJobs have reached their expected final state."""
         return self.timeline.is_over and all(hyperjob.is_settled for hyperjob in self.hyperjobs.all.values())
 
     @property
     def are_jobs_settled(self) -> bool:
-        """Return whether only HyperJobs are unfinished."""
-        return self.timeline.are_jobs_settled and self.hyperjobs.have_been_pending
+        """Whether only HyperJobs are unfinished, and each was pending for its expected reason."""
+        have_been_pending = all(progress.has_been_pending for progress in self.hyperjobs.all.values())
+        return self.timeline.are_jobs_settled and have_been_pending
 
     def have_summaries(self, clusters: Iterable[str]) -> bool:
         """Return whether these member clusters exist and report a resource summary."""
-        here = self._objects[CLUSTERS.path]
-        return all(("", name) in here and has_summary(here["", name]) for name in clusters)
-
-    @property
-    def violations(self) -> list[str]:
-        """Return all violations; call it after the last event."""
-        return [*self.invariants.violations, *self.invariants.unadmitted_works(), *self.hyperjobs.violations]
+        return all(has_summary(self._objects[CLUSTERS].get(Key("", name), {})) for name in clusters)
 
     def _on_binding(self, status: BindingStatus, at: float, *, is_gone: bool) -> list[TimelineEntry]:
         if is_gone:
-            self.invariants.forget(status.job)
             self._early_bindings.pop(status.job, None)
             return []
         demo_job = self._jobs.get(status.job)
         if demo_job is None:
             self._early_bindings.setdefault(status.job, []).append(status)
             return []
-        self.invariants.observe(status)
         self.hyperjobs.on_binding(demo_job, status)
         return self.timeline.on_binding(status, at)
 
-    def _on_job(self, job: Any, at: float, *, is_gone: bool) -> list[TimelineEntry]:
+    def _on_job(self, job: Object, at: float, *, is_gone: bool) -> list[TimelineEntry]:
         """Process a job outside the scenario."""
-        name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+        name = str(key_of(job))
         if name in self._scenario:
             return []
         if is_gone:
@@ -254,22 +173,52 @@ class View:
         before = self._early_bindings.pop(name, [])
         return [line for status in before for line in self._on_binding(status, at, is_gone=False)]
 
-    def _role(self, job: Any) -> DemoJob:
+    def _role(self, job: Object) -> DemoJob:
         owners = job["metadata"].get("ownerReferences", ())
         owner = next((item["name"] for item in owners if item["kind"] == HYPERJOB_KIND), "")
-        hyperjob = f"{job['metadata']['namespace']}/{owner}" if owner else ""
+        hyperjob = str(Key(key_of(job).namespace, owner)) if owner else ""
         known = self.hyperjobs.all.get(hyperjob)
         is_guest = not owner or (known is not None and known.spec is None)
-        return DemoJob(job, hyperjob=hyperjob, is_user_submitted=is_guest)
+        return DemoJob(dict(job), hyperjob=hyperjob, is_user_submitted=is_guest)
 
     def update_usage(self, at: float) -> Sequence[QueueUsage]:
         """Return and record the usage of the queues at time *at*."""
-        objects: Objects = {path: list(found.values()) for path, found in self._objects.items()}
-        due = compute_fair_shares(objects)
-        standings = []
+        store, state, now = Store(), Engine(), time.time_ns() // 1_000_000
+        self._fill(store.queues, QUEUES)
+        self._fill(store.clusters, CLUSTERS)
+        self._fill(store.priority_classes, PRIORITY_CLASSES)
+        self._fill(store.jobs, JOBS)
+        self._fill(store.bindings, RESOURCE_BINDINGS)
+        store.sync_to(state, now)
+        used = dict(state.current_usage)
+        state.plan(now)
+        shares = state.queue_shares
+        due, limits = (shares.fair_shares, shares.quota.limits) if shares else ({}, {})
+        rows = []
         for queue in self._queues:
-            admitted, waiting = self.invariants.count(queue)
-            amounts = self.invariants.used(queue), due.fair_share.get(queue, {}), due.limits.get(queue, {})
-            standings.append(QueueUsage(queue, *amounts, admitted=admitted, pending=waiting))
-        self.usage.record(at, standings)
-        return standings
+            name = QueueName(queue)
+            stages = [progress.stage for progress in self.timeline.jobs.values() if progress.spec.queue == queue]
+            admitted = sum(stage in {JobStage.ADMITTED, JobStage.RUNNING} for stage in stages)
+            pending = sum(stage in {JobStage.SUSPENDED, JobStage.PENDING, JobStage.EVICTED} for stage in stages)
+            limit = limits[name].limit if name in limits else {}
+            amounts = (used.get(name, EMPTY), due.get(name, {}), limit)
+            rows.append(QueueUsage(queue, *amounts, admitted=admitted, pending=pending))
+        self.usage.moments.append((at, rows))
+        return rows
+
+    def _fill(self, sink: Collection[Any], resource: Resource) -> None:
+        items = map(_without_external_usage, self._objects[resource].values())
+        sink.replace([sink.decode(json.dumps(item).encode()) for item in items])
+
+
+def _without_external_usage(item: Any) -> Any:
+    """Return a cluster with only its allocatable resources; other objects are unchanged.
+
+    After jobs end, a summary briefly still contains their usage, which a new engine state treats as external usage.
+    In the demo only its own jobs run.
+    """
+    status = item.get("status") or {}
+    if "resourceSummary" not in status:
+        return item
+    allocatable = {"allocatable": status["resourceSummary"].get("allocatable", {})}
+    return {**item, "status": {**status, "resourceSummary": allocatable}}

@@ -30,11 +30,8 @@ def binding_status() -> Callable[..., BindingStatus]:
 
     def make(**changes: Any) -> BindingStatus:
         plain: dict[str, Any] = {
-            "version": 1,
             "job": "team-a/train",
-            "binding": "team-a/train-job",
             "suspended": True,
-            "has_record": False,
             "clusters": (),
             "phase": "",
             "pods": 0,
@@ -47,6 +44,4 @@ def binding_status() -> Callable[..., BindingStatus]:
 @pytest.fixture
 def admitted(binding_status) -> Callable[..., BindingStatus]:
     """Return a factory of the job's binding status, admitted to member1 by default."""
-    return lambda **changes: binding_status(
-        **({"suspended": False, "has_record": True, "clusters": ("member1",)} | changes)
-    )
+    return lambda **changes: binding_status(**({"suspended": False, "clusters": ("member1",)} | changes))

@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.reasons import Reason
-from localup.demo.checks import evaluate
-from localup.demo.progress import HyperJobTracker
+from localup.demo.progress import HyperJobTracker, evaluate
 from localup.demo.scenario import DemoHyperJob, DemoJob
 
 MANIFEST = {
@@ -73,26 +72,27 @@ def test_hyperjob_is_settled_after_one_plan_and_completion(hyperjobs, admit):
     assert not hyperjobs.all["ml/llm"].is_settled
     admit("uid@1", "uid@1")
     assert hyperjobs.all["ml/llm"].is_settled
-    assert evaluate([], hyperjobs.all.values(), hyperjobs.violations).problems == []
+    assert evaluate([], hyperjobs.all.values()).problems == []
 
 
-def test_parts_admitted_in_different_plans_are_a_violation(hyperjobs, admit):
+def test_parts_admitted_in_different_plans_are_a_problem(hyperjobs, admit):
     finish(hyperjobs)
     admit("uid@1", "uid@2")
-    assert hyperjobs.violations == ["the parts of ml/llm were admitted in 2 plans instead of one"]
+    (problem,) = evaluate([], hyperjobs.all.values()).problems
+    assert problem.text == "the parts of ml/llm were admitted in 2 plans instead of one"
 
 
 def test_hyperjob_without_expected_reason_is_a_problem(hyperjobs, admit):
     entries(hyperjobs, hyperjob("Running"), hyperjob("Completed"))
     admit("uid@1", "uid@1")
-    assert [problem.text for problem in evaluate([], hyperjobs.all.values(), ()).problems] == [
+    assert [problem.text for problem in evaluate([], hyperjobs.all.values()).problems] == [
         "ml/llm was not pending as ExceedsEveryCluster; observed reasons: none"
     ]
 
 
 def test_hyperjob_that_stays_pending_is_a_problem(hyperjobs):
     entries(hyperjobs, hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0))
-    assert [problem.text for problem in evaluate([], hyperjobs.all.values(), ()).problems] == [
+    assert [problem.text for problem in evaluate([], hyperjobs.all.values()).problems] == [
         "ml/llm is pending with 0 parts, 0 of them admitted: too large"
     ]
 
@@ -101,4 +101,4 @@ def test_user_submitted_hyperjob_is_always_settled(hyperjobs, admit):
     other = {**hyperjob(), "metadata": {"name": "other", "namespace": "ml"}}
     hyperjobs.on_hyperjob(other, 0.0)
     assert hyperjobs.all["ml/other"].is_settled
-    assert evaluate([], [replace(hyperjobs.all["ml/other"])], ()).problems == []
+    assert evaluate([], [replace(hyperjobs.all["ml/other"])]).problems == []

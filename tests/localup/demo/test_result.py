@@ -3,12 +3,11 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.reasons import Reason
-from localup.demo.checks import evaluate
-from localup.demo.progress import PendingReason, Timeline
+from localup.demo.progress import PendingReason, Timeline, evaluate
 
 
-def result_of(timeline, violations=(), hyperjobs=()):
-    return evaluate(timeline.jobs.values(), hyperjobs, violations)
+def result_of(timeline, hyperjobs=()):
+    return evaluate(timeline.jobs.values(), hyperjobs)
 
 
 @pytest.fixture
@@ -81,11 +80,3 @@ def test_unexpected_pending_reason_is_a_problem(demo_job, binding_status):
     assert [problem.text for problem in result_of(timeline).problems] == [
         "team-a/train is pending as InsufficientCapacity instead of QueueClosed: full"
     ]
-
-
-def test_violation_is_reported_once(timeline, admitted):
-    timeline.on_binding(admitted(phase="Completed", pods=2), 1.0)
-    result = result_of(
-        timeline, ["a was stored without being suspended", "queue q uses 5 cpu, limit 4", "queue q uses 5 cpu, limit 4"]
-    )
-    assert [problem.log_name for problem in result.problems] == ["webhook", "controller"]

@@ -1,15 +1,31 @@
+import json
+
 import pytest
 
 from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import read_hyperjob
 from controller.engine.state.resources import fits
 from localup.apply import read_manifests
-from localup.demo.scenario import EXAMPLES, hyperjobs_by_name, jobs_by_name, limits, queues, scenario_steps, volcano_job
+from localup.demo import scenario
+from localup.demo.scenario import EXAMPLES, queues, scenario_steps, volcano_job
+from localup.karmada.clusters import ALLOCATABLE
+from localup.karmada.workloads import amounts
+
+MANIFESTS = scenario._MEMBERS.parent
 
 
 @pytest.fixture(scope="module")
 def demo_jobs():
-    return jobs_by_name(scenario_steps())
+    return {demo_job.name: demo_job for step in scenario_steps() for demo_job in step.jobs}
+
+
+@pytest.fixture(scope="module")
+def capacities():
+    found = {}
+    for cluster in read_manifests(MANIFESTS):
+        annotation = json.loads(cluster["metadata"]["annotations"][ALLOCATABLE])
+        found[cluster["metadata"]["name"]] = amounts(annotation)
+    return found
 
 
 def test_forty_jobs_have_unique_names(demo_jobs):
@@ -31,21 +47,23 @@ def test_gpu_limits_count_as_requests(demo_jobs):
     assert demo_jobs["ml/torchrun-gang"].requests == {"nvidia.com/gpu": 3000, "pods": 3000}
 
 
-def test_admissible_jobs_fit_a_cluster_and_their_queue(demo_jobs):
+def test_admissible_jobs_fit_a_cluster_and_their_queue(demo_jobs, capacities):
+    items = read_manifests(EXAMPLES / "queues.yaml")
+    limits = {item["metadata"]["name"]: amounts(item["spec"].get("capability")) for item in items}
     for demo_job in demo_jobs.values():
         if demo_job.expected_reason is None:
-            assert any(fits(demo_job.requests, capacity) for capacity in limits().clusters.values()), demo_job.name
-            limit = limits().queues[demo_job.queue]
+            assert any(fits(demo_job.requests, capacity) for capacity in capacities.values()), demo_job.name
+            limit = limits[demo_job.queue]
             assert all(demo_job.requests.get(name, 0) <= most for name, most in limit.items()), demo_job.name
 
 
-def test_tenants_request_more_than_all_clusters_have(demo_jobs):
+def test_tenants_request_more_than_all_clusters_have(demo_jobs, capacities):
     wanted = sum(
         demo_job.requests.get("cpu", 0) for demo_job in demo_jobs.values() if demo_job.queue.startswith("team-")
     )
     (policy,) = read_manifests(EXAMPLES / "policy.yaml")
     reachable = policy["spec"]["placement"]["clusterAffinity"]["clusterNames"]
-    assert wanted > sum(limits().clusters[name]["cpu"] for name in reachable)
+    assert wanted > sum(capacities[name]["cpu"] for name in reachable)
 
 
 def test_every_referenced_queue_exists(demo_jobs):
@@ -54,17 +72,13 @@ def test_every_referenced_queue_exists(demo_jobs):
 
 
 def hyperjobs():
-    return [read_hyperjob(demo_job.manifest) for demo_job in hyperjobs_by_name(scenario_steps()).values()]
+    return [read_hyperjob(demo_job.manifest) for step in scenario_steps() for demo_job in step.hyperjobs]
 
 
 def test_hyperjobs_of_both_groups_are_valid():
     spellings = [hyperjob.resource.group for hyperjob in hyperjobs()]
     assert sorted(spellings) == ["batch.volcano.sh", "batch.volcano.sh", "training.volcano.sh"]
     assert [hyperjob_violations(hyperjob) for hyperjob in hyperjobs()] == [()] * 3
-
-
-def test_gang_minimum_is_all_pods(demo_job):
-    assert demo_job.gang == demo_job.manifest["spec"]["tasks"][0]["replicas"]
 
 
 def test_priority_class_is_set_only_if_given():

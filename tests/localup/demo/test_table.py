@@ -54,7 +54,7 @@ def test_every_table_fits_80_columns(demo_job, binding_status):
     timeline.on_submitted(demo_job, 0)
     timeline.on_binding(binding_status(), 1.0)
     timeline.on_pending_reason(PendingReason(demo_job.name, "PriorityClassNotAllowed", ""), 2.0)
-    usage.record(0, [QueueUsage("team-a", {"cpu": 123456000, "nvidia.com/gpu": 123456000})])
+    usage.moments.append((0, [QueueUsage("team-a", {"cpu": 123456000, "nvidia.com/gpu": 123456000})]))
     for shown in (table.job_table(timeline.jobs.values()), table.peak_table(usage, ["team-a"])):
         assert "…" not in printed(shown)
         assert max(map(len, printed(shown).splitlines())) <= 80

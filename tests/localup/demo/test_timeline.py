@@ -38,7 +38,7 @@ def test_each_job_stage_gets_an_entry(timeline, binding_status, admitted):
 
 def test_unchanged_status_gets_no_second_entry(timeline, binding_status):
     assert timeline.on_binding(binding_status(), 1.0)
-    assert timeline.on_binding(binding_status(version=2), 2.0) == []
+    assert timeline.on_binding(binding_status(), 2.0) == []
 
 
 def test_skipped_stages_get_entries(timeline, admitted):
