@@ -1,6 +1,6 @@
 """What the passes of a cycle read: the state, and the caches of the algorithms over it."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.pending_order import PendingOrder
@@ -13,9 +13,7 @@ from controller.engine.reservations.active import ActiveReservations, ReservedRe
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.queue_usage import QueueUsage, UsageTracker
 from controller.engine.state.workload_index import WorkloadIndex
-
-if TYPE_CHECKING:
-    from controller.engine.state.workloads import WorkloadUid
+from controller.engine.state.workloads import WorkloadUid
 
 
 class Context:
@@ -49,9 +47,10 @@ class Context:
         """Discard the active reservations, because fair shares have changed."""
         self._active_reservations = None
 
-    def discard_borrowing(self) -> None:
-        """Discard the borrowing rules, because the cycle has ended."""
+    def end_cycle(self, admitted_so_far: Iterable[WorkloadUid]) -> None:
+        """Discard the borrowing rules, and remember what a cut plan has admitted."""
         self._borrowing = None
+        self.admitted_so_far = frozenset(admitted_so_far)
 
     def active_reservations(self) -> ActiveReservations | None:
         """Return what reservations set aside; ``None`` where there are none."""

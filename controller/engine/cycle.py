@@ -5,6 +5,7 @@ classes for which something was freed are tried.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from controller.engine.admission import AdmissionPass, filter_stage
 from controller.engine.context import Context
@@ -23,6 +24,7 @@ from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.quota import Quota
+from controller.engine.state.workloads import Workload
 from controller.engine.steps import Steps, finish
 
 
@@ -50,35 +52,20 @@ class Cycle:
 
     def steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
         """Run the same cycle in parts, between which no event may be applied."""
-        context, policy, pending = self._context, self._context.policy, self._context.pending
-        reasons_depend_on_shares = self.reasons.depend_on_shares
+        context, pending = self._context, self._context.pending
+        reasons_depended_on_shares = self.reasons.depend_on_shares
         context.planned_at = now
         # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
         context.invalidate()
-        # 1. Evict aborted workloads; update external usage; evict workloads that were moved where they do not fit,
-        #    whose resize is rejected, or that exceed the startup timeout.
-        evicted = list(self._evict_aborted(now))
-        context.cluster_usage.refresh(now, policy.settle_ms)
-        context.usage_tracker.end_orphans()
-        context.estimate_tracker.expire(now)
-        checks = self._startup_checks()
-        evicted += checks.evict_moved(now)
-        evicted += self.resize.evict_rejected(policy.resize, now, self._assume)
-        late, requeues = checks.check_timeouts(now)
-        evicted += late
-        # 2. Classify pending workloads by whether capacity could admit them; expire useless nominations and
-        #    reservations.
+        # 1. Evict what may not stay; update external usage.
+        evicted, requeues = self._evict(now)
+        # 2. Classify pending workloads by whether capacity could admit them; expire nominations and reservations.
         stale = dict.fromkeys((yield from self._classify()))
-        lapsed = [
-            *self._nominations.expire(policy, now, self._assume),
-            *self._reservations.expire(policy.head_reservation, now),
-            *self._reservations.complete(now),
-        ]
+        lapsed = self._expire(now)
         stale |= dict.fromkeys((yield from self._classify()))
-        # 3. Compute fair shares again where requests have changed.
+        # 3. Compute fair shares again where requests have changed; what reservations set aside depends on them.
         changed = {*pending.changed}
         admission = AdmissionPass(context, context.shares.update(), now, self._assume, most=most)
-        # What reservations set aside depends on the fair shares.
         context.discard_reservations()
         # 4. Admit nominated workloads that fit; then try one head after the other, with preemption for blocked ones.
         admission.admit_nominated(self._nominations)
@@ -86,23 +73,15 @@ class Cycle:
         agreed = self._admit_nominated_at_once(admission, preemptions.notes)
         # 5. Reserve quota and capacity for heads that have been blocked for long.
         self.starvation_timers.update(self._queues_to_check(changed, stale), now)
-        reserved = self._reservations.grant(admission.shares, policy, now)
+        reserved = self._reservations.grant(admission.shares, context.policy, now)
         if pending.unevaluated:
             stale |= dict.fromkeys((yield from self._classify()))
         # 6. Publish changed reasons, and determine when the next cycle is due without an event.
-        stale |= dict.fromkeys(
-            [*admission.refused, *pending.unpublished, *(yield from self._classes_with_changed_stage(admission.quota))]
-        )
-        stale |= dict.fromkeys(self._classes_near_reservations(has_changed=bool(lapsed or reserved)))
-        stale |= dict.fromkeys(
-            self._classes_of_fuller_queues(admission, {*changed, *(workload_class.queue for workload_class in stale)})
-        )
-        if reasons_depend_on_shares or self.reasons.depend_on_shares:
-            stale |= dict.fromkeys(pending.classes())
-        self.reason_updates.mark_stale(stale)
+        yield from self._mark_stale_reasons(stale, admission, changed, reservations_changed=bool(lapsed or reserved))
+        if reasons_depended_on_shares or self.reasons.depend_on_shares:
+            self.reason_updates.mark_stale(pending.classes())
         waits = yield from self.reason_updates.flush()
-        context.discard_borrowing()
-        context.admitted_so_far = frozenset(admission.admitted if admission.is_at_limit else ())
+        context.end_cycle(admission.admitted if admission.is_at_limit else ())
         return Plan(
             decisions=(*evicted, *admission.decisions),
             waits=waits,
@@ -112,6 +91,47 @@ class Cycle:
             queries=context.estimate_tracker.pop_queries(),
             is_cut=admission.is_at_limit,
         )
+
+    def _evict(self, now: int) -> tuple[list[Evict], list[Workload]]:
+        """Evict aborted workloads, and those moved where they do not fit, with a rejected resize, or started too late.
+
+        Also returns the workloads that Karmada's scheduler is to retry.
+        """
+        context, policy = self._context, self._context.policy
+        evicted = list(self._evict_aborted(now))
+        context.cluster_usage.refresh(now, policy.settle_ms)
+        context.usage_tracker.end_orphans()
+        context.estimate_tracker.expire(now)
+        checks = self._startup_checks()
+        evicted += checks.evict_moved(now)
+        evicted += self.resize.evict_rejected(policy.resize, now, self._assume)
+        late, requeues = checks.check_timeouts(now)
+        return [*evicted, *late], requeues
+
+    def _expire(self, now: int) -> list[RecordUpdate]:
+        """End nominations that are useless, and reservations that have expired or are complete."""
+        policy = self._context.policy
+        return [
+            *self._nominations.expire(policy, now, self._assume),
+            *self._reservations.expire(policy.head_reservation, now),
+            *self._reservations.complete(now),
+        ]
+
+    def _mark_stale_reasons(
+        self,
+        stale: dict[WorkloadClass, None],
+        admission: AdmissionPass,
+        changed: AbstractSet[QueueName],
+        *,
+        reservations_changed: bool,
+    ) -> Steps[None]:
+        """Mark the classes in *stale*, and those whose reason this cycle's decisions may have changed."""
+        stage_changes = yield from self._classes_with_changed_stage(admission.quota)
+        stale |= dict.fromkeys([*admission.refused, *self._context.pending.unpublished, *stage_changes])
+        stale |= dict.fromkeys(self._classes_near_reservations(has_changed=reservations_changed))
+        queues = {*changed, *(workload_class.queue for workload_class in stale)}
+        stale |= dict.fromkeys(self._classes_of_fuller_queues(admission, queues))
+        self.reason_updates.mark_stale(stale)
 
     def _startup_checks(self) -> StartupChecks:
         context = self._context
