@@ -35,7 +35,7 @@ from certs.settings import CertificateSettings as CertsSettings
 from controller.api import keys
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
-from controller.api.record import Record
+from controller.cache.record import AdmissionRecord
 from controller.cache.store import Store
 from controller.cli.__main__ import app
 from controller.cli.render.explain import Explanation, HyperJobReport
@@ -254,8 +254,12 @@ def label_names() -> list[str]:
 
 def record() -> Table:
     """Return the fields of the record of admission."""
-    fields = msgspec.structs.fields(Record)
-    return Table(("field", "what it is"), tuple(Row(field.encode_name, ()) for field in fields), by_hand=1)
+    fields = msgspec.structs.fields(AdmissionRecord)
+    return Table(
+        ("field", "what it is"),
+        tuple(Row(name, ()) for name in ("uid", *(field.encode_name for field in fields))),
+        by_hand=1,
+    )
 
 
 def hyperjobs() -> Table:

@@ -6,7 +6,8 @@ Pure. The recorded charge counts unless the template requests more (D6, D7); ``s
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller.cache.objects import AdmissionRecord, CachedBinding, WorkloadPhase, WorkloadRequests
+from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
+from controller.cache.record import AdmissionRecord
 from controller.engine.state.clusters import Assignment, ClusterName
 from controller.engine.state.requests import pod_request
 from controller.engine.state.resources import EMPTY, Resources, add, elementwise_max, scale, total

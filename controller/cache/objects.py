@@ -13,12 +13,13 @@ import msgspec
 from msgspec import structs
 
 from controller.api.bindings import Suspension
+from controller.cache.record import AdmissionRecord
 from controller.engine.placement.filter import is_effective
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.requests import JobTemplate
-from controller.engine.state.resources import EMPTY, Resources
+from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import WorkloadUid
 
 GroupKind = NewType("GroupKind", str)
@@ -93,37 +94,6 @@ class WorkloadRequests:
     """Digest of the template without names: equal for templates with equal pods and images."""
     claims: tuple[str, ...] = ()
     """ResourceClaimTemplates of its pods: each name once for a job, otherwise those of every pod."""
-
-
-class AdmissionRecord(msgspec.Struct, frozen=True, gc=False):
-    """Admission record of a binding, in the engine's units; times in milliseconds."""
-
-    queue: QueueName
-    charge: Resources = EMPTY
-    clusters: tuple[ClusterName, ...] = ()
-    admitted_at: int | None = None
-    waiting_since: int | None = None
-    reserved_since: int | None = None
-    nominated_cluster: ClusterName | None = None
-    reserved_clusters: Mapping[ClusterName, Resources] | None = None
-    nominated_at: int | None = None
-    nomination_rank: int | None = None
-    nominated_requests: Resources | None = None
-    aborted: bool = False
-    aborted_generation: int | None = None
-    evictions: int = 0
-    attempts: int = 0
-    startup_failed_at: int | None = None
-    back_off_until: int | None = None
-    clusters_changed_at: int | None = None
-    excluded_clusters: tuple[tuple[ClusterName, str], ...] = ()
-    """Clusters in which the workload did not start, each with the cluster's fingerprint at that time."""
-    plan_id: str = ""
-
-    @property
-    def admits(self) -> bool:
-        """Whether the record says that the workload is admitted; an eviction empties the charge."""
-        return bool(self.charge)
 
 
 class CachedBinding(msgspec.Struct, frozen=True, gc=False):

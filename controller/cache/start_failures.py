@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
-from controller.cache.objects import AdmissionRecord, CachedBinding, WorkloadPhase, WorkloadRequests
+from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
+from controller.cache.record import AdmissionRecord
 from controller.engine.plan import StartupBackoff
 from controller.engine.reasons import Refusal
 from controller.engine.state.clusters import Cluster, ClusterName
@@ -113,7 +114,7 @@ class StartFailures:
 
 def recorded_exclusions(binding: CachedBinding, outcomes: Iterable[AssumedOutcome]) -> Mapping[ClusterName, str]:
     """Return the excluded clusters that the record says, or will say once *outcomes* are written."""
-    known: Mapping[ClusterName, str] = dict(binding.record.excluded_clusters) if binding.record else {}
+    known: Mapping[ClusterName, str] = binding.record.excluded_clusters if binding.record else {}
     for outcome in outcomes:
         known = outcome.excluded_clusters if isinstance(outcome, AssumedEviction) else known
     return known
@@ -128,7 +129,7 @@ def startup_backoff(record: AdmissionRecord | None, now: int, longest: int) -> R
         return None
     if not now < record.back_off_until <= now + longest:
         return None
-    names = tuple(name for name, _ in record.excluded_clusters)
+    names = tuple(record.excluded_clusters)
     at_fault = record.startup_failed_at is not None
     return StartupBackoff(record.startup_failed_at or 0, record.back_off_until, names, caused_failure=at_fault).refusal
 

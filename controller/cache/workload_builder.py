@@ -12,7 +12,6 @@ from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, Ass
 from controller.cache.integrations import Integrations
 from controller.cache.objects import (
     VOLCANO_JOB,
-    AdmissionRecord,
     BindingCondition,
     CachedBinding,
     CachedHyperJob,
@@ -26,6 +25,7 @@ from controller.cache.objects import (
     is_same_object,
     runs_to_completion,
 )
+from controller.cache.record import AdmissionRecord
 from controller.cache.requests import DispatchedRequests, Priorities, RequestsResolver, RequirementsBuilder
 from controller.cache.translate.templates import Membership, resolve_membership
 from controller.engine.reasons import Reason, Refusal, precedence
@@ -178,7 +178,7 @@ def build_quarantined(
         return _NOT_MANAGED
     record = binding.record
     is_admitted = bool(binding.targets) or (record is not None and record.admits and not binding.is_suspended)
-    charge = charges.recorded(binding, None, record or AdmissionRecord(QueueName(""))) if is_admitted else None
+    charge = charges.recorded(binding, None, record or AdmissionRecord()) if is_admitted else None
     status = _Status(WorkloadState.ADMITTED, charge.admission) if charge else _Status(WorkloadState.PENDING)
     for outcome in outcomes:
         status = _apply_outcome(status, outcome)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from controller.api import record as wire
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
-from controller.cache.objects import AdmissionRecord, BindingCondition, CachedBinding, CachedTemplate
+from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
+from controller.cache.record import AdmissionRecord, write_record
 from controller.cache.translate.records import (
     admitted_record,
     confirmed_record,
@@ -19,7 +19,6 @@ from controller.cache.translate.records import (
     pending_record,
     requeued_record,
 )
-from controller.cache.translate.units import format_resources, to_datetime
 from controller.engine.plan import Admit, Decision, Evict, RecordUpdate
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.clusters import ClusterName
@@ -113,7 +112,7 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
         "admit",
         workload.uid,
         _binding_path(facts),
-        patches.admit(facts, targets, wire.write_record(record)),
+        patches.admit(facts, targets, write_record(facts.uid, record)),
         facts.resource_version,
         workload.path,
         queue=workload.queue,
@@ -123,13 +122,13 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
     )
 
 
-def _evict_write(decision: Evict, facts: CachedBinding, record: wire.Record, *, preemptor: str) -> Write:
+def _evict_write(decision: Evict, facts: CachedBinding, record: AdmissionRecord, *, preemptor: str) -> Write:
     workload = decision.workload
     return Write(
         "evict",
         workload.uid,
         _binding_path(facts),
-        patches.evict(facts, wire.write_record(record), tasks=_eviction_tasks(decision, facts)),
+        patches.evict(facts, write_record(facts.uid, record), tasks=_eviction_tasks(decision, facts)),
         facts.resource_version,
         workload.path,
         queue=workload.queue,
@@ -155,7 +154,7 @@ def nomination_write(note: RecordUpdate, facts: CachedBinding) -> Write:
         "hold",
         workload.uid,
         _binding_path(facts),
-        patches.update_pending_record(facts, wire.write_record(record)),
+        patches.update_pending_record(facts, write_record(facts.uid, record)),
         facts.resource_version,
         workload.path,
         queue=workload.queue,
@@ -163,7 +162,7 @@ def nomination_write(note: RecordUpdate, facts: CachedBinding) -> Write:
     )
 
 
-def _recorded_capacity(record: AdmissionRecord | wire.Record | None) -> str:
+def _recorded_capacity(record: AdmissionRecord | None) -> str:
     """Return the nomination (P5) or reservation (O6) in a record, in a comparable form; empty for none."""
     if record is None or (record.nominated_at is None and record.reserved_since is None):
         return ""
@@ -202,18 +201,17 @@ def confirmation_write(facts: CachedBinding, workload: Workload) -> Write | None
     if workload.admission is None or facts.record is None or not facts.record.admits or facts.is_suspended:
         return None
     record = confirmed_record(workload, workload.admission, before=facts.record)
-    patch = patches.update_admitted_record(facts, wire.write_record(record))
+    patch = patches.update_admitted_record(facts, write_record(facts.uid, record))
     clusters, held = tuple(record.clusters), _recorded_admission(record)
     made = _binding_write("record", patch, facts, queue=workload.queue)
     return replace(made, clusters=clusters, held=held)
 
 
-def _recorded_admission(record: AdmissionRecord | wire.Record | None) -> str:
+def _recorded_admission(record: AdmissionRecord | None) -> str:
     """Return the clusters and charge in a record, in a comparable form."""
     if record is None:
         return ""
-    charge = record.charge if isinstance(record, wire.Record) else format_resources(record.charge)
-    return f"{sorted(charge.items())} on {sorted(record.clusters)}"
+    return f"{sorted(record.charge.items())} on {sorted(record.clusters)}"
 
 
 def repair_write(
@@ -244,19 +242,19 @@ def _record_repair(
 ) -> Write | None:
     """Return the write that repairs the record of a pending binding."""
     if BindingCondition.EVICTED_BY_OTHERS in conditions and facts.record is not None:
-        record = externally_evicted_record(facts.uid, facts.record, is_placeable=not facts.progress)
+        record = externally_evicted_record(facts.record, is_placeable=not facts.progress)
         return _binding_write(
-            "note", patches.revoke_admission(facts, wire.write_record(record)), facts, queue=record.queue
+            "note", patches.revoke_admission(facts, write_record(facts.uid, record)), facts, queue=record.queue
         )
     if BindingCondition.RETRY_REQUESTED in conditions and facts.record is not None:
-        record = requeued_record(facts.uid, facts.record)
+        record = requeued_record(facts.record)
         return _binding_write(
-            "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=record.queue
+            "note", patches.update_pending_record(facts, write_record(facts.uid, record)), facts, queue=record.queue
         )
     if BindingCondition.QUEUE_NOT_RECORDED in conditions and workload is not None:
-        record = wire.Record(workload.uid, queue=workload.queue, waiting_since=to_datetime(workload.created_at))
+        record = AdmissionRecord(workload.queue, waiting_since=workload.created_at)
         return _binding_write(
-            "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=workload.queue
+            "note", patches.update_pending_record(facts, write_record(facts.uid, record)), facts, queue=workload.queue
         )
     return None
 

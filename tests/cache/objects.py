@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from controller.api.record import Record, write_record
 from tests.clusters import with_models
 
 CREATED = "2026-01-02T03:04:05Z"
@@ -26,6 +25,16 @@ def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
     meta.setdefault("uid", f"uid-{name}")
     meta["resourceVersion"] = str(more.get("resourceVersion") or next(_versions))
     return {key: value for key, value in meta.items() if value not in ("", None)}
+
+
+def admission_record(uid: str, **fields: Any) -> str:
+    """Return the record of the binding *uid* as JSON; *fields* are named as in Python, times are datetimes."""
+    written = {
+        "".join([first, *(word.title() for word in rest)]): value
+        for name, value in fields.items()
+        for first, *rest in [name.split("_")]
+    }
+    return json.dumps({"uid": uid, **written}, default=lambda time: time.isoformat())
 
 
 def job(
@@ -67,7 +76,7 @@ def binding(
     clusters: list[Any] | None = None,
     phases: dict[str, str] | None = None,
     since: str = CREATED,
-    record: Record | str | None = None,
+    record: str | None = None,
     template_uid: str | None = None,
     kind: str = "Job",
     api_version: str = "batch.volcano.sh/v1alpha1",
@@ -75,8 +84,11 @@ def binding(
     spec: dict[str, Any] | None = None,
 ) -> bytes:
     """Return the binding of the template *name*; its status reports *phases* since a time."""
-    text = write_record(record) if isinstance(record, Record) else record
-    about = {"labels": POLICY_LABEL, **({"annotations": {ADMISSION_ANNOTATION: text}} if text else {}), **(meta or {})}
+    about = {
+        "labels": POLICY_LABEL,
+        **({"annotations": {ADMISSION_ANNOTATION: record}} if record else {}),
+        **(meta or {}),
+    }
     resource = {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}
     body: dict[str, Any] = {
         "resource": {**resource, "uid": f"job-{name}" if template_uid is None else template_uid},

@@ -5,17 +5,16 @@ import json
 import pytest
 
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
-from controller.api.record import Record
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import ClusterCharge, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
-from tests.cache.objects import binding, job, raw
+from tests.cache.objects import admission_record, binding, job, raw
 
 DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ONE = {"cpu": 1000, "pods": 1000}
-SMALL = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
+SMALL = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
 
 def heard(reported=None, *, template=None, record=SMALL, clusters=("m1",), paused=False, spec=None):
@@ -90,7 +89,7 @@ def test_task_named_in_the_cluster_is_not_charged_twice():
 
 
 def test_evicted_job_is_charged_for_its_running_pods():
-    gone = Record("rb-j1", queue="a", evictions=1)
+    gone = admission_record("rb-j1", queue="a", evictions=1)
     workload = heard({"m1": counted(Running=18)}, record=gone, clusters=(), paused=True)
     assert workload.state is WorkloadState.PENDING
     assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
@@ -122,7 +121,7 @@ def test_failover_is_charged_on_both_clusters_until_task_ends():
 )
 def test_move_is_recorded_again_when_eviction_task_ends(recorded, leaving, moved):
     tasks = [{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}] if leaving else []
-    record = Record("rb-j1", queue="a", charge={"cpu": "2", "pods": "2"}, clusters=recorded)
+    record = admission_record("rb-j1", queue="a", charge={"cpu": "2", "pods": "2"}, clusters=recorded)
     workload = heard(record=record, clusters=["m2"], spec={"gracefulEvictionTasks": tasks})
     assert workload.admission.moved is moved
 
@@ -145,7 +144,7 @@ def test_admitted_workload_with_suspended_dispatching_is_charged():
 def heard_deployment(status, **spec):
     store, ear = Store(DEPLOYMENTS), FakeEventHandler()
     spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}, **spec}
-    record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
+    record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
     clusters = spec.pop("clusters", [{"name": "m1", "replicas": 4}])
     made = binding(
         "web", kind="Deployment", api_version="apps/v1", paused=False, record=record, clusters=clusters, spec=spec
@@ -181,7 +180,7 @@ def changing(*steps):
     store, charges = Store(DEPLOYMENTS), []
     sink = store.templates(ApiKind("apps/v1", "Deployment"))
     meta = {"name": "web", "namespace": "ml", "uid": "job-web"}
-    record = Record("rb-web", queue="a", charge={"cpu": "4", "pods": "4"}, clusters=("m1",))
+    record = admission_record("rb-web", queue="a", charge={"cpu": "4", "pods": "4"}, clusters=("m1",))
     sink.replace([sink.decode(raw({"metadata": meta, "spec": {}}))])
     for replicas, cpu, is_suspended in steps:
         spec = {

@@ -8,14 +8,13 @@ from controller.api.configuration import (
     VolcanoGlobalConfiguration,
     check_configuration,
 )
-from controller.api.record import Record
 from controller.cache.objects import BindingCondition
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
-from tests.cache.objects import binding, job, raw
+from tests.cache.objects import admission_record, binding, job, raw
 
 MAPPED = VolcanoGlobalConfiguration.model_validate(
     {"resourceClaimTemplates": [{"name": "two-gpus", "requests": {"nvidia.com/gpu": 2}}]}
@@ -72,7 +71,7 @@ def test_changed_mapping_applies_at_once():
 
 
 def test_admitted_workload_with_unmapped_claims_is_resized():
-    record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "3"}, clusters=("m1",))
+    record = admission_record("rb-j1", queue="a", charge={"cpu": "3", "pods": "3"}, clusters=("m1",))
     workload = heard(Store(), claiming(BY_TEMPLATE), record=record, paused=False, clusters=["m1"])
     assert workload.state is WorkloadState.ADMITTED
     assert workload.has_resized

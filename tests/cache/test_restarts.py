@@ -2,13 +2,12 @@
 
 import pytest
 
-from controller.api.record import Record
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from tests.cache.fake_event_handler import upsert
-from tests.cache.objects import CREATED_MS, binding, cluster, job, queue
+from tests.cache.objects import CREATED_MS, admission_record, binding, cluster, job, queue
 
-RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
+RECORD = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
 
 def test_restart_restores_admitted_workloads():
@@ -21,7 +20,7 @@ def test_restart_restores_admitted_workloads():
     assert state.plan(0).decisions == ()
 
 
-def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECORD, asks: str = "4") -> Engine:
+def restarted(now: int, *, phases: dict[str, str], record: str | None = RECORD, asks: str = "4") -> Engine:
     """Return the World of one who begins at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
     store, state = Store(), Engine()
     four = cluster("m1", cpu="4", pods="9", used={"cpu": "1", "pods": "1"})

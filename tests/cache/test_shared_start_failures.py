@@ -2,13 +2,12 @@
 
 import pytest
 
-from controller.api.record import Record
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.state.workloads import WorkloadUid
 from controller.reporting.messages import pending_message
-from tests.cache.objects import binding, cluster, job, queue
+from tests.cache.objects import admission_record, binding, cluster, job, queue
 
 SIZE = {"cpu": "8", "pods": "110"}
 
@@ -25,7 +24,7 @@ class Stage:
         self.store.jobs.replace([])
         self.store.bindings.replace([])
         mark = cluster_fingerprint(self.store.clusters.decode(cluster("m1", **SIZE)).cluster)
-        self.failed = Record(uid="rb-failed", queue="a", excluded_clusters={"m1": mark}, attempts=1)
+        self.failed = admission_record(uid="rb-failed", queue="a", excluded_clusters={"m1": mark}, attempts=1)
         self.add("failed", record=self.failed)
 
     def add(self, name: str, *, cpu: str = "2", namespace: str = "ml", **more) -> None:

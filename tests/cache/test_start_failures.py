@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedRepair
-from controller.cache.objects import AdmissionRecord, ClusterProgress, WorkloadPhase
+from controller.cache.objects import ClusterProgress, WorkloadPhase
+from controller.cache.record import AdmissionRecord
 from controller.cache.start_failures import StartFailures, cluster_fingerprint, recorded_exclusions, startup_backoff
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
@@ -123,7 +124,7 @@ def test_fingerprints_are_stable_between_releases():
 
 
 def test_exclusions_of_assumed_evictions_count():
-    record = AdmissionRecord(QueueName("a"), excluded_clusters=((M1, "x"),))
+    record = AdmissionRecord(QueueName("a"), excluded_clusters={M1: "x"})
     assert recorded_exclusions(facts(record=record), []) == {M1: "x"}
     assert recorded_exclusions(
         facts(record=record), [AssumedEviction(excluded_clusters={M1: "y"}), AssumedRepair()]
@@ -132,9 +133,7 @@ def test_exclusions_of_assumed_evictions_count():
 
 
 def test_startup_backoff_is_read_from_the_record():
-    record = AdmissionRecord(
-        QueueName("a"), startup_failed_at=1000, back_off_until=5000, excluded_clusters=((M1, "x"),)
-    )
+    record = AdmissionRecord(QueueName("a"), startup_failed_at=1000, back_off_until=5000, excluded_clusters={M1: "x"})
     refusal = startup_backoff(record, 4999, HOUR)
     assert (refusal.reason, refusal.until) == (Reason.STARTUP_BACKOFF, 5000)
     assert refusal.subject == "it did not start on m1 in time"

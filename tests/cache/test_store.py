@@ -5,21 +5,21 @@ from hypothesis import strategies as st
 
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
-from controller.api.record import Record, RecordResult, read_record, write_record
 from controller.cache.assumed_writes import AssumedRecordUpdate
+from controller.cache.record import read_record, write_record
 from controller.cache.store import Store
-from controller.cache.translate.records import admitted_record, translate_record
+from controller.cache.translate.records import admitted_record
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import Admission, ClusterCharge, Nomination, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler, remove, replace, upsert
-from tests.cache.objects import binding, cluster, job, priority_class, queue
+from tests.cache.objects import admission_record, binding, cluster, job, priority_class, queue
 from tests.draws import draws
 
 ONE = {"cpu": 1000, "pods": 1000}
 ADMISSION_M1 = Admission(ONE, (ClusterCharge("m1", ONE),), admitted_at=5)
-RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
+RECORD = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 HELD = Nomination("m1", 5, 0, ONE)
 STARTUP_BACKOFF = Refusal(Reason.STARTUP_BACKOFF, subject="denied", until=1000)
 
@@ -474,7 +474,7 @@ def test_written_admission_is_read_back_equal():
     store.sync_to(state, 7)
     (decision,) = state.plan(7).decisions
     assert isinstance(decision, Admit)
-    record = admitted_record(decision.workload, decision.admission)
+    record = write_record("rb-j1", admitted_record(decision.workload, decision.admission))
     store.assume("rb-j1", decision.admission)
     store.confirm("rb-j1", 20)
     store.sync_to(state, 8)
@@ -494,8 +494,8 @@ def test_charge_is_written_and_read_exactly(charge):
     admission = Admission(charge, (ClusterCharge("m1", charge),), admitted_at=1_767_323_045_123)
     _, ear = pending()
     workload = ear.workloads["rb-j1"]
-    text = write_record(admitted_record(workload, admission))
-    record, flaw = translate_record(read_record({ADMISSION_ANNOTATION: text}, "rb-j1"))
+    text = write_record(workload.uid, admitted_record(workload, admission))
+    record, flaw = read_record({ADMISSION_ANNOTATION: text}, "rb-j1")
     assert flaw == ""
     assert record is not None
     assert record.admits
@@ -503,7 +503,3 @@ def test_charge_is_written_and_read_exactly(charge):
         name: amount for name, amount in charge.items() if amount
     }
     assert (record.admitted_at, record.waiting_since) == (admission.admitted_at, workload.created_at)
-
-
-def test_missing_record_translates_to_none():
-    assert translate_record(RecordResult(error="x")) == (None, "x")

@@ -8,20 +8,19 @@ import pytest
 
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
-from controller.api.record import Record, write_record
 from controller.cache.objects import BindingCondition, CachedHyperJob
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
-from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
+from tests.cache.objects import CREATED_MS, admission_record, binding, job, priority_class, raw
 
 DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
-ADMITTED = Record(
+ADMITTED = admission_record(
     "rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",), admitted_at=datetime(2026, 1, 2, tzinfo=UTC)
 )
-EVICTED = Record("rb-j1", queue="a", evictions=1, waiting_since=datetime(2025, 1, 1, tzinfo=UTC))
+EVICTED = admission_record("rb-j1", queue="a", evictions=1, waiting_since=datetime(2025, 1, 1, tzinfo=UTC))
 ONE = {"cpu": 1000, "pods": 1000}
 
 
@@ -37,8 +36,8 @@ def heard(
     return next(iter(ear.workloads.values()), None), remarks
 
 
-def annotated(record: Record) -> dict:
-    return {"annotations": {ADMISSION_ANNOTATION: write_record(record)}}
+def annotated(record: str) -> dict:
+    return {"annotations": {ADMISSION_ANNOTATION: record}}
 
 
 def deployment(name: str = "web", **template) -> bytes:
@@ -69,7 +68,7 @@ def test_suspended_binding_is_pending():
 
 
 def test_admitted_workload_is_charged_from_its_record():
-    record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "2"}, clusters=("m1",))
+    record = admission_record("rb-j1", queue="a", charge={"cpu": "3", "pods": "2"}, clusters=("m1",))
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=record))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
@@ -122,7 +121,7 @@ def test_recorded_charge_stays_after_template_deletion():
 
 
 def test_record_of_another_uid_is_invalid():
-    record = Record("another", queue="b", charge={"cpu": "100"}, clusters=("m1",))
+    record = admission_record("another", queue="b", charge={"cpu": "100"}, clusters=("m1",))
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=record))
     assert workload is not None
     assert workload.admission is not None
@@ -222,7 +221,7 @@ def test_evicted_workload_keeps_its_queueing_time():
 
 
 def test_workload_with_aborted_record_is_not_admitted():
-    workload, _ = heard(binding("j1", record=Record("rb-j1", queue="a", aborted=True)))
+    workload, _ = heard(binding("j1", record=admission_record("rb-j1", queue="a", aborted=True)))
     assert workload is not None
     assert workload.hold is not None
     assert workload.hold.reason is Reason.ABORTED
@@ -363,8 +362,8 @@ def test_binding_without_policy_with_clusters_is_charged():
     [
         pytest.param("b", None, "b", id="named"),
         pytest.param("", None, "default", id="the-default-queue"),
-        pytest.param("", Record("rb-j1", queue="a"), "a", id="fixed-by-the-record"),
-        pytest.param("b", Record("rb-j1", queue="a"), "b", id="its-own-field-first"),
+        pytest.param("", admission_record("rb-j1", queue="a"), "a", id="fixed-by-the-record"),
+        pytest.param("b", admission_record("rb-j1", queue="a"), "b", id="its-own-field-first"),
     ],
 )
 def test_queue_of_a_volcano_job(queue, record, expected):
@@ -396,7 +395,7 @@ def test_dependency_is_no_workload():
 
 def test_binding_with_record_is_resumed_once_unmanaged():
     exempt = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
-    waiting = Record("rb-j1", queue="a")
+    waiting = admission_record("rb-j1", queue="a")
     assert heard(binding("j1", record=waiting), configuration=exempt) == (
         None,
         {BindingCondition.SUSPENDED_BUT_NOT_MANAGED},
@@ -407,7 +406,9 @@ def test_binding_with_record_is_resumed_once_unmanaged():
 def test_queue_from_label_is_recorded_while_pending():
     template = deployment(labels={"volcano.sh/queue-name": "a"})
     assert heard_deployment(template)[1] == {BindingCondition.QUEUE_NOT_RECORDED}
-    assert heard_deployment(template, deployment_binding(record=Record("rb-web", queue="a")))[1] == frozenset()
+    assert (
+        heard_deployment(template, deployment_binding(record=admission_record("rb-web", queue="a")))[1] == frozenset()
+    )
     assert BindingCondition.QUEUE_NOT_RECORDED not in heard_deployment(template, deployment_binding(paused=False))[1]
 
 
@@ -455,7 +456,7 @@ def test_running_configured_kind_without_queue_is_not_managed():
 
 
 def test_recorded_queue_counts_after_label_is_removed():
-    workload, _ = heard_deployment(deployment(), deployment_binding(record=Record("rb-web", queue="b")))
+    workload, _ = heard_deployment(deployment(), deployment_binding(record=admission_record("rb-web", queue="b")))
     assert workload is not None
     assert workload.queue == "b"
 
@@ -484,7 +485,7 @@ def test_divisible_kind_requests_its_replicas():
 )
 def test_reservation_is_read_from_the_record(written, rooms):
     since = datetime(2025, 1, 1, tzinfo=UTC)
-    record = Record("rb-web", queue="a", reserved_since=since, nominated_requests={"cpu": "2"}, **written)
+    record = admission_record("rb-web", queue="a", reserved_since=since, nominated_requests={"cpu": "2"}, **written)
     workload, _ = heard_deployment(deployment(), deployment_binding(record=record))
     assert workload is not None
     assert workload.reservation == Reservation(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
@@ -503,7 +504,7 @@ def test_divided_workload_is_charged_where_its_replicas_are():
 
 
 def test_moved_divided_workload_keeps_its_recorded_total():
-    record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1", "m2"))
+    record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1", "m2"))
     moved = deployment_binding(paused=False, clusters=[{"name": "m3", "replicas": 4}], record=record)
     workload, remarks = heard_deployment(deployment(), moved)
     assert workload is not None
@@ -664,7 +665,7 @@ def test_workload_moved_by_others_is_reported_as_not_run_there():
 
 
 def test_replicas_redivided_by_karmada_are_recorded():
-    record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
+    record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
     spec = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
     divided = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
     found = deployment_binding(paused=False, clusters=divided, record=record, spec=spec)

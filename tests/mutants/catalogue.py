@@ -225,9 +225,9 @@ MUTANTS = (
     ),
     Mutant(
         "accept-record-of-another-binding",
-        "controller.api.record",
-        "_violation",
-        Replace("record.uid != uid", by="False"),
+        "controller.cache.record",
+        "read_record",
+        Replace("owner != uid", by="False"),
         f"{_OBJECTS}test_forged_record_admits_nothing",
     ),
     Mutant(

@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from controller.api.record import read_record
 from controller.cache.objects import (
     VOLCANO_JOB,
-    AdmissionRecord,
     BindingCondition,
     CachedBinding,
     ClusterProgress,
@@ -17,7 +15,7 @@ from controller.cache.objects import (
     TemplateKey,
     WorkloadPhase,
 )
-from controller.cache.translate.records import translate_record
+from controller.cache.record import AdmissionRecord, read_record
 from controller.engine.plan import Admit, Evict, RecordUpdate, StartupBackoff
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
@@ -117,13 +115,13 @@ def test_failed_start_records_backoff_and_cluster():
     decided = Evict(WORKLOAD, EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
     before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
     made = decision_write(decided, facts(record=before, clusters=(Assignment(M1),)), excluded_clusters={M1: "mark"})
-    record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
+    record, _ = read_record(values_of_annotation(made.patch), "u1")
     assert record is not None
     assert (record.evictions, record.attempts) == (2, 2)
     assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (
         61_000,
         121_000,
-        ((M1, "mark"),),
+        {M1: "mark"},
     )
     assert made.message == "it did not start on m1 in time"
 
@@ -134,37 +132,37 @@ def test_gang_eviction_resets_failed_starts():
     made = decision_write(
         decided, facts(record=AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1))
     )
-    record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
+    record, _ = read_record(values_of_annotation(made.patch), "u1")
     assert record is not None
     assert (record.evictions, record.attempts) == (3, 0)
-    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, 121_000, ())
+    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, 121_000, {})
 
 
 def test_admission_ends_backoff_and_keeps_exclusions():
     before = AdmissionRecord(
-        QueueName("a"), attempts=1, startup_failed_at=1000, back_off_until=2000, excluded_clusters=((M1, "old"),)
+        QueueName("a"), attempts=1, startup_failed_at=1000, back_off_until=2000, excluded_clusters={M1: "old"}
     )
     made = decision_write(ADMIT, facts(record=before), excluded_clusters={M1: "mark"})
-    record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
+    record, _ = read_record(values_of_annotation(made.patch), "u1")
     assert record is not None
     assert (record.attempts, record.startup_failed_at, record.back_off_until) == (1, None, None)
-    assert record.excluded_clusters == ((M1, "mark"),)
+    assert record.excluded_clusters == {M1: "mark"}
 
 
 def test_pending_record_update_keeps_exclusions():
-    before = AdmissionRecord(QueueName("a"), attempts=1, excluded_clusters=((M1, "mark"),))
+    before = AdmissionRecord(QueueName("a"), attempts=1, excluded_clusters={M1: "mark"})
     made = nomination_write(RecordUpdate(WORKLOAD, None), facts(record=before))
-    record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
+    record, _ = read_record(values_of_annotation(made.patch), "u1")
     assert record is not None
-    assert (record.attempts, record.excluded_clusters) == (1, ((M1, "mark"),))
+    assert (record.attempts, record.excluded_clusters) == (1, {M1: "mark"})
 
 
 def test_old_record_has_no_failed_starts():
     text = '{"uid": "u1", "queue": "a", "charge": {}, "clusters": [], "evictions": 1, "attempts": 2, "plan": ""}'
-    record, flaw = translate_record(read_record({ADMISSION_ANNOTATION: text}, "u1"))
+    record, flaw = read_record({ADMISSION_ANNOTATION: text}, "u1")
     assert record is not None
     assert (flaw, record.attempts) == ("", 2)
-    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, None, ())
+    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, None, {})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +208,7 @@ def test_reservation_is_recorded_and_read_back(reserved, written):
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
     assert tuple(record.get(key) for key in ("nominatedCluster", "nominatedAt", "reservedSince")) == written
-    seen, _ = translate_record(read_record({"volcano-global.io/admission": text}, "u1"))
+    seen, _ = read_record({"volcano-global.io/admission": text}, "u1")
     assert made.is_done(facts(record=seen))
     assert not made.is_done(facts())
     amounts = {each.cluster: each.charge for each in reserved.cluster_charges} or None
@@ -224,7 +222,7 @@ def test_reservation_on_several_clusters_is_read_back():
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
     assert (record["nominatedCluster"], set(record["reservedClusters"])) == (None, {"m1", "m2"})
-    seen, _ = translate_record(read_record({"volcano-global.io/admission": text}, "u1"))
+    seen, _ = read_record({"volcano-global.io/admission": text}, "u1")
     assert (seen.reserved_clusters, seen.nominated_requests) == ({"m1": half, "m2": half}, CHARGE)
     assert made.is_done(facts(record=seen))
     assert not made.is_done(facts())
@@ -302,10 +300,10 @@ def test_eviction_by_others_is_recorded_unless_placed_again():
     assert made is not None
     assert made.effect == "note"
     assert {"op": "test", "path": "/spec/clusters", "value": None} in json.loads(made.patch)
-    record = read_record(values_of_annotation(made.patch), "u1").record
+    record = read_record(values_of_annotation(made.patch), "u1")[0]
     assert record is not None
     assert (record.charge, record.clusters, record.evictions) == ({}, ("m1",), 2)
-    after = translate_record(read_record(values_of_annotation(made.patch), "u1"))[0]
+    after = read_record(values_of_annotation(made.patch), "u1")[0]
     assert not made.is_done(facts(record=RECORD))
     assert made.is_done(facts(record=after))
 
@@ -318,7 +316,7 @@ def test_accepted_move_and_resize_are_recorded():
     seen = facts(paused=False, clusters=(Assignment(m2),), record=RECORD)
     made = confirmation_write(seen, workload)
     assert made is not None
-    record = translate_record(read_record(values_of_annotation(made.patch), "u1"))[0]
+    record = read_record(values_of_annotation(made.patch), "u1")[0]
     assert record is not None
     assert (record.charge, record.clusters) == (larger, (m2,))
     assert (record.admitted_at, record.clusters_changed_at, record.evictions) == (61_000, 90_000, 1)
@@ -331,7 +329,7 @@ def test_eviction_after_move_does_not_place_again():
     back_off = StartupBackoff(120_000, 120_000, moved_to=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.CLUSTER_CHANGED, back_off=back_off)
     made = decision_write(decided, facts(paused=False, clusters=(Assignment(M1),), record=RECORD))
-    record = read_record(values_of_annotation(made.patch), "u1").record
+    record = read_record(values_of_annotation(made.patch), "u1")[0]
     assert record is not None
     assert (record.clusters, record.attempts, record.evictions) == ((), 1, 1)
     assert made.message == "it was moved to m1, where it does not fit"

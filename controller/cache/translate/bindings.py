@@ -8,7 +8,6 @@ from typing import get_args
 from controller.api import bindings as wire
 from controller.api.keys import POLICY_LABELS
 from controller.api.meta import ObjectMeta, Quantities
-from controller.api.record import read_record
 from controller.cache.index import InternPool, fingerprint
 from controller.cache.integrations import Integrations
 from controller.cache.objects import (
@@ -19,8 +18,8 @@ from controller.cache.objects import (
     WorkloadRequests,
     group_kind,
 )
+from controller.cache.record import read_record
 from controller.cache.translate.progress import read_progress
-from controller.cache.translate.records import translate_record
 from controller.cache.translate.units import (
     AmountError,
     join_errors,
@@ -199,7 +198,7 @@ class BindingTranslator:
         template = TemplateKey(group_kind(api), sys.intern(resource.namespace), sys.intern(resource.name))
         placement, placement_error = self._placement(spec.placement)
         requests, requests_error = self._requests(spec, template)
-        record, record_error = translate_record(read_record(meta.annotations, meta.uid))
+        record, record_error = read_record(meta.annotations, meta.uid)
         progress, ended_at = self._read_progress(binding, template)
         return CachedBinding(
             uid=WorkloadUid(meta.uid or f"{meta.namespace}/{meta.name}"),

@@ -2,7 +2,6 @@ import msgspec
 import pytest
 
 from controller.api.jobs import decode_job
-from controller.api.record import Record
 from controller.cache.index import UnboundJobs
 from controller.cache.objects import CachedBinding, CachedTemplate
 from controller.cache.store import Store
@@ -70,7 +69,7 @@ def test_pending_reason_waits_until_suspension_is_observed():
 
 def test_only_evicted_workload_waits_for_corrected_status():
     assert not is_evicted(cached_binding())
-    assert is_evicted(cached_binding(record=Record(uid="rb-j1", queue="a", evictions=1)))
+    assert is_evicted(cached_binding(record=objects.admission_record(uid="rb-j1", queue="a", evictions=1)))
 
 
 @pytest.mark.parametrize(

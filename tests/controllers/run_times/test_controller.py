@@ -4,8 +4,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controller.api.keys import RUN_TIMES_KEY
 from controller.api.record import Record
+
+from controller.api.keys import RUN_TIMES_KEY
 from controller.cache.store import Store
 from controller.controllers.run_times.controller import RunTimesController
 from controller.forecast.codec import decode_run_times, encode_run_times

@@ -1,0 +1,167 @@
+"""The admission record: one annotation on the binding, which only the controller and the webhook write.
+
+An unreadable record is ignored and reported. A record with the UID of another binding, from a copy or a restored
+backup, does not count.
+"""
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from controller.api.keys import ADMISSION_ANNOTATION
+from controller.cache.translate.units import (
+    AmountError,
+    format_resources,
+    parse_resources,
+    to_datetime,
+    to_milliseconds,
+)
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.resources import EMPTY, Resources
+
+
+class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """State of a workload that no other object stores (R2), in the engine's units; times in milliseconds."""
+
+    queue: QueueName = QueueName("")
+    charge: Resources = EMPTY
+    """Total over all clusters (D6); empty while it is not admitted."""
+    clusters: tuple[ClusterName, ...] = ()
+    admitted_at: int | None = None
+    waiting_since: int | None = None
+    reserved_since: int | None = None
+    reserved_clusters: Mapping[ClusterName, Resources] | None = None
+    """The amounts that are reserved on each cluster (O6)."""
+    nominated_cluster: ClusterName | None = None
+    nominated_at: int | None = None
+    nomination_rank: int | None = None
+    nominated_requests: Resources | None = None
+    """Requests for which it was nominated, or for which its capacity is reserved."""
+    aborted: bool = False
+    aborted_generation: int | None = None
+    """Generation of the aborted template; a later generation is retried (D8)."""
+    evictions: int = 0
+    attempts: int = 0
+    """How often it was admitted and evicted without having run (R1)."""
+    startup_failed_at: int | None = None
+    """When it was last evicted because it had not started itself."""
+    back_off_until: int | None = None
+    """Until when it is not considered after a failed start."""
+    clusters_changed_at: int | None = None
+    """When others last changed its clusters; the startup timeout starts then."""
+    excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({})
+    """Clusters in which it did not start, each with the cluster's fingerprint at that time."""
+    plan_id: str = msgspec.field(default="", name="planID")
+    """ID of the plan that admitted it, shared by all parts of a HyperJob (G1)."""
+
+    @property
+    def admits(self) -> bool:
+        """Whether the record says that the workload is admitted; an eviction empties the charge."""
+        return bool(self.charge)
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, Any])
+_ENCODER = msgspec.json.Encoder(order="sorted")
+_NAMES = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(AdmissionRecord))
+_TIMES = (
+    "admittedAt",
+    "waitingSince",
+    "reservedSince",
+    "nominatedAt",
+    "startupFailedAt",
+    "backOffUntil",
+    "clustersChangedAt",
+)
+_AMOUNTS = ("charge", "nominatedRequests")
+#: Fields that are written only where they are set.
+_OPTIONAL = frozenset(
+    {
+        "reservedClusters",
+        "abortedGeneration",
+        "startupFailedAt",
+        "backOffUntil",
+        "clustersChangedAt",
+        "excludedClusters",
+    }
+)
+
+
+def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionRecord | None, str]:
+    """Return the record of the binding *uid* in *annotations*, or why the annotation is not a valid record."""
+    text = annotations.get(ADMISSION_ANNOTATION)
+    if text is None:
+        return None, ""
+    try:
+        fields = _FIELDS.decode(text)
+        owner = msgspec.convert(fields.get("uid"), str)
+        if owner != uid:
+            return None, f"annotation {ADMISSION_ANNOTATION} was written for another binding, uid {owner[:64]!r}"
+        record = _parse(fields)
+    except AmountError as error:
+        return None, str(error)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return None, f"annotation {ADMISSION_ANNOTATION} is unreadable: {error}"
+    if record.evictions < 0 or record.attempts < 0:
+        return None, f"annotation {ADMISSION_ANNOTATION} has negative counters"
+    return record, ""
+
+
+def _parse(fields: dict[str, Any]) -> AdmissionRecord:
+    for name in _TIMES:
+        if fields.get(name) is not None:
+            fields[name] = _parse_time(fields[name])
+    for name in _AMOUNTS:
+        if fields.get(name) is not None:
+            fields[name] = _parse_amounts(fields[name], name)
+    if reserved := fields.pop("reservedClusters", None):
+        fields["reservedClusters"] = {
+            name: _parse_amounts(amounts, f"reservedClusters[{name!r}]")
+            for name, amounts in msgspec.convert(reserved, dict[str, Any]).items()
+        }
+    if excluded := fields.pop("excludedClusters", None):
+        marks = msgspec.convert(excluded, dict[str, str])
+        fields["excludedClusters"] = {sys.intern(name): marks[name] for name in sorted(marks)}
+    fields["nominatedCluster"] = fields.get("nominatedCluster") or None
+    return msgspec.convert(fields, AdmissionRecord)
+
+
+def _parse_time(text: object) -> int | None:
+    time = msgspec.convert(text, datetime)
+    if time.tzinfo is None:
+        raise ValueError("it has a time without a zone; write times like 2006-01-02T15:04:05Z")
+    return to_milliseconds(time)
+
+
+def _parse_amounts(quantities: object, where: str) -> Resources:
+    return parse_resources(msgspec.convert(quantities, dict[str, str]), f"the admission record's {where}")
+
+
+def write_record(uid: str, record: AdmissionRecord) -> str:
+    """Return the canonical text of *record* of the binding *uid*, equal for equal records; times are in UTC."""
+    written: dict[str, object] = {"uid": uid}
+    for attribute, name in _NAMES:
+        value = getattr(record, attribute)
+        if name in _TIMES:
+            value = _format_time(value)
+        elif name in _AMOUNTS:
+            value = None if value is None else format_resources(value)
+        elif name == "reservedClusters" and value:
+            value = {cluster: format_resources(amounts) for cluster, amounts in value.items()}
+        elif name == "excludedClusters":
+            value = dict(value)
+        if name not in _OPTIONAL or value or value == 0:
+            written[name] = value
+    return _ENCODER.encode(written).decode()
+
+
+def _format_time(milliseconds: int | None) -> str | None:
+    time = to_datetime(milliseconds)
+    if time is None:
+        return None
+    precision = "milliseconds" if time.microsecond else "seconds"
+    return time.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
