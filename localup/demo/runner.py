@@ -25,6 +25,7 @@ from localup.controlplane import ControlPlane, Etcd
 from localup.demo import table
 from localup.demo.progress import DemoResult, PendingReasonReader, evaluate
 from localup.demo.scenario import (
+    EXAMPLES,
     ScenarioStep,
     create_objects,
     join_clusters,
@@ -209,6 +210,8 @@ _REAL_KARMADA_NOTICE: Final = (
     "A real Karmada {version} is used. Each member cluster is an API server without nodes, "
     "so jobs are timers. The demo takes some minutes."
 )
+
+_FIRST_JOB: Final = EXAMPLES / "first-job.yaml"
 
 #: Run time of jobs without a run time annotation: the two examples, which are submitted unchanged.
 _RUN_TIME: Final = "4s"

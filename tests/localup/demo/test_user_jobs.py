@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,8 @@ class DemoUser:
     kubeconfig: Path
     process: subprocess.Popen[str]
     output: list[str] = field(default_factory=list)
+    instructions: str = ""
+    """What the demo printed about its use."""
 
     def submit(self, name, queue, **more):
         """Apply a job."""
@@ -85,6 +88,7 @@ def user(binaries, tmp_path_factory):
         process = start("--bare")
         *_, line = read_until(process, "export KUBECONFIG=")
         user = DemoUser(Path(line.strip().partition("=")[2]), process)
+        user.instructions = "".join((line, *read_until(process, "its log:")))
         reader = threading.Thread(target=lambda: user.output.extend(process.stdout), daemon=True)
         reader.start()
         yield user
@@ -152,3 +156,22 @@ def test_scaled_up_job_is_charged_and_explained(user):
     text = user.explained("ops/grows")
     assert "It was admitted with 4 cpu in 2 pods and resized since; the current charge counts." in text
     assert "Queue 'urgent' uses 12 cpu of 8; it admits nothing while usage exceeds the limit." in text
+
+
+def test_printed_instructions_name_existing_files(user):
+    files = re.findall(r"(?<![\w:/])/[\w./-]+", user.instructions)
+    assert len(files) >= 4
+    assert all(Path(file).is_file() for file in files), files
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is missing")
+def test_first_job_of_the_documentation_runs_as_printed(user):
+    page = (ROOT / "docs" / "getting-started" / "first-queues.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"KUBECONFIG": str(user.kubeconfig), "PATH": path}
+    command = ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert user.entry("ml/first-job", "running")
