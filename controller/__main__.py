@@ -20,6 +20,7 @@ from controller.cache.dynamic_informers import DynamicInformers, build_informers
 from controller.cache.store import Store
 from controller.controllers.hyperjob.controller import HyperJobController, hyperjob_dependencies
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
+from controller.controllers.published_configuration.controller import ConfigurationPublisher
 from controller.controllers.queue_commands.controller import CommandController, command_dependencies
 from controller.controllers.queue_status.controller import QueueStatusController, QueueStatusDependencies
 from controller.controllers.run_times.controller import RunTimesController
@@ -101,6 +102,9 @@ class Controller:
             hyperjob_dependencies(self.store, lambda: self.loop.state, lambda: file.current, may_write=self._may_write),
             watch_options=options,
             clock=clock,
+        )
+        self.publisher = ConfigurationPublisher(
+            api, self.settings.lease_namespace, configuration=lambda: file.current, may_write=self._may_write
         )
         self.stale_status = StaleStatusController(api, self.store, may_write=self._may_write, clock=clock)
         self.run_times = RunTimesController(
@@ -184,6 +188,7 @@ class Controller:
                 self.job_status.run(),
                 self.queue_status.run(),
                 self.run_times.run(),
+                self.publisher.run(),
                 self.commands.run(),
                 self.webhook_config.run(),
                 self.webhook_config.follow_file(poll_seconds=poll_seconds),
@@ -215,6 +220,7 @@ class Controller:
             self.job_status.clear()
         self.loop.wake()
         self.webhook_config.wake()
+        self.publisher.wake()
 
     async def _drain(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
         """Stop deciding and sending, then wait for the responses, or until no request can take effect any more."""
@@ -231,6 +237,7 @@ class Controller:
     def _configure(self, configuration: VolcanoGlobalConfiguration) -> None:
         self.actuator.limit(_limits(configuration))
         self.webhook_config.wake()
+        self.publisher.wake()
         if self.store.configure(configuration):
             self.kinds.set_kinds(self.store.kinds)
             for informer in self.informers.values():

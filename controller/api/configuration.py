@@ -6,6 +6,7 @@ Both the controller and the webhook read it.
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -301,6 +302,35 @@ def configuration_revision(configuration: VolcanoGlobalConfiguration) -> str:
     for key in ("exemptNamespaces", "queueCommandNamespaces"):
         document[key] = sorted(document[key])
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:_REVISION_DIGITS]
+
+
+#: Keys of the ConfigMap in which the controller publishes the active configuration.
+_PUBLISHED, _REVISION = "configuration.json", "revision"
+
+
+def published_data(configuration: VolcanoGlobalConfiguration) -> dict[str, str]:
+    """Return the data of the ConfigMap that publishes *configuration*."""
+    document = json.dumps(_as_written(configuration.model_dump(by_alias=True)), separators=(",", ":"))
+    return {_PUBLISHED: document, _REVISION: configuration_revision(configuration)}
+
+
+def read_published(data: Mapping[str, Any]) -> tuple[VolcanoGlobalConfiguration, str]:
+    """Return the configuration in the data of the ConfigMap and its revision; raise `ConfigurationError`."""
+    document, revision = data.get(_PUBLISHED), data.get(_REVISION)
+    if not isinstance(document, str) or not isinstance(revision, str):
+        raise ConfigurationError(f"the keys {_PUBLISHED} and {_REVISION} are missing")
+    return load_configuration(document), revision
+
+
+def _as_written(value: Any) -> Any:
+    """Return *value* as an operator writes it: durations in seconds, sets as sorted lists."""
+    if isinstance(value, timedelta):
+        return f"{int(value.total_seconds())}s"
+    if isinstance(value, dict):
+        return {key: _as_written(member) for key, member in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return [_as_written(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -67,6 +67,8 @@ def binding_name(name: str, kind: str) -> str:
     return f"{name}-{kind}".replace(":", ".").lower()
 
 
+#: ConfigMap with the active configuration, in the namespace of the lease.
+PUBLISHED_CONFIGURATION = "volcano-global-configuration"
 #: Admission record, on the binding.
 ADMISSION_ANNOTATION = "volcano-global.io/admission"
 #: Run time and submission time of a job, for the simulator only.

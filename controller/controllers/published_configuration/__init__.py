@@ -1,0 +1,1 @@
+"""Publishes the active configuration in the control plane, for the command line."""
