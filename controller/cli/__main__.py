@@ -1,33 +1,35 @@
-"""Entry point of the command line: `volcano-global --help`."""
+"""Entry point of the command line: `volcano-global --help`, also `kubectl volcano-global`."""
 
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from controller.cli.commands import explain, plan, replay, simulate
+from controller.cli.commands import completion, explain, history, plan, replay, simulate
 from controller.cli.commands.options import LiveReadError
-from controller.cli.input.manifests import InputError
-from controller.cli.input.snapshot import NotFoundError
+from controller.cli.errors import InputError, NotFoundError
 from controller.cli.render.output import escape
 
 _FAILED = 1
 _BAD_INPUT = 2
+_INTERRUPTED = 130
 _MAX_ERRORS = 50
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 _ABOUT = """
 Queues, priorities and fair shares for batch and AI workloads that Karmada distributes over clusters.
 
-Every command reads files (-f) or, without them, the live control plane; replay reads decision logs of the controller.
-No command writes to the control plane.
+Every command reads files (-f) or, without them, the live control plane; replay and history read decision logs of the
+controller. No command writes to the control plane.
 
 \b
 Examples:
   volcano-global plan -f objects.yaml       what is admitted next, and where
   volcano-global pending --queue research   what waits in a queue, and why
-  volcano-global explain job train -n ml    why a job waits, and remedies
+  volcano-global explain job ml/train       why a job waits, and remedies
 
 \b
 Exit codes:
@@ -37,18 +39,44 @@ Exit codes:
 """
 
 app = typer.Typer(
-    help=_ABOUT, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
+    help=_ABOUT,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for name, command, help_text, summary in (
     ("plan", plan.plan, plan.PLAN_HELP, "Plan one scheduling cycle and print it."),
-    ("queues", plan.queues, plan.QUEUES_HELP, "Print the queue hierarchy and its usage."),
+    ("queues", plan.queues, plan.QUEUES_HELP, "Print queues and their current usage."),
     ("pending", plan.pending, plan.PENDING_HELP, "Print pending workloads and their reasons."),
+    ("top", plan.top, plan.TOP_HELP, "Print the admitted workloads with the highest usage."),
     ("clusters", plan.clusters, plan.CLUSTERS_HELP, "Print the member clusters and their capacity."),
     ("simulate", simulate.simulate, simulate.HELP, "Simulate jobs on virtual time and print statistics."),
+    ("history", history.history, history.HELP, "Print the recorded decisions about a job."),
     ("replay", replay.replay_command, replay.HELP, "Replay a decision log and compare the decisions."),
+    ("completion", completion.completion, completion.HELP, "Print the completion script of a shell."),
 ):
     app.command(name, help=help_text, short_help=summary)(command)
 app.add_typer(explain.app, name="explain")
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 -- typer calls it
+    if value:
+        from importlib.metadata import version  # noqa: PLC0415 -- rarely needed
+
+        sys.stdout.write(f"volcano-global {version('volcano-global')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Parse the options before the command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,13 +85,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(arguments, prog_name="volcano-global")
+        app(arguments, prog_name=_program())
     except InputError as error:
         _print_errors(*error.violations)
         sys.exit(_BAD_INPUT)
-    except (LiveReadError, NotFoundError, OSError) as error:
+    except (LiveReadError, NotFoundError) as error:
         _print_errors(str(error))
         sys.exit(_FAILED)
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        _print_errors(f"{name}{(error.strerror or 'input or output failed').lower()}")
+        sys.exit(_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def _program() -> str:
+    """Return the name of this program in its help: that of the kubectl plugin, if it was started as one."""
+    return "kubectl volcano-global" if Path(sys.argv[0]).name.startswith("kubectl-") else "volcano-global"
 
 
 def _print_errors(*errors: str) -> None:

@@ -141,6 +141,6 @@ def test_invalid_option_exits_with_bad_input(run, tmp_path, options, expected):
 def test_invalid_configuration_file_exits_with_bad_input(run, tmp_path):
     path = tmp_path / "configuration.yaml"
     path.write_text("kind: Other\n")
-    ended = run("plan", "--kubeconfig", "/nowhere", "--admission-configuration", str(path))
+    ended = run("plan", "--kubeconfig", "/nowhere", "--configuration", str(path))
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"{path}: ")

@@ -54,7 +54,8 @@ def test_golden_text_is_ascii_without_trailing_blanks(file):
 
 @pytest.mark.parametrize("file", ["plan.txt", "queues.txt", "pending.txt", "clusters.txt"])
 def test_tables_fit_eighty_columns(file):
-    assert max(len(line) for line in (GOLDEN / file).read_text().splitlines()) <= 80
+    lines = [line for line in (GOLDEN / file).read_text().splitlines() if not line.startswith("Note:")]
+    assert max(map(len, lines)) <= 80
 
 
 def test_every_golden_file_belongs_to_a_command():

@@ -34,9 +34,10 @@ def test_pending_hyperjob_shows_reason(explained):
     assert ended.answer["reason"] == ""
     full = explained(cluster("m1", GPUS, used=GPUS), cluster("m2", GPUS), queue("ml"), document(TASK))
     assert (full.answer["reason"], full.answer["message"]) == (
-        "InsufficientCapacity",
-        "its candidate clusters have 8 nvidia.com/gpu of 12 free",
+        "HyperJobDoesNotFit",
+        "only 1 of the 2 parts that must start together fit; 'llm-t-1' requests 4 nvidia.com/gpu, 0 are left",
     )
+    assert {part["reason"] for part in full.answer["parts"]} == {"HyperJobDoesNotFit"}
 
 
 def test_decided_hyperjob_shows_recorded_split(explained):

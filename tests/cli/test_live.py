@@ -8,6 +8,7 @@ import pytest
 from controller.api import keys
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.cli.input.live import live_snapshot, read_store
+from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource
 from controller.kube.client import Api
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, running, units, write
 
@@ -19,6 +20,7 @@ KINDS = {
     "ResourceBinding": keys.RESOURCE_BINDINGS,
 }
 NAMESPACE = "default"
+DEFAULTS = ActiveConfiguration(VolcanoGlobalConfiguration(), ConfigurationSource.DEFAULTS)
 
 
 def state():
@@ -105,7 +107,7 @@ def test_kind_of_an_integration_is_listed(look, tmp_path):
     rule = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "queue": "spec.type"}
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     path.write_text(json.dumps({**head, "integrations": [rule]}))
-    assert look("plan", "--admission-configuration", str(path)).code == 0
+    assert look("plan", "--configuration", str(path)).code == 0
 
 
 def test_kind_that_is_not_served_is_reported(look, tmp_path):
@@ -113,9 +115,10 @@ def test_kind_that_is_not_served_is_reported(look, tmp_path):
     rule = {"apiVersion": "apps.example/v1", "kind": "Thing"}
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     path.write_text(json.dumps({**head, "integrations": [rule]}))
-    ended = look("plan", "--admission-configuration", str(path))
+    ended = look("plan", "--configuration", str(path))
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err == "the control plane does not serve Thing of apps.example/v1, which `integrations` names\n"
+    assert ended.err.endswith("the control plane does not serve Thing of apps.example/v1, which `integrations` names\n")
+    assert ended.err.startswith("note: configuration revision ")
 
 
 def test_unreachable_server_is_reported(run, server, tmp_path):
@@ -136,7 +139,7 @@ def test_missing_permission_is_reported(run, server):
 def test_live_snapshot_can_be_called_by_programs(server):
     async def observed():
         async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
-            return await live_snapshot(api, now=10**12)
+            return await live_snapshot(api, DEFAULTS, now=10**12)
 
     snapshot = asyncio.run(observed())
     assert [each.workload.name for each in snapshot.plan.decisions] == ["one"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from localup.karmada.member import Node
 from tests.cli.manifests import (
     ONE,
@@ -27,6 +28,9 @@ EAST = {"clusterAffinity": {"clusterNames": ["east"]}}
 WEST = {"clusterAffinity": {"clusterNames": ["west"]}}
 
 
+DEFAULTS = VolcanoGlobalConfiguration()
+
+
 def test_json_report_has_the_documented_fields(plan):
     ended = plan(
         cluster("member1", {"cpu": 8}),
@@ -35,7 +39,10 @@ def test_json_report_has_the_documented_fields(plan):
         job("j1", {"cpu": 2}, queue="a"),
         job("j2", {"cpu": 3}, queue="a"),
     )
-    assert ended.answer == {
+    answer = ended.answer
+    assert answer.pop("configuration") == {"revision": configuration_revision(DEFAULTS), "source": "Defaults"}
+    assert answer == {
+        "apiVersion": "cli.volcano-global.io/v1alpha1",
         "decisions": [
             {
                 "kind": "Job",

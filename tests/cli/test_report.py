@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.cli.commands.plan import plan_report
 from controller.cli.input.offline import read_offline_state
-from controller.cli.input.snapshot import take_snapshot
-from controller.cli.render.output import PLAIN, Format, describe_requests, format_short, serialize
+from controller.cli.render.amounts import describe_requests, format_short
+from controller.cli.render.output import PLAIN, Format, serialize
 from controller.cli.render.plan import plan_table
+from controller.cli.reports.plan import plan_report
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason
 from tests.cli.manifests import binding, cluster, job, queue, running, write
@@ -24,7 +24,7 @@ def snapshot(tmp_path):
         *running("victim", {"cpu": 1}, on="m", queue="a"),
         *(job("leaving", {"cpu": 1}, queue="a"), binding("leaving", suspended=True, clusters=["m"])),
     ]
-    return take_snapshot(read_offline_state([write(tmp_path, *documents)]).store, 10**12)
+    return read_offline_state([write(tmp_path, *documents)], 10**12).snapshot(10**12)
 
 
 @pytest.mark.parametrize("reason", EvictionReason)

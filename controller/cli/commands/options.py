@@ -1,37 +1,42 @@
-"""The options that most commands share: input from files or the live control plane, and the output format."""
+"""The options that most commands share: input from files or the live control plane, and the output.
+
+What reads and formats is imported when a command runs, so that `--help` and completion are fast.
+"""
 
 import asyncio
 import functools
 import inspect
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
-import msgspec
 import typer
 
-from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
-from controller.api.events import Event
-from controller.api.hyperjobs import HyperJob
-from controller.cache.translate.units import to_milliseconds
-from controller.cli.input.manifests import InputError
-from controller.cli.input.objects import InputNote
-from controller.cli.input.offline import capacity_of, read_offline_state
-from controller.cli.input.snapshot import NotFoundError, Snapshot, take_snapshot
-from controller.cli.render.output import Format, OutputStyle, escape, output_style, print_text, serialize
-from controller.controllers.hyperjob.preview import Preview, preview
-from controller.engine.state.workloads import Workload
-from controller.kube.timing import wall_clock
+from controller.cli.render.output import Format, Listing, OutputStyle, escape, output_style, print_text, serialize
 
 if TYPE_CHECKING:
+    import msgspec
+
+    from controller.api.events import Event
+    from controller.api.hyperjobs import HyperJob
+    from controller.cli.input.labels import LabelSelector
+    from controller.cli.input.objects import InputNote
+    from controller.cli.input.snapshot import ActiveConfiguration, Snapshot, TemplateNames
+    from controller.controllers.hyperjob.preview import Preview
+    from controller.engine.state.workloads import Workload
     from controller.kube.client import Api
 
 A = TypeVar("A")
 P = ParamSpec("P")
-R = TypeVar("R", bound=msgspec.Struct)
+R = TypeVar("R", bound="msgspec.Struct")
+
+_WATCH_SECONDS = 2.0
+_LISTS_ONLY = "-o {} is for lists of objects; use table, json or yaml"
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
 class LiveReadError(Exception):
@@ -44,71 +49,162 @@ class CommonOptions:
 
     files: tuple[str, ...]
     output: Format
-    now: int
+    time: int | None
+    """The time of the plan; ``None`` for the present."""
     kubeconfig: Path | None
     context: str | None
     configuration: Path | None
+    karmada_namespace: str
+    watch: bool
+    strict: bool
     verbose: bool
+    _printed: set[str] = field(default_factory=set)
+    """Notes that were printed already."""
 
-    def snapshot(self) -> Snapshot:
-        """Return the state and plan from the files or the live control plane; print notes about files to stderr."""
+    @property
+    def now(self) -> int:
+        """Return the time of the plan."""
+        return time.time_ns() // 1_000_000 if self.time is None else self.time
+
+    def snapshot(self) -> "Snapshot":
+        """Return the state and plan from the files or the live control plane; print notes to stderr."""
         if not self.files:
-            return self._live_snapshot()
-        state = read_offline_state(self.files)
+            return self._read_live(self._live_snapshot)
+        from controller.cli.input.offline import read_offline_state  # noqa: PLC0415 -- see the module
+
+        state = read_offline_state(self.files, self.now, strict=self.strict)
         self.print_notes(state.notes)
-        return take_snapshot(state.store, self.now)
+        return state.snapshot(self.now)
 
-    def hyperjob_snapshot(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob, Preview]:
+    def hyperjob_snapshot(self, namespace: str, name: str) -> "tuple[Snapshot, HyperJob, Preview]":
         """Return the state and plan, and a HyperJob with its actual or expected parts; raise `NotFoundError`."""
-        if self.files:
-            state = read_offline_state(self.files)
-            self.print_notes(state.notes)
-            for split in state.splits:
-                if (split.manifest.namespace, split.manifest.name) == (namespace, name):
-                    return take_snapshot(state.store, self.now), split.hyperjob, split.preview
-            raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
-        snapshot, hyperjob = self._live_hyperjob(namespace, name)
-        return snapshot, hyperjob, preview(hyperjob, capacity_of(snapshot.state))
+        from controller.cli.input.offline import read_offline_state  # noqa: PLC0415 -- see the module
 
-    def recorded_events(self, workload: Workload) -> tuple[Event, ...] | None:
+        if not self.files:
+            return self._read_live(lambda api: self._live_hyperjob(api, namespace, name))
+        state = read_offline_state(self.files, self.now, strict=self.strict)
+        self.print_notes(state.notes)
+        split = state.hyperjob(namespace, name)
+        return state.snapshot(self.now), split.hyperjob, split.preview
+
+    def recorded_events(self, workload: "Workload") -> "tuple[Event, ...] | None":
         """Return the events of *workload* that the live control plane still stores; ``None`` for files."""
         if self.files:
             return None
-        from controller.cli.input.live import events_of  # noqa: PLC0415 -- as in _read_live
+        from controller.cli.input.live import events_of  # noqa: PLC0415 -- see the module
 
         return self._read_live(lambda api: events_of(api, workload))
 
-    def print_notes(self, notes: Iterable[InputNote]) -> None:
+    def selected(self, selector: "LabelSelector", snapshot: "Snapshot") -> "TemplateNames":
+        """Return the queues and objects of workloads with labels that *selector* selects."""
+        if snapshot.selected is not None:
+            return snapshot.selected(selector)
+        from controller.cli.input.live import selected_templates  # noqa: PLC0415 -- see the module
+
+        return self._read_live(lambda api: selected_templates(api, selector, snapshot.configuration.values))
+
+    def print_notes(self, notes: "Iterable[InputNote]") -> None:
         """Print *notes* to stderr, minor ones with ``--verbose`` only."""
         for note in notes:
             if self.verbose or not note.is_minor:
-                sys.stderr.write(f"note: {escape(note.text)}\n")
+                self._print_note(note.text)
+
+    def _print_note(self, text: str) -> None:
+        if text not in self._printed:
+            self._printed.add(text)
+            sys.stderr.write(f"note: {escape(text)}\n")
+
+    def show(
+        self,
+        build: "Callable[[Snapshot], R]",
+        to_text: Callable[[R, OutputStyle], str] | Callable[[R], Listing],
+    ) -> None:
+        """Print the report that *build* makes of a snapshot, once or repeatedly."""
+
+        def report() -> "tuple[Snapshot, R]":
+            snapshot = self.snapshot()
+            return snapshot, build(snapshot)
+
+        self.show_report(report, to_text)
+
+    def show_report(
+        self,
+        build: "Callable[[], tuple[Snapshot, R]]",
+        to_text: Callable[[R, OutputStyle], str] | Callable[[R], Listing],
+    ) -> None:
+        """Print the report of *build*, once or, with ``--watch``, whenever it changes."""
+        is_listing = len(inspect.signature(to_text).parameters) == 1
+        if self.output in {Format.CSV, Format.NAME} and not is_listing:
+            raise typer.BadParameter(_LISTS_ONLY.format(self.output))
+        if not self.watch:
+            print_text(self._format(*build(), to_text, is_listing=is_listing))
+            return
+        last = ""
+        is_terminal = sys.stdout.isatty()
+        while True:
+            text = self._format(*build(), to_text, is_listing=is_listing)
+            if text != last:
+                print_text(f"{_CLEAR if is_terminal else ''}{text}")
+                last = text
+            time.sleep(_WATCH_SECONDS)
+
+    def _format(self, snapshot: "Snapshot", report: R, to_text: Callable[..., Any], *, is_listing: bool) -> str:
+        configuration = snapshot.configuration
+        head = {"configuration": {"revision": configuration.revision, "source": str(configuration.source)}}
+        if (serialized := serialize(report, self.output, head)) is not None:
+            return serialized
+        style = output_style(sys.stdout)
+        if not is_listing:
+            return str(to_text(report, style))
+        listing: Listing = to_text(report)
+        if self.output is Format.NAME:
+            return "\n".join(listing.names)
+        if self.output is Format.CSV:
+            return listing.csv()
+        return listing.text(style, is_wide=self.output is Format.WIDE)
 
     def print_report(self, report: R, to_text: Callable[[R, OutputStyle], str]) -> None:
-        """Print *report* in the requested format; *to_text* formats a table."""
+        """Print a report that is not of a snapshot."""
+        if self.output in {Format.CSV, Format.NAME}:
+            raise typer.BadParameter(_LISTS_ONLY.format(self.output))
         print_text(serialize(report, self.output) or to_text(report, output_style(sys.stdout)))
 
-    def _live_snapshot(self) -> Snapshot:
-        from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- as in _read_live
+    async def _live_snapshot(self, api: "Api") -> "Snapshot":
+        from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- see the module
 
-        configuration = _read_configuration(self.configuration)
-        return self._read_live(lambda api: live_snapshot(api, configuration=configuration, now=self.now))
+        return await live_snapshot(api, await self._configuration(api), now=self.now)
 
-    def _live_hyperjob(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob]:
-        from controller.cli.input.live import find_hyperjob, live_snapshot  # noqa: PLC0415 -- as in _read_live
+    async def _live_hyperjob(self, api: "Api", namespace: str, name: str) -> "tuple[Snapshot, HyperJob, Preview]":
+        from controller.cli.input.live import find_hyperjob  # noqa: PLC0415 -- see the module
+        from controller.controllers.hyperjob.preview import preview  # noqa: PLC0415
+        from controller.controllers.hyperjob.split import capacity_snapshot  # noqa: PLC0415
 
-        configuration = _read_configuration(self.configuration)
+        hyperjob = await find_hyperjob(api, namespace, name)
+        snapshot = await self._live_snapshot(api)
+        capacity = capacity_snapshot(snapshot.state, snapshot.configuration.values)
+        if capacity is None:
+            raise AssertionError("a snapshot contains a plan")
+        return snapshot, hyperjob, preview(hyperjob, capacity)
 
-        async def both(api: "Api") -> tuple[Snapshot, HyperJob]:
-            hyperjob = await find_hyperjob(api, namespace, name)
-            return await live_snapshot(api, configuration=configuration, now=self.now), hyperjob
+    async def _configuration(self, api: "Api") -> "ActiveConfiguration":
+        """Return the configuration of the option, or that of the controller; print which one it is."""
+        from controller.cli.input.live import active_configuration, configuration_of_file  # noqa: PLC0415
 
-        return self._read_live(both)
+        if self.configuration is not None:
+            configuration = configuration_of_file(self.configuration)
+            self._print_note(f"configuration revision {configuration.revision}, of {self.configuration}")
+            return configuration
+        configuration, problem = await active_configuration(api, self.karmada_namespace)
+        if problem:
+            remedy = "name the controller's configuration with --configuration"
+            self._print_note(f"the default configuration is used, because {problem}; {remedy}")
+        else:
+            self._print_note(f"configuration revision {configuration.revision}, published by the controller")
+        return configuration
 
     def _read_live(self, read: "Callable[[Api], Awaitable[A]]") -> A:
         """Return the result of *read*, called with a client of the live control plane."""
-        # Imported here, because importing the Kubernetes client takes longer than planning from files.
-        from controller.cli.input.live import KindNotServedError  # noqa: PLC0415
+        from controller.cli.input.live import KindNotServedError  # noqa: PLC0415 -- see the module
         from controller.kube.client import Api  # noqa: PLC0415
         from controller.kube.errors import ApiError  # noqa: PLC0415
         from controller.kube.kubeconfig import KubeconfigError  # noqa: PLC0415
@@ -127,12 +223,16 @@ class CommonOptions:
 
 def with_common_options(command: Callable[Concatenate[CommonOptions, P], None]) -> Callable[..., None]:
     """Add the shared options after those of *command*, and pass them as its first argument."""
-    shared = inspect.signature(_parse_options).parameters
+    shared = dict(inspect.signature(_parse_options).parameters)
     own = list(inspect.signature(command).parameters.values())[1:]
+    takes_names = any(parameter.name == "names" for parameter in own)
+    shared = {name: each for name, each in shared.items() if name != "more" or not takes_names}
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         common = {name: arguments.pop(name) for name in shared}
+        if takes_names:
+            arguments["names"], common["more"] = _split_names(arguments["names"] or [], has_files=bool(common["file"]))
         command(_parse_options(**common), **arguments)  # type: ignore[call-arg] # the remaining arguments are those of the command
 
     parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *shared.values()]
@@ -141,12 +241,28 @@ def with_common_options(command: Callable[Concatenate[CommonOptions, P], None]) 
     return run
 
 
+def _split_names(arguments: list[str], *, has_files: bool) -> tuple[list[str], list[str]]:
+    """Return names, and files: the shell expands ``-f *.yaml`` to ``-f a.yaml b.yaml``."""
+    files = [argument for argument in arguments if has_files and argument.endswith((".yaml", ".yml", ".json"))]
+    return [argument for argument in arguments if argument not in files], files
+
+
+def parse_job(name: str, namespace: str | None) -> tuple[str, str]:
+    """Return namespace and name of ``NAME`` or ``NAMESPACE/NAME``; raise `typer.BadParameter`."""
+    within, slash, short = name.rpartition("/")
+    if slash and namespace and within != namespace:
+        raise typer.BadParameter(f"{name!r} is not in namespace {namespace!r}; remove -n or the prefix")
+    if not short or "/" in within:
+        raise typer.BadParameter(f"{name!r} is not a name; write NAME or NAMESPACE/NAME")
+    return within or namespace or "default", short
+
+
 def _parse_time(text: str) -> datetime:
     try:
-        time = datetime.fromisoformat(text)
+        at = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not a time; write it like 2006-01-02T15:04:05Z") from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _parse_options(  # noqa: PLR0913 -- the shared options are declared here only
@@ -158,7 +274,13 @@ def _parse_options(  # noqa: PLR0913 -- the shared options are declared here onl
             "-f", "--filename", metavar="FILE", help="File or folder to read, - for standard input; repeat it."
         ),
     ] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Make unknown fields and kinds in files errors instead of notes.")
+    ] = False,
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="Output format; name and csv are for lists of objects.")
+    ] = Format.TABLE,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Print again whenever the result changes.")] = False,
     now: Annotated[
         datetime | None,
         typer.Option(
@@ -171,25 +293,25 @@ def _parse_options(  # noqa: PLR0913 -- the shared options are declared here onl
     context: Annotated[
         str | None, typer.Option(metavar="NAME", help="Kubeconfig context; by default the current one.")
     ] = None,
-    admission_configuration: Annotated[
+    configuration: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="VolcanoGlobalConfiguration of the live control plane; by default the defaults."
+            metavar="FILE",
+            help="VolcanoGlobalConfiguration for the live control plane; by default the one that its controller "
+            "has published.",
         ),
     ] = None,
+    karmada_namespace: Annotated[
+        str, typer.Option(metavar="NAME", help="Namespace in which the controller publishes its configuration.")
+    ] = "karmada-system",
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="List ignored objects on stderr.")] = False,
 ) -> CommonOptions:
     files = (*(file or ()), *(more or ()))
-    if files and (kubeconfig or context or admission_configuration):
+    if files and (kubeconfig or context or configuration):
         raise typer.BadParameter("-f reads files; remove the options for the live control plane")
-    at = wall_clock() if now is None else to_milliseconds(now) or 0
-    return CommonOptions(files, output, at, kubeconfig, context, admission_configuration, verbose)
-
-
-def _read_configuration(path: Path | None) -> VolcanoGlobalConfiguration:
-    if path is None:
-        return VolcanoGlobalConfiguration()
-    try:
-        return load_configuration(path.read_text())
-    except (OSError, ConfigurationError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from error
+    if watch and "-" in files:
+        raise typer.BadParameter("standard input can be read once only; remove --watch")
+    at = None if now is None else int(now.timestamp() * 1000)
+    return CommonOptions(
+        files, output, at, kubeconfig, context, configuration, karmada_namespace, watch, strict, verbose
+    )

@@ -1,25 +1,18 @@
 """The `simulate` command: runs the engine with submitted jobs on virtual time."""
 
 import sys
-from dataclasses import dataclass
 from enum import StrEnum
 from time import process_time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from controller.cli.commands.options import CommonOptions, with_common_options
-from controller.cli.input.traces import read_trace
 from controller.cli.render.output import progress_bar
-from controller.cli.render.plan import ClusterTarget
-from controller.cli.render.simulate import PerPodReport, SimulationEvent, SimulationReport, simulation_table
-from controller.engine.reasons import EvictionReason, Refusal
-from controller.reporting.messages import EVICTION_MESSAGES, pending_message
-from controller.simulator.jobs import LogEntry
-from controller.simulator.per_pod import PerPodResult, admit_per_pod
-from controller.simulator.simulation import Simulation, SimulationResult
-from controller.simulator.summary import summarise
-from controller.simulator.trace import DurationError, SimulationSettings, Trace, parse_duration, seconds
+
+if TYPE_CHECKING:
+    from controller.simulator.simulation import SimulationResult
+    from controller.simulator.trace import SimulationSettings, Trace
 
 _RUNTIME = 600_000
 _STATUS_PERIOD = 10_000
@@ -47,17 +40,9 @@ class Comparison(StrEnum):
     PER_POD = "per-pod"
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationOptions:
-    """The trace to simulate and the options of the simulation."""
-
-    trace: Trace
-    settings: SimulationSettings
-    seed: int = 0
-    compare: Comparison | None = None
-
-
 def _parse_duration(text: str) -> int:
+    from controller.simulator.trace import DurationError, parse_duration  # noqa: PLC0415 -- see options
+
     try:
         return parse_duration(text)
     except DurationError as error:
@@ -94,81 +79,44 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         raise typer.BadParameter("simulate cannot read the live control plane; name files with -f")
     if not options.files:
         raise typer.BadParameter("name files with -f")
-    trace_file = read_trace(options.files, now=options.now, runtime=_RUNTIME if runtime is None else runtime)
+    from controller.cli.input.traces import read_trace  # noqa: PLC0415 -- see options
+    from controller.simulator.trace import SimulationSettings  # noqa: PLC0415
+
+    trace_file = read_trace(
+        options.files, now=options.now, runtime=_RUNTIME if runtime is None else runtime, strict=options.strict
+    )
     options.print_notes(trace_file.notes)
     settings = SimulationSettings(
         writes_per_second=trace_file.writes_per_second if writes is None else writes,
         status_period=_STATUS_PERIOD if status_period is None else status_period,
         until=until,
     )
-    _run(options, SimulationOptions(trace_file.trace, settings, seed, compare))
+    _run(options, trace_file.trace, settings, seed if compare else None)
 
 
-def _run(options: CommonOptions, simulation: SimulationOptions) -> None:
+def _run(options: CommonOptions, trace: "Trace", settings: "SimulationSettings", seed: int | None) -> None:
+    """Simulate *trace*, and also pod by pod with the random *seed* unless that is ``None``; print the report."""
+    from controller.cli.render.simulate import simulation_table  # noqa: PLC0415 -- see options
+    from controller.cli.reports.simulate import per_pod_report, simulation_report  # noqa: PLC0415
+    from controller.simulator.per_pod import admit_per_pod  # noqa: PLC0415
+    from controller.simulator.simulation import Simulation  # noqa: PLC0415
+
     with progress_bar("simulating") as watch:
         began = process_time()
-        result = Simulation(simulation.trace, simulation.settings, watch=watch).run()
+        result = Simulation(trace, settings, watch=watch).run()
         took = process_time() - began
     if options.verbose:
         _print_cost(result, took)
-    options.print_report(simulation_report(result, _compare_per_pod(simulation)), simulation_table)
+    per_pod = None if seed is None else per_pod_report(admit_per_pod(trace, seed), seed)
+    options.print_report(simulation_report(result, per_pod), simulation_table)
 
 
-def _compare_per_pod(simulation: SimulationOptions) -> PerPodReport | None:
-    return (
-        per_pod_report(admit_per_pod(simulation.trace, simulation.seed), simulation.seed)
-        if simulation.compare
-        else None
-    )
+def _print_cost(result: "SimulationResult", cpu_seconds: float) -> None:
+    from controller.simulator.trace import seconds  # noqa: PLC0415 -- see options
 
-
-def _print_cost(result: SimulationResult, cpu_seconds: float) -> None:
     cycles = f"{result.cycles} cycles" + (
         f", {1000 * cpu_seconds / result.cycles:.1f} ms each" if result.cycles else ""
     )
     sys.stderr.write(
         f"note: {seconds(result.ended_at)} s of virtual time took {cpu_seconds:.1f} s of CPU in {cycles}\n"
     )
-
-
-def simulation_report(result: SimulationResult, per_pod: PerPodReport | None = None) -> SimulationReport:
-    """Return the report of a simulation."""
-    return SimulationReport(tuple(map(_event, result.log)), summarise(result), per_pod)
-
-
-def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
-    """Return the report of the pod-by-pod comparison."""
-    return PerPodReport(
-        seed=seed,
-        jobs=result.jobs,
-        finished=result.finished,
-        finished_at=None if result.finished_at is None else seconds(result.finished_at),
-        deadlocked=result.is_deadlocked,
-        deadlocked_jobs=result.stuck_jobs,
-        wasted_pods=result.wasted_pods,
-    )
-
-
-def _event(entry: LogEntry) -> SimulationEvent:
-    workload = entry.workload
-    return SimulationEvent(
-        time=seconds(entry.at),
-        action=entry.action,
-        kind=workload.kind,
-        namespace=workload.namespace,
-        name=workload.name,
-        queue=workload.queue,
-        clusters=tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in entry.clusters),
-        reason=_reason(entry),
-        message=_message(entry),
-    )
-
-
-def _reason(entry: LogEntry) -> str | None:
-    return entry.cause.reason if isinstance(entry.cause, Refusal) else entry.cause
-
-
-def _message(entry: LogEntry) -> str:
-    if entry.cause is None:
-        return ""
-    return EVICTION_MESSAGES[entry.cause] if isinstance(entry.cause, EvictionReason) else pending_message(entry.cause)

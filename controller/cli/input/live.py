@@ -7,25 +7,42 @@ Decisions that are written use the informers instead.
 import contextlib
 from collections.abc import AsyncIterator, Callable, Hashable
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
+from controller.api.configuration import (
+    ConfigurationError,
+    IntegrationRule,
+    VolcanoGlobalConfiguration,
+    load_configuration,
+    read_published,
+)
 from controller.api.events import Event, decode_event
 from controller.api.hyperjobs import HYPERJOB_RESOURCES, HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
+    CONFIG_MAPS,
     EVENTS,
     JOBS,
     PRIORITY_CLASSES,
+    PUBLISHED_CONFIGURATION,
     QUEUES,
     RESOURCE_BINDINGS,
 )
 from controller.cache.dynamic_informers import served_path
 from controller.cache.store import Store
-from controller.cli.input.snapshot import NotFoundError, Snapshot, take_snapshot
+from controller.cli.errors import InputError, NotFoundError
+from controller.cli.input.labels import LabelSelector
+from controller.cli.input.snapshot import (
+    ActiveConfiguration,
+    ConfigurationSource,
+    Snapshot,
+    TemplateNames,
+    take_snapshot,
+)
 from controller.controllers.hyperjob.children import cached_hyperjob_of
 from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.engine.state.clusters import ApiKind
@@ -47,12 +64,43 @@ class KindNotServedError(Exception):
     """The API server does not serve a required kind; the message names it."""
 
 
-async def live_snapshot(api: Api, *, configuration: VolcanoGlobalConfiguration | None = None, now: int) -> Snapshot:
+async def live_snapshot(api: Api, configuration: ActiveConfiguration, *, now: int) -> Snapshot:
     """Return the current state of the control plane with the plan of one scheduling cycle.
 
     Raises `ApiError`, and `KindNotServedError` if the control plane lacks a required kind.
     """
-    return take_snapshot(await read_store(api, configuration or VolcanoGlobalConfiguration()), now)
+    return take_snapshot(await read_store(api, configuration.values), now, configuration)
+
+
+async def active_configuration(api: Api, namespace: str) -> tuple[ActiveConfiguration, str]:
+    """Return the configuration that the controller published, or the defaults and why they are used."""
+    path = CONFIG_MAPS.item_path(namespace, PUBLISHED_CONFIGURATION)
+    try:
+        data = msgspec.json.decode(await api.get(path), type=_ConfigMap).data
+        return ActiveConfiguration(read_published(data)[0], ConfigurationSource.PUBLISHED), ""
+    except NotFound:
+        problem = f"ConfigMap {namespace}/{PUBLISHED_CONFIGURATION} does not exist"
+    except Forbidden:
+        problem = f"you may not read ConfigMap {namespace}/{PUBLISHED_CONFIGURATION}"
+    except (ConfigurationError, msgspec.MsgspecError) as error:
+        problem = f"ConfigMap {namespace}/{PUBLISHED_CONFIGURATION} cannot be read: {error}"
+    return ActiveConfiguration(VolcanoGlobalConfiguration(), ConfigurationSource.DEFAULTS), problem
+
+
+def configuration_of_file(path: Path) -> ActiveConfiguration:
+    """Return the configuration in the file *path*; raise `InputError`."""
+    try:
+        return ActiveConfiguration(load_configuration(path.read_text()), ConfigurationSource.FILE)
+    except OSError as error:
+        raise InputError(f"{path}: {(error.strerror or 'it cannot be read').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: it is not UTF-8 text") from error
+    except ConfigurationError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] = {}
 
 
 async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
@@ -79,6 +127,21 @@ async def events_of(api: Api, workload: Workload) -> tuple[Event, ...]:
     except (Forbidden, NotFound, Gone):
         return ()
     return tuple(event for event in events if event.reporting_controller == REPORTING_CONTROLLER)
+
+
+async def selected_templates(
+    api: Api, selector: LabelSelector, configuration: VolcanoGlobalConfiguration
+) -> TemplateNames:
+    """Return kind, namespace and name of the queues, jobs and other templates that *selector* selects."""
+    paths = [("Queue", QUEUES.path), ("Job", JOBS.path)]
+    paths += [(rule.kind, await _list_path(api, rule)) for rule in configuration.integrations]
+    parameters = {"labelSelector": selector.text}
+    found: set[tuple[str, str, str]] = set()
+    for kind, path in paths:
+        async for item in api.list_items(path, parameters, limit=_PAGE_SIZE, metadata_only=True):
+            metadata = msgspec.json.decode(item)["metadata"]
+            found.add((kind, metadata.get("namespace", ""), metadata["name"]))
+    return frozenset(found)
 
 
 async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, page: int = _PAGE_SIZE) -> Store:

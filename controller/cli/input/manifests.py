@@ -9,20 +9,13 @@ from typing import Any
 import msgspec
 
 from controller.cache.objects import GroupKind
+from controller.cli.errors import InputError
 from controller.cli.input.yaml_loader import ParseError, load_documents
 
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _MAX_NAME_LENGTH = 253
 _MAX_SHOWN = 40
-
-
-class InputError(Exception):
-    """Input that cannot be used; each violation names its file, document and field."""
-
-    def __init__(self, *violations: str) -> None:
-        super().__init__("\n".join(violations))
-        self.violations = violations
 
 
 @dataclass(frozen=True, slots=True)

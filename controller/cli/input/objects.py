@@ -31,13 +31,14 @@ from controller.api.keys import (
 )
 from controller.api.queues import PriorityClass, Queue
 from controller.cache.objects import GroupKind, group_kind
+from controller.cli.errors import InputError
 from controller.cli.input.default_bindings import (
     CLUSTER_POLICIES,
     POLICIES,
     PropagationPolicy,
     wire_type,
 )
-from controller.cli.input.manifests import InputError, Manifest
+from controller.cli.input.manifests import Manifest
 from controller.cli.input.validation import validate
 from controller.engine.state.clusters import ApiKind
 
@@ -72,6 +73,8 @@ class InputObjects:
     notes: tuple[InputNote, ...] = ()
     hyperjobs: tuple[tuple[Manifest, HyperJob], ...] = ()
     """HyperJobs of both API groups, sorted by namespace and name."""
+    has_configuration: bool = False
+    """Whether the configuration is in the files, not the default."""
 
     def of(self, resource: Resource) -> Sequence[Manifest]:
         """Return the objects of *resource*, sorted by name."""
@@ -95,7 +98,7 @@ def kind_of(resource: Resource) -> GroupKind:
     return group_kind(ApiKind(resource.api_version, resource.kind))
 
 
-def validate_objects(manifests: Sequence[Manifest]) -> InputObjects:
+def validate_objects(manifests: Sequence[Manifest], *, strict: bool = False) -> InputObjects:
     """Return the objects of *manifests*, or raise `InputError` with all violations."""
     violations: list[str] = []
     configuration = _configuration(manifests, violations)
@@ -106,9 +109,14 @@ def validate_objects(manifests: Sequence[Manifest]) -> InputObjects:
     collector = _ObjectCollector({kind_of(resource): resource for resource in (*integrations, *WIRE_TYPES)}, violations)
     for manifest in manifests:
         collector.add(manifest)
+    if strict:
+        violations.extend(note.text for note in collector.notes if not note.is_minor)
     if violations:
         raise InputError(*violations)
-    return InputObjects(configuration, collector.sorted(), tuple(collector.notes), collector.hyperjobs)
+    has_configuration = any(map(_is_configuration, manifests))
+    return InputObjects(
+        configuration, collector.sorted(), tuple(collector.notes), collector.hyperjobs, has_configuration
+    )
 
 
 def _configuration(manifests: Iterable[Manifest], violations: list[str]) -> VolcanoGlobalConfiguration:

@@ -1,7 +1,8 @@
 """Fills a store with the objects of files, as the informers of a live control plane would."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from controller.api.hyperjobs import HyperJob
@@ -15,6 +16,7 @@ from controller.api.keys import (
 )
 from controller.cache.objects import VOLCANO_JOB, ClusterProgress, WorkloadPhase
 from controller.cache.store import Store
+from controller.cli.errors import InputError, NotFoundError
 from controller.cli.input.default_bindings import (
     CLUSTER_POLICIES,
     POLICIES,
@@ -22,13 +24,20 @@ from controller.cli.input.default_bindings import (
     recorded_uid,
     with_default_bindings,
 )
-from controller.cli.input.manifests import InputError, Manifest, read
+from controller.cli.input.labels import LabelSelector
+from controller.cli.input.manifests import Manifest, read
 from controller.cli.input.objects import InputNote, InputObjects, validate_objects
+from controller.cli.input.snapshot import (
+    ActiveConfiguration,
+    ConfigurationSource,
+    Snapshot,
+    TemplateNames,
+    take_snapshot,
+)
 from controller.controllers.hyperjob.children import cached_hyperjob
 from controller.controllers.hyperjob.preview import Preview, preview, preview_objects
-from controller.controllers.hyperjob.split import CapacitySnapshot
+from controller.controllers.hyperjob.split import capacity_snapshot
 from controller.engine.engine import Engine
-from controller.engine.placement.fit import capacities_when_empty, free_capacities
 from controller.engine.state.clusters import ApiKind, ClusterName
 from controller.kube.collection import Collection
 
@@ -78,16 +87,48 @@ class OfflineState:
     splits: tuple[HyperJobSplit, ...] = ()
     """The HyperJobs of the files with their parts."""
 
+    def snapshot(self, now: int) -> Snapshot:
+        """Return the state at *now* with the plan of one scheduling cycle."""
+        source = ConfigurationSource.FILE if self.objects.has_configuration else ConfigurationSource.DEFAULTS
+        snapshot = take_snapshot(self.store, now, ActiveConfiguration(self.objects.configuration, source))
+        return replace(snapshot, selected=self._selected)
 
-def read_offline_state(paths: Sequence[str]) -> OfflineState:
-    """Return the state read from the files and folders *paths*, or raise `InputError`."""
-    objects = validate_objects(read(paths))
+    def hyperjob(self, namespace: str, name: str) -> HyperJobSplit:
+        """Return a HyperJob of the files; raise `NotFoundError`."""
+        for split in self.splits:
+            if (split.manifest.namespace, split.manifest.name) == (namespace, name):
+                return split
+        names = [f"{split.manifest.namespace}/{split.manifest.name}" for split in self.splits]
+        near = get_close_matches(f"{namespace}/{name}", names, n=1)
+        raise NotFoundError(
+            f"HyperJob {namespace}/{name} is not in the files" + (f"; did you mean {near[0]}?" if near else "")
+        )
+
+    def _selected(self, selector: LabelSelector) -> TemplateNames:
+        """Return kind, namespace and name of the objects that *selector* selects."""
+        return frozenset(
+            (manifest.kind, manifest.namespace, manifest.name)
+            for manifests in self.objects.objects.values()
+            for manifest in manifests
+            if selector.matches(manifest.body["metadata"].get("labels") or {})
+        )
+
+
+def read_offline_state(paths: Sequence[str], now: int, *, strict: bool = False) -> OfflineState:
+    """Return the state read from the files and folders *paths* at *now*, or raise `InputError`.
+
+    HyperJobs are split after one cycle without them, as the controller splits new ones.
+    """
+    objects = validate_objects(read(paths), strict=strict)
     store = _new_store(objects)
     splits: Sequence[HyperJobSplit] = ()
     if objects.hyperjobs:
         engine = Engine()
-        store.sync_to(engine, 0)  # a store feeds one engine only, so another one is filled below
-        capacity = capacity_of(engine)
+        store.sync_to(engine, now)  # a store feeds one engine only, so another one is filled below
+        engine.plan(now)
+        capacity = capacity_snapshot(engine, objects.configuration)
+        if capacity is None:
+            raise AssertionError("planning computes the shares")
         splits = [
             HyperJobSplit(manifest, hyperjob, preview(hyperjob, capacity)) for manifest, hyperjob in objects.hyperjobs
         ]
@@ -109,11 +150,6 @@ def _new_store(objects: InputObjects) -> Store:
     if violations:
         raise InputError(*violations)
     return store
-
-
-def capacity_of(engine: Engine) -> CapacitySnapshot:
-    """Return the free and the total capacity of the clusters."""
-    return CapacitySnapshot(free_capacities(engine.cluster_usage), capacities_when_empty(engine.cluster_usage))
 
 
 def _unsplit_notes(splits: Iterable[HyperJobSplit]) -> Iterator[InputNote]:

@@ -1,17 +1,65 @@
 """The scheduling state at one time with the plan for it, and the search for a workload in it."""
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from enum import StrEnum
 
+from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, TemplateKey, group_kind
 from controller.cache.store import Store
+from controller.cli.errors import NotFoundError
+from controller.cli.input.labels import LabelSelector
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.plan import Admit, Plan
-from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.hierarchy import ROOT, Node, QueueName
+from controller.engine.state.resources import Resources, add
+from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 
 _JOB = "Job"
 _SUGGESTED = 3
+
+
+TemplateNames = frozenset[tuple[str, str, str]]
+"""Kind, namespace and name of objects."""
+
+
+class ConfigurationSource(StrEnum):
+    """Where the configuration of a snapshot comes from."""
+
+    PUBLISHED = "Published"
+    FILE = "File"
+    DEFAULTS = "Defaults"
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveConfiguration:
+    """The configuration of a snapshot, and where it comes from."""
+
+    values: VolcanoGlobalConfiguration
+    source: ConfigurationSource
+
+    @property
+    def revision(self) -> str:
+        """Return the revision, the same as in the controller's logs."""
+        return configuration_revision(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentUsage:
+    """Usage and numbers of workloads before the plan of the snapshot."""
+
+    queues: Mapping[QueueName, Resources]
+    """Usage of each queue and of all queues below it."""
+    pending: Mapping[QueueName, int]
+    admitted: Mapping[QueueName, int]
+    """Numbers of workloads of each queue and of all queues below it."""
+    admitted_on: Mapping[str, int]
+    """Numbers of admitted workloads by cluster."""
+    clusters: tuple[ClusterState, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +73,10 @@ class Snapshot:
     state: Engine
     plan: Plan
     now: int
+    current: CurrentUsage
+    configuration: ActiveConfiguration
+    selected: Callable[[LabelSelector], TemplateNames] | None = None
+    """Returns the objects of the files that a selector selects; ``None`` for a live control plane."""
 
     @property
     def shares(self) -> QueueShares:
@@ -45,15 +97,34 @@ class Snapshot:
         return self.store.binding(workload.uid)
 
 
-def take_snapshot(store: Store, now: int) -> Snapshot:
+def take_snapshot(store: Store, now: int, configuration: ActiveConfiguration) -> Snapshot:
     """Return the state built from *store* at *now*, with the plan of one scheduling cycle."""
     state = Engine()
     store.sync_to(state, now)
-    return Snapshot(store, state, state.plan(now), now)
+    current = _current_usage(state)
+    return Snapshot(store, state, state.plan(now), now, current, configuration)
 
 
-class NotFoundError(Exception):
-    """There is no workload of that name; the message suggests names or says why the job is not managed."""
+def _current_usage(state: Engine) -> CurrentUsage:
+    counts = {wanted: Counter[QueueName]() for wanted in (WorkloadState.PENDING, WorkloadState.ADMITTED)}
+    admitted_on = Counter[str]()
+    for workload in state.workloads.values():
+        if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
+            admitted_on.update(charge.cluster for charge in workload.admission.cluster_charges)
+        if workload.state in counts:
+            counts[workload.state].update(_path(state, workload.queue))
+    usage: dict[QueueName, Resources] = {}
+    for queue, amounts in state.current_usage.items():
+        for name in _path(state, queue):
+            usage[name] = add(usage.get(name, {}), amounts)
+    clusters = tuple(replace(cluster) for cluster in state.cluster_usage)
+    return CurrentUsage(usage, counts[WorkloadState.PENDING], counts[WorkloadState.ADMITTED], admitted_on, clusters)
+
+
+def _path(state: Engine, queue: QueueName) -> tuple[QueueName, ...]:
+    """Return *queue* and its ancestors; for a queue that is not connected to the root, itself and the root."""
+    node: Node | None = state.tree().nodes.get(queue)
+    return tuple(ancestor.name for ancestor in node.path()) if node else (queue, ROOT)
 
 
 def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:

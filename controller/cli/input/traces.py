@@ -8,8 +8,9 @@ from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import RUNTIME_ANNOTATION, SUBMIT_ANNOTATION
 from controller.cache.objects import TemplateKey, group_kind
 from controller.cache.store import Store
+from controller.cli.errors import InputError
 from controller.cli.input.default_bindings import template_key
-from controller.cli.input.manifests import InputError, Manifest
+from controller.cli.input.manifests import Manifest
 from controller.cli.input.objects import InputNote
 from controller.cli.input.offline import read_offline_state
 from controller.engine.engine import Engine
@@ -31,13 +32,13 @@ class TraceFile:
     """From the configuration in the files."""
 
 
-def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
+def read_trace(paths: Sequence[str], *, now: int, runtime: int, strict: bool = False) -> TraceFile:
     """Return the trace in the files and folders *paths*, starting at *now*, or raise `InputError`.
 
     A job without a run time takes *runtime*. A job without a submission time is pending
     at the start and keeps its age.
     """
-    state = read_offline_state(paths)
+    state = read_offline_state(paths, now, strict=strict)
     engine = Engine()
     state.store.sync_to(engine, now)
     templates = {template_key(manifest): manifest for group in state.objects.objects.values() for manifest in group}

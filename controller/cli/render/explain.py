@@ -5,17 +5,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from controller.api.quantity import parse_quantity
-from controller.cli.render.output import (
-    Amounts,
-    Cell,
-    Column,
-    OutputStyle,
-    describe_requests,
-    format_minute,
-    paragraph,
-    table,
-)
-from controller.cli.render.plan import QueueShareReport, format_amount
+from controller.cli.render.amounts import Amounts, describe_requests, format_amount, format_minute
+from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
+from controller.cli.render.plan import PendingReport, QueueReport, QueueShareReport
 
 _INDENT = 2
 
@@ -37,8 +29,8 @@ _PART_COLUMNS = (
     Column("CLUSTER"),
     Column("PODS", right=True),
     Column("STATE"),
-    Column("PLACEMENT"),
-    Column("PENDING REASON"),
+    Column("PLACEMENT", is_text=True),
+    Column("PENDING REASON", is_text=True),
 )
 
 
@@ -152,6 +144,8 @@ class WorkloadQueue(msgspec.Struct, rename="camel", frozen=True):
     """The shares of the queue, then those of its ancestors, the root last."""
     similar_names: tuple[str, ...]
     """Similar names of existing queues, if the queue does not exist."""
+    notes: tuple[str, ...] = ()
+    """What the fair share counts and the workloads of the queue cannot use."""
 
 
 class PublishedEvent(msgspec.Struct, rename="camel", frozen=True):
@@ -183,6 +177,30 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     finished_on: tuple[str, ...]
     events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its recorded events, the latest last; from the live control plane only."""
+
+
+class ReasonCount(msgspec.Struct, frozen=True):
+    """Number of pending workloads with one reason."""
+
+    reason: str
+    count: int
+
+
+class QueueExplanation(msgspec.Struct, rename="camel", frozen=True):
+    """One queue: its settings, current usage and limits, and the pending workloads of the queue itself."""
+
+    queue: QueueReport
+    capability: Amounts
+    guarantee: Amounts
+    deserved: Amounts
+    children: tuple[str, ...]
+    ancestors: tuple[QueueShareReport, ...]
+    """The current shares of its ancestors, the root last."""
+    reasons: tuple[ReasonCount, ...]
+    """Why workloads are pending after the next cycle, the most frequent reason first."""
+    first: tuple[PendingReport, ...]
+    """The first pending workloads after the next cycle."""
+    notes: tuple[str, ...]
 
 
 class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
@@ -225,6 +243,8 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
         parts.append(_section("Where it runs", _admission_lines(admitted, queue), style))
     parts.append(_section("Requests", _request_lines(explanation), style))
     parts.append(_section("Queue", [_queue_line(queue)], style) + _share_table(queue, explanation.requests, style))
+    if pending:
+        parts[-1] += "".join(f"\n{paragraph(_sentence(note), style, indent=_INDENT)}" for note in queue.notes)
     if pending:
         parts.append(_section("Ahead in the queue", _ahead_lines(pending), style))
         parts.append(_section("Clusters", _cluster_lines(pending.clusters), style))
@@ -379,6 +399,56 @@ def _format_amounts(amounts: Amounts) -> str:
     return describe_requests({name: parse_quantity(name, amount) for name, amount in amounts.items()})
 
 
+def queue_text(report: QueueExplanation, style: OutputStyle) -> str:
+    """Format the explanation of a queue as text."""
+    queue = report.queue
+    path = " > ".join(queue.path) or f"{queue.name}, outside the hierarchy,"
+    head = f"Queue {path} is {queue.state}, weight {queue.weight}, priority {queue.priority}."
+    parts = [paragraph(Cell(head, "bold"), style)]
+    settings = [
+        f"{title}: {_format_amounts(amounts)}."
+        for title, amounts in (
+            ("Capability", report.capability),
+            ("Guarantee", report.guarantee),
+            ("Deserved", report.deserved),
+        )
+        if amounts
+    ]
+    parts.append(_section("Settings", settings or ["No capability, guarantee or deserved share."], style))
+    rows = [*_amount_rows(queue), *(row for share in report.ancestors for row in _amount_rows(share))]
+    usage = table(_SHARE_COLUMNS, rows, style).splitlines()
+    counts = f"{queue.admitted} admitted and {queue.pending} pending workloads{_below(report)}."
+    lines = [_section("Usage now", [counts], style), *(f"{' ' * _INDENT}{line}" for line in usage)]
+    lines += [paragraph(_sentence(note), style, indent=_INDENT) for note in report.notes]
+    parts.append("\n".join(lines))
+    if queue.next_cycle is not None:
+        after = queue.next_cycle
+        effect = f"{after.admitted} admitted, {after.evicted} evicted; then {after.pending} pending."
+        parts.append(_section("Next cycle", [effect], style))
+    if report.reasons:
+        reasons = (f"{count.reason}: {count.count}." for count in report.reasons)
+        parts.append(_section("Pending reasons", reasons, style))
+        first = (f"{each.position}. {each.namespace}/{each.name}: {each.message}." for each in report.first)
+        parts.append(_section("First in the queue", first, style))
+    return "\n\n".join(parts)
+
+
+def _sentence(note: str) -> str:
+    return f"{note[:1].upper()}{note[1:]}."
+
+
+def _below(report: QueueExplanation) -> str:
+    return f", with queues {', '.join(report.children)} below it" if report.children else ""
+
+
+def _amount_rows(share: QueueShareReport | QueueReport) -> Iterator[tuple[str, ...]]:
+    for name in share.allocated:
+        amounts = [format_amount(name, each) for each in (share.allocated, share.fair_share, share.limit)]
+        if isinstance(share, QueueReport) and name not in share.limited:
+            amounts[2] = "no limit"
+        yield share.name, name, *amounts
+
+
 def hyperjob_text(report: HyperJobReport, style: OutputStyle) -> str:
     """Format *report* as text."""
     sections = [paragraph(Cell(f"HyperJob {report.namespace}/{report.name} {_hyperjob_state(report)}.", "bold"), style)]
@@ -392,9 +462,12 @@ def hyperjob_text(report: HyperJobReport, style: OutputStyle) -> str:
 
 def _hyperjob_state(report: HyperJobReport) -> str:
     count = len(report.parts)
+    done = sum(part.state in {"Completed", "Succeeded"} for part in report.parts)
     parts = f"{count} {'part' if count == 1 else 'parts'}"
     if not report.decided:
         return f"would have {parts} if it were split now"
+    if done == count:
+        return f"is {report.phase}: all of its {parts} have completed"
     return f"is {report.phase}: it has {parts}, of which {report.min_available} must be admitted together"
 
 

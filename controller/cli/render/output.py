@@ -1,39 +1,32 @@
-"""Formats amounts, times, tables, JSON and YAML, and writes them to standard output.
+"""Formats tables, text, JSON, YAML and CSV, and writes them to standard output.
 
-Tables are fitted to the width of a terminal and coloured there. Elsewhere
-they are plain text with one line for each row.
+Text is wrapped and coloured on a terminal. Elsewhere tables have one line for each row. No value of a table is split.
 """
 
+import csv
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from fractions import Fraction
 from io import StringIO
 from shutil import get_terminal_size
-from typing import TextIO
+from textwrap import wrap
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TextIO
+from unicodedata import east_asian_width
 
-import msgspec
-import yaml
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    import msgspec
 
-from controller.api.quantity import format_quantity
-from controller.cache.translate.units import to_datetime
-from controller.engine.state.resources import MILLI, PODS, Resources, base_units
+API_VERSION = "cli.volcano-global.io/v1alpha1"
 
-_UNLIMITED_WIDTH = 100_000
-_GAP = 2
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_BYTES = ("memory", "storage", "ephemeral-storage", "hugepages-")
-_KIBI = 1024
-_HUNDREDTHS = 100
+_GAP = "  "
+_MIN_WRAPPED = 20
+_CODES = MappingProxyType({"bold": "1", "green": "32", "yellow": "33", "red": "31"})
 
-Amounts = dict[str, str]
 ProgressCallback = Callable[[int, int], None]
 
 
@@ -41,6 +34,9 @@ class Format(StrEnum):
     """Values of ``-o``."""
 
     TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    CSV = "csv"
     JSON = "json"
     YAML = "yaml"
 
@@ -58,18 +54,58 @@ PLAIN = OutputStyle()
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table."""
+    """One column of a table.
+
+    *is_text* allows wrapping between words where the table is wider than the terminal.
+    """
 
     title: str
     right: bool = False
+    is_wide: bool = False
+    """Whether it is shown with ``-o wide`` and ``-o csv`` only."""
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Text with a `rich` style, applied on a terminal only."""
+    """Text with a style, applied on a terminal only."""
 
     text: str
     style: str = ""
+
+
+Row = Sequence[Cell | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table of objects, with text before and after it that CSV omits."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    names: Sequence[str] = ()
+    """The name of the object of each row, for ``-o name``: ``queue.scheduling.volcano.sh/a``."""
+    empty: str = ""
+    """The text in place of a table without rows."""
+    notes: Sequence[str] = field(default=())
+    """Paragraphs below the table."""
+
+    def text(self, style: OutputStyle = PLAIN, *, is_wide: bool = False) -> str:
+        """Return the table and the notes."""
+        body = table(*self._shown(is_wide=is_wide), style) if self.rows else self.empty
+        return "\n\n".join([body, *(paragraph(note, style) for note in self.notes)])
+
+    def csv(self) -> str:
+        """Return all columns as comma-separated values."""
+        page = StringIO()
+        writer = csv.writer(page, lineterminator="\n")
+        writer.writerow([column.title for column in self.columns])
+        writer.writerows([_plain(cell).strip() for cell in row] for row in self.rows)
+        return page.getvalue().rstrip("\n")
+
+    def _shown(self, *, is_wide: bool) -> tuple[list[Column], list[Row]]:
+        shown = [index for index, column in enumerate(self.columns) if is_wide or not column.is_wide]
+        return [self.columns[index] for index in shown], [[row[index] for index in shown] for row in self.rows]
 
 
 def output_style(stream: TextIO) -> OutputStyle:
@@ -80,38 +116,109 @@ def output_style(stream: TextIO) -> OutputStyle:
     return OutputStyle(width=get_terminal_size().columns, colored=coloured)
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell | str]], style: OutputStyle = PLAIN) -> str:
+def table(columns: Sequence[Column], rows: Iterable[Row], style: OutputStyle = PLAIN) -> str:
     """Return *rows* under the titles of *columns*; an empty cell is shown as a dash."""
-    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for column in columns:
-        drawn.add_column(Text(column.title), justify="right" if column.right else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(_text(cell) for cell in row))
-    return _render(drawn, style)
+    rows = list(rows)
+    texts = [[_plain(cell) or "-" for cell in row] for row in rows]
+    widths = _widths(columns, texts, style)
+    lines = [_line(columns, widths, [column.title for column in columns], ["bold"] * len(columns), style)]
+    for row, cells in zip(rows, texts, strict=True):
+        styles = [cell.style if isinstance(cell, Cell) else "" for cell in row]
+        if all(_width(cell) <= width for cell, width in zip(cells, widths, strict=True)):
+            lines.append(_line(columns, widths, cells, styles, style))
+            continue
+        parts = [
+            _wrapped(cell, width) if column.is_text else [cell]
+            for column, cell, width in zip(columns, cells, widths, strict=True)
+        ]
+        for number in range(max(map(len, parts))):
+            line = [part[number] if number < len(part) else "" for part in parts]
+            lines.append(_line(columns, widths, line, styles, style))
+    return "\n".join(lines)
+
+
+def _widths(columns: Sequence[Column], texts: Sequence[Sequence[str]], style: OutputStyle) -> list[int]:
+    """Return the width of each column; columns of text share what the others leave of the line."""
+    widths = [
+        max([_width(column.title), *(_width(row[index]) for row in texts)]) for index, column in enumerate(columns)
+    ]
+    excess = 0 if style.width is None else sum(widths) + len(_GAP) * (len(widths) - 1) - style.width
+    flexible = [index for index, column in enumerate(columns) if column.is_text]
+    if excess > 0 and flexible:
+        free, remaining = sum(widths[index] for index in flexible) - excess, len(flexible)
+        for index in sorted(flexible, key=widths.__getitem__):
+            widths[index] = min(widths[index], max(free // remaining, _MIN_WRAPPED))
+            free, remaining = free - widths[index], remaining - 1
+    return widths
+
+
+def _line(
+    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str], styles: Sequence[str], style: OutputStyle
+) -> str:
+    parts = []
+    for column, width, cell, name in zip(columns, widths, cells, styles, strict=True):
+        blank = " " * (width - _width(cell))
+        shown = _styled(cell, name, style)
+        parts.append(blank + shown if column.right else shown + blank)
+    return _GAP.join(parts).rstrip()
 
 
 def paragraph(text: Cell | str, style: OutputStyle = PLAIN, *, indent: int = 0) -> str:
     """Return *text* wrapped to the width of *style* and indented."""
-    width = None if style.width is None else max(style.width - indent, 20)
-    written = _render(_text(text), OutputStyle(width, style.colored))
-    return "\n".join(f"{' ' * indent}{line}" for line in written.splitlines())
+    content = _plain(text) or "-"
+    lines = [content] if style.width is None else _wrapped(content, max(style.width - indent, _MIN_WRAPPED))
+    name = text.style if isinstance(text, Cell) else ""
+    return "\n".join(f"{' ' * indent}{_styled(line, name, style)}" for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return *text* in lines of at most *width* columns; words longer than a line are not split."""
+    if _width(text) <= width:
+        return [text]
+    if text.isascii():
+        return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        lines = [*lines[:-1], longer] if _width(longer) <= width or not lines[-1] else [*lines, word]
+    return lines
+
+
+def _width(text: str) -> int:
+    """Return the columns that *text* takes on a terminal."""
+    return len(text) if text.isascii() else sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def _plain(cell: Cell | str) -> str:
+    return escape(cell.text if isinstance(cell, Cell) else cell)
+
+
+def _styled(text: str, name: str, style: OutputStyle) -> str:
+    return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if style.colored and name and text else text
 
 
 def escape(text: str) -> str:
     """Return *text* with control characters escaped, so that a terminal does not interpret them."""
+    if text.isprintable():
+        return text
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
 
 
-def serialize(report: msgspec.Struct, output: Format) -> str | None:
-    """Return *report* as indented JSON or as YAML, or ``None`` if a table is requested."""
-    if output is Format.TABLE:
+def serialize(report: "msgspec.Struct", output: Format, head: Mapping[str, Any] = MappingProxyType({})) -> str | None:
+    """Return *report* as indented JSON or as YAML after `apiVersion` and *head*, ``None`` for other formats."""
+    if output not in {Format.JSON, Format.YAML}:
         return None
-    values = msgspec.to_builtins(report)
+    import msgspec  # noqa: PLC0415 -- `--help` needs none of this
+
+    values = {"apiVersion": API_VERSION, **head, **msgspec.to_builtins(report)}
     if output is Format.JSON:
         return json.dumps(values, indent=2, ensure_ascii=False)
-    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    import yaml  # noqa: PLC0415 -- as above
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(values, Dumper=dumper, sort_keys=False, allow_unicode=True)
     return text.rstrip()
 
 
@@ -123,73 +230,6 @@ def print_text(text: str) -> None:
     except BrokenPipeError:
         # The interpreter flushes standard output again at exit and would print this error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _text(cell: Cell | str) -> Text:
-    text, style = (cell.text, cell.style) if isinstance(cell, Cell) else (cell, "")
-    return Text(escape(text) or "-", style=style)
-
-
-def _render(drawn: Table | Text, style: OutputStyle) -> str:
-    page = StringIO()
-    console = Console(
-        file=page,
-        width=style.width or _UNLIMITED_WIDTH,
-        force_terminal=style.colored,
-        color_system="standard" if style.colored else None,
-        legacy_windows=False,
-    )
-    console.print(drawn, soft_wrap=False)
-    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
-
-
-def quantities(amounts: Mapping[str, int | Fraction], resources: Iterable[str]) -> Amounts:
-    """Return the amounts of *resources* as quantities, rounded down; a missing amount is zero."""
-    return {name: format_quantity(name, amounts.get(name, 0)) for name in resources}
-
-
-def positive_quantities(amounts: Resources) -> Amounts:
-    """Return the positive amounts as quantities, sorted by resource name."""
-    return quantities(amounts, sorted(name for name, amount in amounts.items() if amount > 0))
-
-
-def format_short(resource: str, amount: int | Fraction) -> str:
-    """Format an amount with at most two decimals, rounded towards zero."""
-    if amount < 0:
-        return f"-{format_short(resource, -amount)}"
-    value, prefix = Fraction(amount) / base_units(resource), 0
-    if not resource.startswith(_BYTES):
-        return _format_decimal(value)
-    while value >= _KIBI and prefix < len(_BINARY) - 1:
-        value /= _KIBI
-        prefix += 1
-    return f"{_format_decimal(value)}{_BINARY[prefix]}"
-
-
-def describe_requests(amounts: Resources) -> str:
-    """Format requests as text: ``2 cpu, 4Gi memory in 2 pods``."""
-    parts = [
-        f"{format_short(name, amounts[name])} {name}" for name in sorted(amounts) if name != PODS and amounts[name] > 0
-    ]
-    pods = amounts.get(PODS, 0)
-    inside = f" in {format_short(PODS, pods)} pod{'' if pods == MILLI else 's'}" if pods > 0 else ""
-    return (", ".join(parts) or "nothing") + inside
-
-
-def format_time(at: int | None) -> str | None:
-    """Format a time as Kubernetes does; return ``None`` for an unknown time."""
-    written = to_datetime(at or None)
-    return written.strftime("%Y-%m-%dT%H:%M:%SZ") if written else None
-
-
-def format_minute(at: str | None) -> str:
-    """Format a Kubernetes time in UTC to the minute."""
-    return at[:16].replace("T", " ") if at else "-"
-
-
-def _format_decimal(amount: Fraction) -> str:
-    whole, hundredths = divmod(int(amount * _HUNDREDTHS), _HUNDREDTHS)
-    return f"{whole}.{hundredths:02}".rstrip("0").rstrip(".")
 
 
 @contextmanager

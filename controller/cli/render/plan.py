@@ -5,17 +5,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from controller.api.quantity import parse_quantity
-from controller.cli.render.output import (
-    Amounts,
-    Cell,
-    Column,
-    OutputStyle,
-    format_minute,
-    format_short,
-    paragraph,
-    table,
-)
+from controller.cli.render.amounts import Amounts, format_minute, in_unit, is_bytes, resource_title
+from controller.cli.render.output import Cell, Column, Listing, OutputStyle, Row, paragraph, table
 
 _ACTIONS = MappingProxyType({"Admit": "green", "Wait": "yellow", "Evict": "red"})
 
@@ -27,6 +18,9 @@ _MAX_RESOURCES = 3
 
 
 _LEGEND = "Resource columns: used / fair share / limit."
+
+
+_NO_LIMIT = "none"
 
 
 class ClusterTarget(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,19 +76,56 @@ class PendingReport(msgspec.Struct, rename="camel", frozen=True):
     priority: int
     priority_class: str
     since: str | None
+    age: str
+    """Time since then, for people: ``3m20s``."""
     reason: str
     message: str
     remedy: str
 
 
-class Pending(msgspec.Struct, frozen=True):
+class Pending(msgspec.Struct, rename="camel", frozen=True):
     """The pending workloads after the plan, by queue and position."""
 
     pending: tuple[PendingReport, ...]
+    admitted_next: int
+    """Number of workloads that wait now and that the next cycle admits; they are not listed."""
+
+
+class UsageReport(msgspec.Struct, rename="camel", frozen=True):
+    """One admitted workload and what it is charged with; ``since`` is null if unknown."""
+
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+    clusters: tuple[str, ...]
+    charge: Amounts
+    since: str | None
+    age: str
+    """Time since then, for people: ``3m20s``."""
+
+
+class WorkloadUsages(msgspec.Struct, frozen=True):
+    """The admitted workloads, the largest share of the total capacity first."""
+
+    workloads: tuple[UsageReport, ...]
+
+
+class NextCycle(msgspec.Struct, frozen=True):
+    """What the next scheduling cycle would change in a queue and the queues below it."""
+
+    admitted: int
+    evicted: int
+    pending: int
+    """Pending workloads after the cycle."""
+    allocated: Amounts
+    """Usage after the cycle; victims hold their charges until they have stopped."""
+    share: float | None
 
 
 class QueueReport(msgspec.Struct, rename="camel", frozen=True):
-    """One queue of the hierarchy; ``pending`` counts the pending workloads of the queue and its descendants."""
+    """One queue of the hierarchy with its current usage; the numbers of workloads include its descendants."""
 
     name: str
     parent: str
@@ -104,18 +135,32 @@ class QueueReport(msgspec.Struct, rename="camel", frozen=True):
     priority: int
     state: str
     pending: int
+    admitted: int
     fair_share: Amounts
     allocated: Amounts
     limit: Amounts
+    limited: tuple[str, ...]
+    """Resources for which the queue or an ancestor has a capability; others are limited by the capacity only."""
     share: float | None
+    reachable: Amounts | None
+    """Capacity of the clusters that its pending workloads can use; null if that is all of it."""
+    next_cycle: NextCycle | None
+    """Set with ``--next-cycle``."""
 
 
 class Queues(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All queues, sorted by name."""
+    """The queues, each after its parent."""
 
     queues: tuple[QueueReport, ...]
     notes: tuple[str, ...] = ()
     """Results that may be unexpected but are intended."""
+
+
+class ClusterUsageReport(msgspec.Struct, frozen=True):
+    """Our usage and the free capacity of a cluster after the next scheduling cycle."""
+
+    usage: Amounts
+    free: Amounts
 
 
 class ClusterReport(msgspec.Struct, rename="camel", frozen=True):
@@ -124,25 +169,23 @@ class ClusterReport(msgspec.Struct, rename="camel", frozen=True):
     name: str
     ready: bool
     problem: str
+    admitted: int
+    """Number of admitted workloads on it."""
     allocatable: Amounts
     external_usage: Amounts
     usage: Amounts
     free: Amounts
+    next_cycle: ClusterUsageReport | None
+    """Set with ``--next-cycle``."""
 
 
 class Clusters(msgspec.Struct, frozen=True):
-    """All clusters after the plan, sorted by name."""
+    """The clusters with their current usage, sorted by name."""
 
     clusters: tuple[ClusterReport, ...]
 
 
 QueueShares = QueueShareReport | QueueReport
-
-
-def in_tree_order(queues: Queues) -> Iterator[tuple[int, QueueReport]]:
-    """Yield depth and queue, each queue after its parent; queues that are not connected to the root come last."""
-    for queue in sorted(queues.queues, key=lambda report: (not report.path, report.path, report.name)):
-        yield max(len(queue.path) - 1, 0), queue
 
 
 def plan_table(report: PlanReport, style: OutputStyle) -> str:
@@ -160,8 +203,8 @@ def _notes(notes: Sequence[str], style: OutputStyle) -> str:
 
 def _share_table(queues: Sequence[QueueShareReport], style: OutputStyle) -> str:
     """Return a table of the queues after the decisions."""
-    resources = _main_resources(queues)
-    columns = [Column("QUEUE"), Column("SHARE", right=True), *(Column(_title(name)) for name in resources)]
+    resources = _main_resources(queue.allocated for queue in queues)[:_MAX_RESOURCES]
+    columns = [Column("QUEUE"), Column("SHARE", right=True), *(Column(resource_title(name)) for name in resources)]
     rows = (
         (
             queue.name,
@@ -187,101 +230,191 @@ def _decision_row(step: DecisionReport) -> Sequence[Cell | str]:
     )
 
 
-def pending_table(report: Pending, style: OutputStyle) -> str:
-    """Format the pending workloads, by queue and position."""
+def pending_listing(report: Pending) -> Listing:
+    """Return the table of the pending workloads, by queue and position."""
     columns = [
         Column("QUEUE"),
         Column("POS", right=True),
         Column("NAME"),
         Column("PRIORITY", right=True),
-        Column("SINCE (UTC)"),
+        Column("AGE", right=True),
         Column("REASON"),
+        Column("KIND", is_wide=True),
+        Column("PRIORITY CLASS", is_wide=True),
+        Column("SINCE (UTC)", is_wide=True),
+        Column("MESSAGE", is_wide=True, is_text=True),
     ]
-    rows = [_pending_row(workload) for workload in report.pending]
-    return table(columns, rows, style) if rows else "No workload is pending."
+    count = report.admitted_next
+    note = f"Not listed: {count} {'workload' if count == 1 else 'workloads'} admitted by the next cycle."
+    return Listing(
+        columns,
+        [_pending_row(workload) for workload in report.pending],
+        [_object_name(workload.kind, workload.namespace, workload.name) for workload in report.pending],
+        "No workload is pending.",
+        (note,) if count else (),
+    )
 
 
-def _pending_row(workload: PendingReport) -> Sequence[Cell | str]:
+def _pending_row(workload: PendingReport) -> Row:
     return (
         workload.queue,
         str(workload.position),
         _path(workload.namespace, workload.name),
         str(workload.priority),
-        format_minute(workload.since),
+        workload.age,
         Cell(workload.reason, "yellow"),
+        workload.kind,
+        workload.priority_class,
+        format_minute(workload.since),
+        workload.message,
     )
 
 
-def queues_table(report: Queues, style: OutputStyle) -> str:
-    """Format the queue hierarchy with usage, fair share and limit."""
-    resources = _main_resources(report.queues)
+def top_listing(report: WorkloadUsages) -> Listing:
+    """Return the table of the admitted workloads."""
+    resources = _main_resources(workload.charge for workload in report.workloads)
+    columns = [
+        Column("NAME"),
+        Column("QUEUE"),
+        Column("CLUSTERS"),
+        *_resource_columns(resources, right=True),
+        Column("AGE", right=True),
+        Column("KIND", is_wide=True),
+        Column("PRIORITY", right=True, is_wide=True),
+        Column("SINCE (UTC)", is_wide=True),
+    ]
+    rows = [
+        (
+            _path(workload.namespace, workload.name),
+            workload.queue,
+            ",".join(workload.clusters),
+            *(in_unit(name, workload.charge) for name in resources),
+            workload.age,
+            workload.kind,
+            str(workload.priority),
+            format_minute(workload.since),
+        )
+        for workload in report.workloads
+    ]
+    names = [_object_name(workload.kind, workload.namespace, workload.name) for workload in report.workloads]
+    return Listing(columns, rows, names, "No workload is admitted.")
+
+
+def queues_listing(report: Queues) -> Listing:
+    """Return the table of the queues with usage, fair share and limit."""
+    resources = _main_resources((*(queue.allocated for queue in report.queues),))
+    has_next = any(queue.next_cycle for queue in report.queues)
     columns = [
         Column("QUEUE"),
-        Column("WEIGHT", right=True),
-        Column("PRIO", right=True),
         Column("STATE"),
         Column("PENDING", right=True),
-        *(Column(_title(name)) for name in resources),
+        Column("ADMITTED", right=True),
+        *_resource_columns(resources),
+        *(
+            [Column("NEXT CYCLE"), *(Column(f"NEXT {resource_title(name)}", right=True) for name in resources)]
+            * has_next
+        ),
+        Column("WEIGHT", right=True, is_wide=True),
+        Column("PRIORITY", right=True, is_wide=True),
+        Column("SHARE", right=True, is_wide=True),
     ]
-    rows = (_queue_row(depth, queue, resources) for depth, queue in in_tree_order(report))
-    return f"{table(columns, rows, style)}\n\n{_LEGEND}{_notes(report.notes, style)}"
+    is_tree = all(queue.path for queue in report.queues) and _is_tree_order(report.queues)
+    rows = [_queue_row(queue, resources, is_tree=is_tree) for queue in report.queues]
+    names = [f"queue.scheduling.volcano.sh/{queue.name}" for queue in report.queues]
+    notes = (_LEGEND, *(f"Note: {note}." for note in report.notes))
+    return Listing(columns, rows, names, "There is no queue.", notes)
 
 
-def _main_resources(queues: Sequence[QueueShares]) -> list[str]:
-    """Return the resources that get a column: cpu and memory, then others by name, up to the maximum."""
-    resources = {name for queue in queues for name in queue.allocated}
-    return [*(name for name in _MAIN_RESOURCES if name in resources), *sorted(resources - set(_MAIN_RESOURCES))][
-        :_MAX_RESOURCES
-    ]
+def _is_tree_order(queues: Sequence[QueueReport]) -> bool:
+    """Return whether each queue comes after its parent."""
+    before: set[str] = {""}
+    for queue in queues:
+        if queue.parent not in before:
+            return False
+        before.add(queue.name)
+    return True
 
 
-def _queue_row(depth: int, queue: QueueReport, resources: Iterable[str]) -> Sequence[Cell | str]:
+def _queue_row(queue: QueueReport, resources: Sequence[str], *, is_tree: bool) -> Row:
+    depth = max(len(queue.path) - 1, 0) if is_tree else 0
+    after = queue.next_cycle
     return (
         f"{'  ' * depth}{queue.name}",
-        str(queue.weight),
-        str(queue.priority),
         Cell(queue.state, "" if queue.state == "Open" else "red"),
         str(queue.pending),
+        str(queue.admitted),
         *(_share_cell(name, queue) for name in resources),
+        *((_next_cycle(after), *(in_unit(name, after.allocated) for name in resources)) if after else ()),
+        str(queue.weight),
+        str(queue.priority),
+        "" if queue.share is None else f"{queue.share:g}",
     )
 
 
-def _title(resource: str) -> str:
-    return resource.rpartition("/")[2].upper()
+def _next_cycle(after: NextCycle) -> str:
+    evicted = f", {after.evicted} evicted" if after.evicted else ""
+    return f"{after.admitted} admitted{evicted}"
+
+
+def _resource_columns(resources: Iterable[str], *, right: bool = False) -> list[Column]:
+    """Return the columns of *resources*; those beyond the maximum are wide."""
+    return [
+        Column(resource_title(name), right=right, is_wide=number >= _MAX_RESOURCES)
+        for number, name in enumerate(resources)
+    ]
+
+
+def _main_resources(amounts: Iterable[Amounts]) -> list[str]:
+    """Return cpu and memory, then the other resources by name; the columns do not depend on usage."""
+    resources = {name for each in amounts for name in each} - {"pods"}
+    return [*_MAIN_RESOURCES, *sorted(resources - set(_MAIN_RESOURCES), key=lambda name: (is_bytes(name), name))]
 
 
 def _share_cell(resource: str, queue: QueueShares) -> str:
-    amounts = (queue.allocated, queue.fair_share, queue.limit)
-    return "/".join(format_amount(resource, amount) for amount in amounts)
+    used, share, limit = (in_unit(resource, amounts) for amounts in (queue.allocated, queue.fair_share, queue.limit))
+    is_limited = not isinstance(queue, QueueReport) or resource in queue.limited or limit == "-"
+    return f"{used}/{share}/{limit if is_limited else _NO_LIMIT}"
 
 
-def clusters_table(report: Clusters, style: OutputStyle) -> str:
-    """Format one row for each resource of each cluster."""
+def clusters_listing(report: Clusters) -> Listing:
+    """Return a table with one row for each resource of each cluster."""
+    has_next = any(cluster.next_cycle for cluster in report.clusters)
     columns = [
         Column("CLUSTER"),
         Column("READY"),
+        Column("ADMITTED", right=True),
         Column("RESOURCE"),
         Column("ALLOCATABLE", right=True),
         Column("EXTERNAL", right=True),
         Column("OURS", right=True),
         Column("FREE", right=True),
+        *([Column("NEXT OURS", right=True), Column("NEXT FREE", right=True)] * has_next),
+        Column("PROBLEM", is_wide=True),
     ]
     rows = [row for cluster in report.clusters for row in _cluster_rows(cluster)]
-    return table(columns, rows, style) if rows else "There is no cluster."
+    names = [f"cluster.cluster.karmada.io/{cluster.name}" for cluster in report.clusters]
+    notes = [f"Note: cluster '{cluster.name}' {cluster.problem}." for cluster in report.clusters if cluster.problem]
+    return Listing(columns, rows, names, "There is no cluster.", notes)
 
 
-def _cluster_rows(cluster: ClusterReport) -> Iterator[Sequence[Cell | str]]:
-    ready = Cell("yes", "green") if cluster.ready else Cell(f"no: {cluster.problem}", "red")
+def _cluster_rows(cluster: ClusterReport) -> Iterator[Row]:
+    ready = Cell("yes", "green") if cluster.ready else Cell("no", "red")
+    after = (cluster.next_cycle.usage, cluster.next_cycle.free) if cluster.next_cycle else ()
+    columns = (cluster.allocatable, cluster.external_usage, cluster.usage, cluster.free, *after)
+    head = cluster.name, ready, str(cluster.admitted)
     if not cluster.allocatable:
-        yield cluster.name, ready, "", "", "", "", ""
+        yield *head, "", *("" for _ in columns), cluster.problem
     for name in cluster.allocatable:
-        amounts = (cluster.allocatable, cluster.external_usage, cluster.usage, cluster.free)
-        yield cluster.name, ready, name, *(format_amount(name, column) for column in amounts)
+        unit = f"{name} GiB" if is_bytes(name) else name
+        yield *head, unit, *(in_unit(name, column) for column in columns), cluster.problem
 
 
-def format_amount(resource: str, amounts: Amounts) -> str:
-    """Format the amount of *resource* with at most two decimals; a missing amount is a dash."""
-    return format_short(resource, parse_quantity(resource, amounts[resource])) if resource in amounts else "-"
+_OBJECTS = MappingProxyType({"Job": "job.batch.volcano.sh", "Deployment": "deployment.apps"})
+
+
+def _object_name(kind: str, namespace: str, name: str) -> str:
+    """Return the name of a workload as ``kubectl get -o name`` prints it, after its namespace."""
+    return f"{_OBJECTS.get(kind, kind.lower())}/{_path(namespace, name)}"
 
 
 def _path(namespace: str, name: str) -> str:

@@ -63,6 +63,14 @@ class ReplayReport(msgspec.Struct, frozen=True):
     history: tuple[RecordedDecisionReport, ...] | None
 
 
+class History(msgspec.Struct, frozen=True):
+    """The recorded decisions about one workload, sorted by time."""
+
+    decisions: tuple[RecordedDecisionReport, ...]
+    notes: tuple[str, ...]
+    """Problems of the files, such as lines that were altered."""
+
+
 def replay_table(report: ReplayReport, style: OutputStyle) -> str:
     """Format *report* with a table of files, then differences in sentences."""
     columns = [Column(title, right=title in {"PLANS", "DECISIONS"}) for title in _FILES]
@@ -131,10 +139,17 @@ def _clusters(fields: Fields) -> list[str]:
     )
 
 
+def history_text(report: History, style: OutputStyle) -> str:
+    """Format the decisions about one workload as a table."""
+    return "\n\n".join(
+        [_history(report.decisions, style), *(paragraph(f"Note: {note}.", style) for note in report.notes)]
+    )
+
+
 def _history(history: tuple[RecordedDecisionReport, ...], style: OutputStyle) -> str:
     if not history:
         return "The log has no decision about that workload."
-    columns = [Column(title, right=title == "POS") for title in _HISTORY]
+    columns = [Column(title, right=title == "POS", is_text=title == "MESSAGE") for title in _HISTORY]
     return table(columns, map(_history_row, history), style)
 
 

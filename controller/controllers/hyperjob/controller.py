@@ -31,19 +31,14 @@ from controller.controllers.hyperjob.observed import (
     decode_part_policy,
 )
 from controller.controllers.hyperjob.reconciler import Reconciler
-from controller.controllers.hyperjob.split import CapacitySnapshot
+from controller.controllers.hyperjob.split import CapacitySnapshot, capacity_snapshot, pending_reason
 from controller.engine.engine import Engine
-from controller.engine.placement.fit import capacities_when_empty, free_capacities
-from controller.engine.reasons import Refusal
-from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.informer import Informer, WatchOptions
 from controller.kube.timing import Backoff, Clock, wall_clock
-from controller.reporting.messages import pending_message
 from controller.reporting.redaction import redacted_refusal, same_namespace
 
 #: Minimum interval of a resync: bindings and clusters change in bursts of hundreds.
@@ -338,32 +333,9 @@ def hyperjob_dependencies(
     )
 
 
-def capacity_snapshot(state: Engine, configuration: VolcanoGlobalConfiguration) -> CapacitySnapshot | None:
-    """Return the capacity of the clusters and queues of *state*, ``None`` before its first cycle."""
-    if state.queue_shares is None:
-        return None
-    queue_usage = state.queue_shares.quota
-
-    def quota(name: str, demand: Resources) -> PendingReason | None:
-        node = queue_usage.tree.nodes.get(QueueName(name or configuration.default_queue))
-        return pending_reason(queue_usage.refusal(node, demand)) if node is not None else None
-
-    return CapacitySnapshot(
-        free_capacities(state.cluster_usage),
-        capacities_when_empty(state.cluster_usage),
-        quota,
-        configuration.max_hyper_job_parts,
-    )
-
-
 def _part_reason(state: Engine, uid: WorkloadUid) -> PendingReason | None:
     """Return why a part is pending, without the names of workloads of other namespaces."""
     refusal = state.refusal(uid)
     if refusal is None:
         return None
     return pending_reason(redacted_refusal(refusal, same_namespace(state.workloads[uid].namespace)))
-
-
-def pending_reason(refusal: Refusal | None) -> PendingReason | None:
-    """Return *refusal* with its message."""
-    return None if refusal is None else PendingReason(refusal.reason, pending_message(refusal))

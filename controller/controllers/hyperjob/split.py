@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.api import bindings as wire
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjob_validation import MAX_PARTS, count_static_parts, resize_template
 from controller.api.hyperjobs import HyperJob, PartStatus, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.volcanojobs import JobSpec
@@ -24,12 +25,15 @@ from controller.controllers.hyperjob.pod_distribution import (
     pod_requests,
     sum_requests,
 )
+from controller.engine.engine import Engine
 from controller.engine.placement.filter import candidates
-from controller.engine.placement.fit import FreeCapacity
-from controller.engine.reasons import Reason
+from controller.engine.placement.fit import FreeCapacity, capacities_when_empty, free_capacities
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Cluster, Placement
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import SchedulingRequirements
+from controller.reporting.messages import pending_message
 
 #: Returns why a queue cannot admit these requests now, or ``None``.
 QuotaCheck = Callable[[str, Resources], PendingReason | None]
@@ -57,6 +61,29 @@ class CapacitySnapshot:
             for room in self.free
             if room.cluster_state.cluster and room.cluster_state.is_usable
         ]
+
+
+def capacity_snapshot(state: Engine, configuration: VolcanoGlobalConfiguration) -> CapacitySnapshot | None:
+    """Return the capacity of the clusters and queues of *state*, ``None`` before its first cycle."""
+    if state.queue_shares is None:
+        return None
+    queue_usage = state.queue_shares.quota
+
+    def quota(name: str, demand: Resources) -> PendingReason | None:
+        node = queue_usage.tree.nodes.get(QueueName(name or configuration.default_queue))
+        return pending_reason(queue_usage.refusal(node, demand)) if node is not None else None
+
+    return CapacitySnapshot(
+        free_capacities(state.cluster_usage),
+        capacities_when_empty(state.cluster_usage),
+        quota,
+        configuration.max_hyper_job_parts,
+    )
+
+
+def pending_reason(refusal: Refusal | None) -> PendingReason | None:
+    """Return *refusal* with its message."""
+    return None if refusal is None else PendingReason(refusal.reason, pending_message(refusal))
 
 
 @dataclass(frozen=True, slots=True)

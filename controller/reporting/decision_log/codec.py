@@ -161,6 +161,9 @@ _DIGEST: Final = "digest"
 
 _DIGEST_DIGITS: Final = 16
 
+#: Types of lines with a digest of the lines before them.
+_DIGESTED: Final = frozenset({_NAMES[PlanEntry], _DIGEST})
+
 #: Maximum number of requirements that are referenced by number; after that numbering starts again, to bound memory.
 _MAX_REQUIREMENTS: Final = 10_000
 
@@ -187,6 +190,13 @@ class EntryEncoder:
         """Number of each requirements object by its id; the reference keeps the id unique."""
         self._numbered = 0
         self._digest = hashlib.sha256()
+        self._is_digested = True
+
+    def digest_line(self) -> Iterator[bytes]:
+        """Yield a line with the digest of all lines before it, unless there are no new ones."""
+        if not self._is_digested:
+            yield self._line({"type": _DIGEST, _DIGEST: self._digest.hexdigest()[:_DIGEST_DIGITS]})
+            self._is_digested = True
 
     def encode(self, entry: Entry) -> Iterator[bytes]:
         """Yield the lines of *entry*."""
@@ -215,6 +225,7 @@ class EntryEncoder:
     def _line(self, value: dict[str, Any]) -> bytes:
         line = self._encoder.encode(value) + b"\n"
         self._digest.update(line)
+        self._is_digested = False
         return line
 
 
@@ -245,12 +256,12 @@ class EntryDecoder:
         self._digest = hashlib.sha256()
 
     def decode(self, line: bytes) -> Entry | None:
-        """Return the entry in *line*, ``None`` for requirements; raise ``LineError`` for an invalid line."""
+        """Return the entry in *line*, ``None`` for requirements and digests; raise ``LineError`` if it is invalid."""
         try:
             value = msgspec.json.decode(line)
             if not isinstance(value, dict):
                 raise LineError("it is not a JSON object")
-            if value.get("type") == _NAMES[PlanEntry]:
+            if value.get("type") in _DIGESTED:
                 self.is_intact &= value.get(_DIGEST) == self._digest.hexdigest()[:_DIGEST_DIGITS]
             self._digest.update(line)
             return self._entry(value)
@@ -259,6 +270,8 @@ class EntryDecoder:
 
     def _entry(self, value: dict[str, Any]) -> Entry | None:
         name = value.pop("type", None)
+        if name == _DIGEST:
+            return None
         if name == _REQUIREMENTS:
             self._requirements[msgspec.convert(value.get("number"), int)] = msgspec.convert(
                 value.get(_REQUIREMENTS), SchedulingRequirements

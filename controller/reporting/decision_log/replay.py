@@ -103,6 +103,20 @@ def replay(
     return replayer.result, replayer.decisions
 
 
+def recorded_decisions(
+    lines: Iterable[bytes], wanted: Callable[[Fields], bool]
+) -> tuple[ReplayResult, list[RecordedDecision]]:
+    """Return the recorded decisions that *wanted* selects, without replaying them; raise ``DecisionLogError``."""
+    result, found = ReplayResult(), list[RecordedDecision]()
+    planned: PlanEntry | None = None
+    for number, entry in _entries(lines, result):
+        if isinstance(entry, PlanEntry):
+            planned = entry
+        elif isinstance(entry, DecisionEntry) and planned is not None and wanted(entry.fields):
+            found.append(RecordedDecision(number, planned.number, planned.now, entry.fields))
+    return result, found
+
+
 def _entries(lines: Iterable[bytes], result: ReplayResult) -> Iterator[tuple[int, Entry]]:
     """Yield the entries with their line numbers; a truncated last line is noted and skipped."""
     decoder, number = EntryDecoder(), 0

@@ -174,7 +174,9 @@ class DecisionLogWriter:
         self._flush(lines)
 
     def _flush(self, lines: list[bytes]) -> None:
+        """Write *lines* and a digest, with which changes are detected also where no plan follows, as in a standby."""
         if lines and self._is_open:
+            lines.extend(self._encoder.digest_line())
             self._files.write(b"".join(lines))
         lines.clear()
 

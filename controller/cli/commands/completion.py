@@ -1,0 +1,35 @@
+"""The `completion` command: prints the completion script of a shell."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+HELP = """
+Print the script that completes commands and options in a shell.
+
+\b
+Examples:
+  source <(volcano-global completion bash)
+  volcano-global completion zsh > "${fpath[1]}/_volcano-global"
+  volcano-global completion fish > ~/.config/fish/completions/volcano-global.fish
+"""
+
+
+class Shell(StrEnum):
+    """Shells with completion."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
+    """Print the completion script of *shell*."""
+    from typer._completion_shared import get_completion_script  # noqa: PLC0415 -- typer has no public name
+
+    script = get_completion_script(
+        prog_name="volcano-global", complete_var="_VOLCANO_GLOBAL_COMPLETE", shell=shell.value
+    )
+    sys.stdout.write(f"{script}\n")

@@ -1,0 +1,45 @@
+"""The `history` command: prints the recorded decisions about a job."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from controller.cli.commands.options import parse_job
+from controller.cli.render.output import Format, output_style, print_text, serialize
+
+# A line with only a backspace prevents the lines after it from being rewrapped.
+HELP = """
+Print the recorded decisions about a job, in the order of time: admissions, evictions, and changes of the pending
+reason. They are read from decision logs, which the controller writes to the file of its flag --decision-log.
+
+\b
+Examples:
+  volcano-global history ml/train -f decisions.jsonl
+  volcano-global history train -n ml -f decisions.jsonl.1 -f decisions.jsonl -o json
+  kubectl -n karmada-system exec deployment/volcano-global-controller -- cat /var/lib/volcano-global/decisions.jsonl \\
+    | volcano-global history ml/train
+"""
+
+
+def history(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the job, or NAMESPACE/NAME.", show_default=False)
+    ],
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="Its namespace; by default `default`.")
+    ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option("-f", "--filename", metavar="FILE", help="Decision log; repeat it. By default standard input."),
+    ] = None,
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
+) -> None:
+    """Print the recorded decisions about a job."""
+    from controller.cli.render.replay import history_text  # noqa: PLC0415 -- see options
+    from controller.cli.reports.replay import history_files  # noqa: PLC0415
+
+    if not file and sys.stdin.isatty():
+        raise typer.BadParameter("name decision logs with -f")
+    report = history_files(file or ["-"], "/".join(parse_job(name, namespace)))
+    print_text(serialize(report, output) or history_text(report, output_style(sys.stdout)))

@@ -1,0 +1,1 @@
+"""Builds the reports of the commands from a snapshot."""

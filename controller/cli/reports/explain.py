@@ -1,0 +1,372 @@
+"""Builds the explanations of a job, of the parts of a HyperJob and of a queue."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+import msgspec
+
+from controller.api.events import Event
+from controller.api.hyperjobs import HyperJob, PartStatus
+from controller.api.quantity import format_quantity
+from controller.cache.translate.units import to_milliseconds
+from controller.cli.input.snapshot import Snapshot
+from controller.cli.render.amounts import Amounts, format_time, positive_quantities, quantities
+from controller.cli.render.explain import (
+    AdmittedState,
+    CandidateReport,
+    ClusterCharge,
+    Explanation,
+    Guarantee,
+    HyperJobPart,
+    HyperJobReport,
+    PendingState,
+    PublishedEvent,
+    QueueExplanation,
+    ReasonCount,
+    RemedyStep,
+    UnmetRequirement,
+    WorkloadAhead,
+    WorkloadQueue,
+)
+from controller.cli.reports.plan import (
+    current_share_report,
+    pending_reports,
+    queue_path,
+    queue_report,
+    queue_share_report,
+    reachable_capacity,
+    reachable_notes,
+    unusable_reason,
+)
+from controller.cli.reports.selection import Selection, require_queue
+from controller.controllers.hyperjob.children import minimum_parts
+from controller.controllers.hyperjob.preview import Preview
+from controller.controllers.hyperjob.split import requests_of_parts
+from controller.engine import remedies
+from controller.engine.placement.feasibility_cache import feasibility
+from controller.engine.placement.filter import Candidates, Exclusion, candidates
+from controller.engine.placement.fit import FreeCapacity
+from controller.engine.reasons import Refusal, precedence
+from controller.engine.remedies import Change
+from controller.engine.shortfalls import Shortfall, shortfalls
+from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.resources import positive, subtract
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState
+from controller.reporting.messages import pending_message, shortfall_message, verified_remedy
+
+#: Maximum number of events shown for one workload.
+_MAX_EVENTS = 5
+
+#: Maximum number of pending workloads shown for a queue.
+_MAX_FIRST = 5
+
+
+def _published_events(events: Iterable[Event]) -> tuple[PublishedEvent, ...]:
+    """Return the latest *events*, the latest last."""
+    published = [
+        PublishedEvent(format_time(to_milliseconds(event.last_seen)) or "", event.reason, event.note, event.count)
+        for event in events
+    ]
+    return tuple(sorted(published, key=lambda event: (event.last, event.reason)))[-_MAX_EVENTS:]
+
+
+_EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
+    {
+        Exclusion.DELETING: "it is being deleted",
+        Exclusion.AFFINITY_MISMATCH: "the placement requires other names, labels or regions",
+        Exclusion.API_NOT_ENABLED: "it does not serve {api}",
+        Exclusion.UNTOLERATED_TAINT: "the placement does not tolerate its taint {taints}",
+        Exclusion.SPREAD_PROPERTY_MISSING: "it lacks a property that the placement spreads by",
+        Exclusion.EVICTION_TASK: "the workload is being evicted from it",
+        Exclusion.TOO_FEW_GROUPS: "the placement spreads over more clusters than there are",
+        Exclusion.STARTUP_FAILED: "the workload or an equal one did not start on it, and it has not changed since",
+    }
+)
+
+
+def candidate_reports(snapshot: Snapshot, requirements: SchedulingRequirements) -> tuple[CandidateReport, ...]:
+    """Return all clusters, candidates first, sorted by name."""
+    cluster_usage = snapshot.state.cluster_usage
+    candidate_set = candidates(requirements, cluster_usage.clusters)
+    reports = [_candidate_report(cluster, requirements, candidate_set) for cluster in cluster_usage]
+    return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
+
+
+def _candidate_report(
+    cluster: ClusterState, requirements: SchedulingRequirements, candidate_set: Candidates
+) -> CandidateReport:
+    requested = positive(requirements.gang_requests)
+    exclusion = candidate_set.excluded.get(cluster.name)
+    capacity = FreeCapacity(cluster, cluster.headroom, cluster.allocatable, freed=cluster.recently_freed_total)
+    return CandidateReport(
+        name=cluster.name,
+        candidate=cluster.name in candidate_set.names,
+        exclusion=exclusion,
+        problem=_exclusion_text(cluster, requirements, exclusion)
+        if exclusion
+        else unusable_reason(cluster) or _node_shortage(capacity, requirements),
+        free=quantities(cluster.headroom, requested),
+        lacks=positive_quantities(
+            subtract(requested, {name: max(cluster.headroom.get(name, 0), 0) for name in requested})
+        ),
+        replicas=_fitting_replicas(capacity, requirements) if requirements.replicas else None,
+    )
+
+
+def _exclusion_text(cluster: ClusterState, requirements: SchedulingRequirements, exclusion: Exclusion) -> str:
+    taints = cluster.cluster.taints if cluster.cluster else ()
+    written = ", ".join(f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in taints)
+    return _EXCLUSIONS[exclusion].format(
+        api=f"{requirements.api.group_version} {requirements.api.kind}", taints=written
+    )
+
+
+def _node_shortage(capacity: FreeCapacity, requirements: SchedulingRequirements) -> str:
+    return (
+        "" if capacity.has_nodes_for(requirements.pods) else "has no node with enough free capacity for one of its pods"
+    )
+
+
+def _fitting_replicas(capacity: FreeCapacity, requirements: SchedulingRequirements) -> int:
+    """Return how many of the workload's replicas fit in the cluster's headroom."""
+    one = positive(requirements.replica_requests)
+    fitting = [max(capacity.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
+    return min([*fitting, requirements.replicas])
+
+
+def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | None = None) -> Explanation:
+    """Return the explanation of *workload*; *events* are those recorded for it, ``None`` if unknown."""
+    requirements = workload.requirements
+    return Explanation(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        state=workload.state,
+        priority=workload.priority,
+        priority_class=workload.priority_class,
+        unknown_class=workload.unknown_class,
+        since=format_time(workload.created_at),
+        requests=positive_quantities(requirements.requests),
+        gang=positive_quantities(requirements.gang_requests),
+        copies=feasibility(requirements, snapshot.state.cluster_usage).copies,
+        queue=_queue(snapshot, workload.queue),
+        waiting=_pending_state(snapshot, workload),
+        running=_admitted_state(snapshot, workload),
+        finished_on=_finished_on(snapshot, workload),
+        events=msgspec.UNSET if events is None else _published_events(events),
+    )
+
+
+def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | None:
+    refusal = snapshot.state.refusal(workload.uid)
+    if refusal is None:
+        return None
+    remedy = remedies.find_remedy(snapshot.state, workload.uid, snapshot.now, snapshot.plan)
+    queued = snapshot.state.pending_workloads(workload.queue)
+    position = [other.uid for other in queued].index(workload.uid)
+    return PendingState(
+        reason=refusal.reason,
+        message=pending_message(refusal),
+        remedy=verified_remedy(refusal, remedy),
+        missing=tuple(map(_unmet_requirement, shortfalls(snapshot.state, workload.uid))),
+        changes=tuple(map(_step, remedy.changes)) if remedy is not None else None,
+        complete=remedy is not None and remedy.is_complete,
+        position=position + 1,
+        of=len(queued),
+        before=tuple(_workload_ahead(snapshot, other) for other in queued[:position]),
+        clusters=candidate_reports(snapshot, workload.requirements),
+    )
+
+
+def _unmet_requirement(shortfall: Shortfall) -> UnmetRequirement:
+    resource = shortfall.resource
+    requests, free, lacks = (
+        None if resource is None or amount is None else format_quantity(resource, amount)
+        for amount in (shortfall.requests, shortfall.free, shortfall.lacks)
+    )
+    others = ((queue, format_quantity(resource or "", amount)) for queue, amount in shortfall.guaranteed)
+    return UnmetRequirement(
+        reason=shortfall.reason,
+        queue=shortfall.queue,
+        cluster=shortfall.cluster,
+        resource=resource,
+        requests=requests,
+        free=free,
+        lacks=lacks,
+        guaranteed_to_others=tuple(Guarantee(queue, amount) for queue, amount in others),
+        message=shortfall_message(shortfall),
+    )
+
+
+def _step(change: Change) -> RemedyStep:
+    field = "spec.capability" if change.kind == "queue" else "status.resourceSummary.allocatable"
+    before, after = (format_quantity(change.resource, amount) for amount in (change.before, change.after))
+    return RemedyStep(f"{change.kind}/{change.name}.{field}.{_quote_resource(change.resource)}={after}", before, after)
+
+
+def _quote_resource(resource: str) -> str:
+    """Return *resource* as an element of a field path, quoted if it contains a dot."""
+    return f"'{resource}'" if "." in resource else resource
+
+
+def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
+    refusal = snapshot.state.refusal(workload.uid)
+    return WorkloadAhead(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        priority=workload.priority,
+        since=format_time(workload.created_at),
+        reason=refusal.reason if refusal else "",
+    )
+
+
+def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | None:
+    admission = workload.admission
+    if workload.state is not WorkloadState.ADMITTED or admission is None:
+        return None
+    return AdmittedState(
+        clusters=tuple(
+            ClusterCharge(cluster_charge.cluster, positive_quantities(cluster_charge.charge))
+            for cluster_charge in admission.cluster_charges
+        ),
+        charge=positive_quantities(admission.charge),
+        pending_resize=_resized_from(snapshot, workload),
+        since=format_time(admission.admitted_at),
+        adopted=admission.adopted,
+        now=snapshot.admission(workload.uid) is not None,
+    )
+
+
+def _resized_from(snapshot: Snapshot, workload: Workload) -> Amounts | None:
+    """Return the charge in the admission record, if the current charge is higher for any resource."""
+    binding, admission = snapshot.binding(workload), workload.admission
+    record = binding.record if binding else None
+    if record is None or not record.admits or admission is None:
+        return None
+    has_grown = any(amount > record.charge.get(name, 0) for name, amount in admission.charge.items())
+    return positive_quantities(record.charge) if has_grown else None
+
+
+def _finished_on(snapshot: Snapshot, workload: Workload) -> tuple[str, ...]:
+    binding = snapshot.binding(workload)
+    if workload.state is not WorkloadState.FINISHED or binding is None:
+        return ()
+    return tuple(target.name for target in binding.targets)
+
+
+def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
+    state = snapshot.state
+    node = state.tree().nodes.get(name)
+    queue = node.queue if node else state.queues.get(name)
+    path = queue_path(snapshot, name)
+    return WorkloadQueue(
+        name=name,
+        path=path,
+        exists=queue is not None,
+        state=queue.state if queue else "",
+        weight=queue.weight if queue else 0,
+        priority=queue.priority if queue else 0,
+        shares=tuple(queue_share_report(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
+        similar_names=() if queue else tuple(get_close_matches(name, sorted(state.queues), n=3)),
+        notes=_queue_notes(snapshot, name) if queue else (),
+    )
+
+
+def _queue_notes(snapshot: Snapshot, name: QueueName) -> tuple[str, ...]:
+    return tuple(reachable_notes(snapshot, [queue_report(snapshot, name, reachable_capacity(snapshot))]))
+
+
+def queue_explanation(snapshot: Snapshot, queue: str) -> QueueExplanation:
+    """Return the explanation of a queue; raise `NotFoundError`."""
+    require_queue(queue, {*snapshot.shares.quota.tree.nodes, *snapshot.state.queues})
+    name = QueueName(queue)
+    node = snapshot.shares.quota.tree.nodes.get(name)
+    spec = node.queue if node else snapshot.state.queues[name]
+    report = queue_report(snapshot, name, reachable_capacity(snapshot), with_next_cycle=True)
+    pending = pending_reports(snapshot, Selection(queue=name)).pending
+    counts = Counter(workload.reason for workload in pending)
+    return QueueExplanation(
+        queue=report,
+        capability=quantities(spec.capability, sorted(spec.capability)),
+        guarantee=positive_quantities(spec.guarantee),
+        deserved=positive_quantities(spec.deserved),
+        children=tuple(child.name for child in node.children) if node else (),
+        ancestors=tuple(current_share_report(snapshot, each) for each in queue_path(snapshot, name)[-2::-1]),
+        reasons=tuple(
+            ReasonCount(reason, count) for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        ),
+        first=pending[:_MAX_FIRST],
+        notes=tuple(reachable_notes(snapshot, [report])),
+    )
+
+
+def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, split: Preview) -> HyperJobReport:
+    """Return the state of *hyperjob* and its parts in *snapshot*."""
+    demands = requests_of_parts(hyperjob, split.parts) if split.parts else []
+    uid = hyperjob.metadata.uid
+    workloads = {
+        workload.name: workload
+        for workload in snapshot.state.workloads.values()
+        if workload.gang is not None and workload.gang.hyperjob == uid
+    }
+    parts = tuple(
+        _part(snapshot, part, positive_quantities(amounts), workloads.get(part.name))
+        for part, amounts in zip(split.parts, demands, strict=True)
+    )
+    reason, message = _hyperjob_reason(snapshot, hyperjob, split, workloads)
+    return HyperJobReport(
+        namespace=hyperjob.metadata.namespace,
+        name=hyperjob.metadata.name,
+        phase=hyperjob.status.phase or "Pending",
+        reason=reason,
+        message=message,
+        decided=split.is_decided,
+        min_available=minimum_parts(hyperjob, len(split.parts)),
+        parts=parts,
+    )
+
+
+def _hyperjob_reason(
+    snapshot: Snapshot, hyperjob: HyperJob, split: Preview, workloads: Mapping[str, Workload]
+) -> tuple[str, str]:
+    """Return code and message of why parts are pending: that of the engine, if it knows the parts."""
+    if hyperjob.status.is_finished:
+        return "", hyperjob.status.message
+    refusals = [refusal for workload in workloads.values() if (refusal := snapshot.state.refusal(workload.uid))]
+    if refusals:
+        first: Refusal = min(refusals, key=precedence)
+        return first.reason, pending_message(first)
+    if split.pending_reason is not None and not workloads:
+        return split.pending_reason.reason, split.pending_reason.message
+    return "", "" if workloads else hyperjob.status.message
+
+
+def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Workload | None) -> HyperJobPart:
+    refusal = snapshot.state.refusal(workload.uid) if workload else None
+    return HyperJobPart(
+        name=part.name,
+        replicated_job=part.replicated_job,
+        cluster=part.cluster,
+        pods=sum(part.pods),
+        requests=amounts,
+        why=part.reason,
+        state=_part_state(part, workload),
+        clusters=_part_clusters(workload),
+        reason=refusal.reason if refusal else "",
+        message=pending_message(refusal) if refusal else "",
+        retries=part.retries,
+    )
+
+
+def _part_state(part: PartStatus, workload: Workload | None) -> str:
+    """Return the engine's state of a part, or its recorded phase if the engine no longer has it."""
+    return str(workload.state) if workload is not None and workload.state is not WorkloadState.FINISHED else part.phase
+
+
+def _part_clusters(workload: Workload | None) -> tuple[str, ...]:
+    admission = workload.admission if workload else None
+    return tuple(booking.cluster for booking in admission.cluster_charges) if admission else ()

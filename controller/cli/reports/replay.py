@@ -1,0 +1,128 @@
+"""The report of a replay of decision logs."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from controller.cli.errors import InputError
+from controller.cli.input.manifests import STDIN
+from controller.cli.render.amounts import format_time
+from controller.cli.render.replay import (
+    DifferenceReport,
+    FileReport,
+    History,
+    RecordedDecisionReport,
+    ReplayReport,
+)
+from controller.reporting.decision_log.records import Fields
+from controller.reporting.decision_log.replay import (
+    DecisionLogError,
+    Difference,
+    RecordedDecision,
+    recorded_decisions,
+    replay,
+)
+
+
+def replay_files(files: Sequence[str], workload: str | None) -> ReplayReport:
+    """Replay *files*, each separately, with the history of *workload* (``namespace/name``); raise `InputError`."""
+    reports: list[FileReport] = []
+    history: list[RecordedDecisionReport] = []
+    for file in files:
+        report, decisions = _read(file, workload)
+        reports.append(report)
+        history += decisions
+    history.sort(key=lambda decision: decision.time or "")
+    is_same = all(report.same for report in reports)
+    return ReplayReport(is_same, tuple(reports), tuple(history) if workload is not None else None)
+
+
+def history_files(files: Sequence[str], workload: str) -> History:
+    """Return the recorded decisions about *workload* (``namespace/name``) in *files*, the first first.
+
+    Raises `InputError`.
+    """
+    decisions: list[RecordedDecisionReport] = []
+    notes: list[str] = []
+    for file in files:
+        with _reading(file) as lines:
+            result, found = recorded_decisions(lines, _is_workload(workload))
+        decisions += [_recorded_decision_report(file, decision) for decision in found]
+        notes += [f"{file}: {note}" for note in result.notes]
+        if result.first_tampered_line is not None:
+            notes.append(f"{file}: the file was altered before line {result.first_tampered_line}")
+    decisions.sort(key=lambda decision: decision.time or "")
+    return History(tuple(decisions), tuple(notes))
+
+
+def _read(file: str, workload: str | None) -> tuple[FileReport, list[RecordedDecisionReport]]:
+    with _reading(file) as lines:
+        return file_report(file, lines, workload)
+
+
+@contextmanager
+def _reading(file: str) -> Iterator[BinaryIO]:
+    """Open *file*; errors inside the context become `InputError`."""
+    try:
+        with _open_file(file) as lines:
+            yield lines
+    except DecisionLogError as error:
+        raise InputError(f"{file}: {error}") from error
+    except OSError as error:
+        raise InputError(f"{file}: {(error.strerror or 'it cannot be read').lower()}") from error
+
+
+@contextmanager
+def _open_file(file: str) -> Iterator[BinaryIO]:
+    if file == STDIN:
+        yield sys.stdin.buffer
+        return
+    with Path(file).open("rb") as lines:
+        yield lines
+
+
+def file_report(
+    file: str, lines: Iterable[bytes], wanted: str | None
+) -> tuple[FileReport, list[RecordedDecisionReport]]:
+    """Replay one file; return its report and the decisions about the workload *wanted* (``namespace/name``)."""
+    result, decisions = replay(lines, _is_workload(wanted))
+    begun = result.begun
+    report = FileReport(
+        file=file,
+        same=result.is_identical,
+        version=begun.version if begun else "",
+        identity=begun.identity if begun else "",
+        since=format_time(begun.at) if begun else None,
+        until=format_time(result.until),
+        plans=result.plans,
+        decisions=result.decisions,
+        different=result.different,
+        altered_before=result.first_tampered_line,
+        warnings=tuple(result.notes),
+        differences=tuple(map(_difference, result.differences)),
+    )
+    return report, [_recorded_decision_report(file, decision) for decision in decisions]
+
+
+def _is_workload(wanted: str | None) -> Callable[[Fields], bool]:
+    return lambda fields: wanted is not None and workload_path(fields) == wanted
+
+
+def workload_path(fields: Fields) -> str:
+    """Return ``namespace/name`` of the workload of a decision; the name alone if it is cluster-scoped."""
+    namespace, name = fields.get("namespace"), fields.get("name")
+    return f"{namespace}/{name}" if namespace else str(name)
+
+
+def _difference(difference: Difference) -> DifferenceReport:
+    fields = difference.recorded or difference.replayed or {}
+    workload = f"{fields.get('kind')} {workload_path(fields)}"
+    return DifferenceReport(
+        difference.line, difference.plan, format_time(difference.at), workload, difference.recorded, difference.replayed
+    )
+
+
+def _recorded_decision_report(file: str, decision: RecordedDecision) -> RecordedDecisionReport:
+    return RecordedDecisionReport(format_time(decision.at), file, decision.line, decision.plan, decision.fields)

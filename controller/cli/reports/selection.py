@@ -1,0 +1,155 @@
+"""Selects and sorts the objects of a listing."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import msgspec
+
+from controller.api.quantity import QuantityError, parse_quantity
+from controller.cli.errors import InputError, NotFoundError
+from controller.cli.input.labels import LabelSelector, parse_selector
+from controller.cli.input.snapshot import Snapshot, TemplateNames
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import ROOT, QueueName
+from controller.engine.state.workloads import Workload
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_SUGGESTED = 3
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The objects to list, and their order."""
+
+    names: tuple[str, ...] = ()
+    queue: QueueName | None = None
+    namespace: str | None = None
+    labels: LabelSelector | None = None
+    sort_by: tuple[str, ...] = ()
+    """Path of a field of the JSON."""
+    templates: Callable[[LabelSelector, Snapshot], TemplateNames] | None = None
+    """Returns the workloads' objects that a selector selects."""
+
+    @classmethod
+    def parse(  # noqa: PLR0913 -- the options of the commands
+        cls,
+        *,
+        names: Sequence[str] | None = None,
+        queue: str | None = None,
+        namespace: str | None = None,
+        labels: str | None = None,
+        sort_by: str | None = None,
+        templates: Callable[[LabelSelector, Snapshot], TemplateNames] | None = None,
+    ) -> "Selection":
+        """Return the selection of command line options; raise `InputError`."""
+        return cls(
+            tuple(names or ()),
+            QueueName(queue) if queue else None,
+            namespace,
+            parse_selector(labels) if labels else None,
+            _field_path(sort_by or ""),
+            templates,
+        )
+
+    def workloads(self, snapshot: Snapshot) -> Callable[[Workload], bool]:
+        """Return whether a workload is selected; raise `NotFoundError` for a queue that does not exist."""
+        if self.queue is not None:
+            require_queue(self.queue, {*snapshot.state.queues, *snapshot.state.queues_with_pending(), ROOT})
+        wanted = {tuple(name.rpartition("/")[::2]) for name in self.names}
+        selected = self.templates(self.labels, snapshot) if self.labels and self.templates else None
+        unknown = wanted - {
+            (within, workload.name)
+            for workload in snapshot.state.workloads.values()
+            for within in ("", workload.namespace)
+        }
+        if unknown:
+            within, name = min(unknown)
+            raise NotFoundError(f"workload {f'{within}/' if within else ''}{name} does not exist")
+        return lambda workload: (
+            self.queue in {None, workload.queue}
+            and self.namespace in {None, workload.namespace}
+            and (not wanted or bool({("", workload.name), (workload.namespace, workload.name)} & wanted))
+            and (selected is None or (workload.kind, workload.namespace, workload.name) in selected)
+        )
+
+    def queues(self, snapshot: Snapshot, reports: Iterable[S]) -> tuple[S, ...]:
+        """Return the selected *reports* of queues, sorted; raise `NotFoundError` for an unknown name."""
+        selected = self.templates(self.labels, snapshot) if self.labels and self.templates else frozenset()
+        return self._by_name(reports, lambda name: ("Queue", "", name) in selected, "queue")
+
+    def clusters(self, snapshot: Snapshot, reports: Iterable[S]) -> tuple[S, ...]:
+        """Return the selected *reports* of clusters, sorted; raise `NotFoundError` for an unknown name."""
+        labels = {cluster.name: cluster.labels for cluster in snapshot.state.cluster_usage.clusters}
+        selector = self.labels
+        return self._by_name(
+            reports,
+            lambda name: selector is not None and selector.matches(labels.get(ClusterName(name), {})),
+            "cluster",
+        )
+
+    def _by_name(self, reports: Iterable[S], has_labels: Callable[[str], bool], kind: str) -> tuple[S, ...]:
+        named = [(str(report.name), report) for report in reports]  # type: ignore[attr-defined] # reports of named objects
+        known = {name for name, _ in named}
+        for name in self.names:
+            _require(name, known, kind)
+        return self.sort(
+            report
+            for name, report in named
+            if (not self.names or name in self.names) and (self.labels is None or has_labels(name))
+        )
+
+    def sort(self, items: Iterable[S]) -> tuple[S, ...]:
+        """Return *items* in the requested order: numbers and amounts the largest first; raise `InputError`."""
+        if not self.sort_by:
+            return tuple(items)
+        keyed = [(_sort_key(item, self.sort_by), item) for item in items]
+        return tuple(item for _, item in sorted(keyed, key=lambda pair: pair[0]))
+
+
+def require_queue(name: str, known: Iterable[str]) -> None:
+    """Raise `NotFoundError` with similar names if the queue is not *known*."""
+    _require(name, known, "queue")
+
+
+def _require(name: str, known: Iterable[str], kind: str) -> None:
+    names = sorted(known)
+    if name not in names:
+        near = get_close_matches(name, names, n=_SUGGESTED) or [each for each in names if each != ROOT][:_SHOWN]
+        raise NotFoundError(f"{kind} {name} does not exist" + (f"; there is {', '.join(near)}" if near else ""))
+
+
+def _field_path(text: str) -> tuple[str, ...]:
+    """Return the path in *text*, which may be written as for kubectl: ``{.allocated.cpu}``."""
+    path = text.strip("{}").lstrip(".")
+    if not path:
+        return ()
+    head, dot, rest = path.partition(".")
+    return (head, rest.strip("'\"[]").replace("\\.", ".")) if dot else (head,)
+
+
+def _sort_key(item: msgspec.Struct, path: tuple[str, ...]) -> tuple[bool, float, str]:
+    fields = {field.encode_name: field.name for field in msgspec.structs.fields(item)}
+    sortable = sorted(name for name in fields if name not in {"path", "message", "remedy", "nextCycle"})
+    if path[0] not in sortable:
+        raise InputError(f"--sort-by {'.'.join(path)}: there is no such field; write one of {', '.join(sortable)}")
+    value: Any = getattr(item, fields[path[0]])
+    if isinstance(value, dict):
+        if len(path) == 1:
+            raise InputError(f"--sort-by {path[0]}: add a resource, such as {path[0]}.cpu")
+        value = _amount(path[1], value.get(path[1]))
+    elif len(path) > 1:
+        raise InputError(f"--sort-by {'.'.join(path)}: {path[0]} has no fields")
+    if isinstance(value, (int, float)):
+        return False, -float(value), ""
+    return (True, 0, "") if value is None else (False, 0, str(value))
+
+
+def _amount(resource: str, quantity: object) -> float | None:
+    try:
+        return None if quantity is None else float(parse_quantity(resource, str(quantity)))
+    except QuantityError:
+        return None

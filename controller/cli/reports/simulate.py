@@ -1,0 +1,54 @@
+"""The report of a simulation."""
+
+from controller.cli.render.plan import ClusterTarget
+from controller.cli.render.simulate import PerPodReport, SimulationEvent, SimulationReport
+from controller.engine.reasons import EvictionReason, Refusal
+from controller.reporting.messages import EVICTION_MESSAGES, pending_message
+from controller.simulator.jobs import LogEntry
+from controller.simulator.per_pod import PerPodResult
+from controller.simulator.simulation import SimulationResult
+from controller.simulator.summary import summarise
+from controller.simulator.trace import seconds
+
+
+def simulation_report(result: SimulationResult, per_pod: PerPodReport | None = None) -> SimulationReport:
+    """Return the report of a simulation."""
+    return SimulationReport(tuple(map(_event, result.log)), summarise(result), per_pod)
+
+
+def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
+    """Return the report of the pod-by-pod comparison."""
+    return PerPodReport(
+        seed=seed,
+        jobs=result.jobs,
+        finished=result.finished,
+        finished_at=None if result.finished_at is None else seconds(result.finished_at),
+        deadlocked=result.is_deadlocked,
+        deadlocked_jobs=result.stuck_jobs,
+        wasted_pods=result.wasted_pods,
+    )
+
+
+def _event(entry: LogEntry) -> SimulationEvent:
+    workload = entry.workload
+    return SimulationEvent(
+        time=seconds(entry.at),
+        action=entry.action,
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        queue=workload.queue,
+        clusters=tuple(ClusterTarget(assignment.name, assignment.replicas) for assignment in entry.clusters),
+        reason=_reason(entry),
+        message=_message(entry),
+    )
+
+
+def _reason(entry: LogEntry) -> str | None:
+    return entry.cause.reason if isinstance(entry.cause, Refusal) else entry.cause
+
+
+def _message(entry: LogEntry) -> str:
+    if entry.cause is None:
+        return ""
+    return EVICTION_MESSAGES[entry.cause] if isinstance(entry.cause, EvictionReason) else pending_message(entry.cause)
