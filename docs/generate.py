@@ -38,9 +38,9 @@ from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
 from controller.cache.record import AdmissionRecord
 from controller.cache.store import Store
 from controller.cli.__main__ import app
-from controller.cli.render.explain import Explanation, HyperJobReport
-from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues
-from controller.cli.render.replay import ReplayReport
+from controller.cli.render.explain import Explanation, HyperJobReport, QueueExplanation
+from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues, WorkloadUsages
+from controller.cli.render.replay import History, ReplayReport
 from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.reporting.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
@@ -339,7 +339,7 @@ def _command(command: Any, name: str, common: frozenset[str] = frozenset()) -> I
         common = frozenset(parameter.name for parameter in inner["plan"].params)
     yield from _options(command, common)
     for word, below in inner.items():
-        yield from _command(below, f"{name} {word}", frozenset() if word == "replay" else common)
+        yield from _command(below, f"{name} {word}", frozenset() if word in {"replay", "history", "completion"} else common)
 
 
 def _options(command: Any, common: frozenset[str]) -> Iterator[str]:
@@ -379,7 +379,10 @@ TABLES: Mapping[str, Callable[[], Table]] = {
     "json-clusters": lambda: answer(Clusters),
     "json-explain-job": lambda: answer(Explanation),
     "json-explain-hyperjob": lambda: answer(HyperJobReport),
+    "json-explain-queue": lambda: answer(QueueExplanation),
     "json-replay": lambda: answer(ReplayReport),
+    "json-top": lambda: answer(WorkloadUsages),
+    "json-history": lambda: answer(History),
     "hyperjobs": hyperjobs,
 }
 

@@ -35,7 +35,7 @@ def test_pending_hyperjob_shows_reason(explained):
     full = explained(cluster("m1", GPUS, used=GPUS), cluster("m2", GPUS), queue("ml"), document(TASK))
     assert (full.answer["reason"], full.answer["message"]) == (
         "HyperJobDoesNotFit",
-        "only 1 of the 2 parts that must start together fit; 'llm-t-1' requests 4 nvidia.com/gpu, 0 are left",
+        "part Job ml/llm-t-0 (InsufficientCapacity) of its HyperJob does not fit: it requests 8 cpu, 0 are left",
     )
     assert {part["reason"] for part in full.answer["parts"]} == {"HyperJobDoesNotFit"}
 

@@ -69,6 +69,7 @@ class CommonOptions:
     def snapshot(self) -> "Snapshot":
         """Return the state and plan from the files or the live control plane; print notes to stderr."""
         if not self.files:
+            self._configuration_of_file()
             return self._read_live(self._live_snapshot)
         from controller.cli.input.offline import read_offline_state  # noqa: PLC0415 -- see the module
 
@@ -188,10 +189,10 @@ class CommonOptions:
 
     async def _configuration(self, api: "Api") -> "ActiveConfiguration":
         """Return the configuration of the option, or that of the controller; print which one it is."""
-        from controller.cli.input.live import active_configuration, configuration_of_file  # noqa: PLC0415
+        from controller.cli.input.live import active_configuration  # noqa: PLC0415 -- see the module
 
-        if self.configuration is not None:
-            configuration = configuration_of_file(self.configuration)
+        configuration = self._configuration_of_file()
+        if configuration is not None:
             self._print_note(f"configuration revision {configuration.revision}, of {self.configuration}")
             return configuration
         configuration, problem = await active_configuration(api, self.karmada_namespace)
@@ -201,6 +202,12 @@ class CommonOptions:
         else:
             self._print_note(f"configuration revision {configuration.revision}, published by the controller")
         return configuration
+
+    def _configuration_of_file(self) -> "ActiveConfiguration | None":
+        """Return the configuration that ``--configuration`` names; raise `InputError`."""
+        from controller.cli.input.live import configuration_of_file  # noqa: PLC0415 -- see the module
+
+        return None if self.configuration is None else configuration_of_file(self.configuration)
 
     def _read_live(self, read: "Callable[[Api], Awaitable[A]]") -> A:
         """Return the result of *read*, called with a client of the live control plane."""
