@@ -339,7 +339,9 @@ def _command(command: Any, name: str, common: frozenset[str] = frozenset()) -> I
         common = frozenset(parameter.name for parameter in inner["plan"].params)
     yield from _options(command, common)
     for word, below in inner.items():
-        yield from _command(below, f"{name} {word}", frozenset() if word in {"replay", "history", "completion"} else common)
+        yield from _command(
+            below, f"{name} {word}", frozenset() if word in {"replay", "history", "completion"} else common
+        )
 
 
 def _options(command: Any, common: frozenset[str]) -> Iterator[str]:
