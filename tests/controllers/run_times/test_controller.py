@@ -4,8 +4,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controller.api.record import Record
-
 from controller.api.keys import RUN_TIMES_KEY
 from controller.cache.store import Store
 from controller.controllers.run_times.controller import RunTimesController
@@ -61,7 +59,9 @@ class World:
         self.store.on_binding.append(self.controller.on_binding)
 
     def binding(self, name: str = "j1", **more):
-        record = Record(f"rb-{name}", "a", {"cpu": "1"}, ("m1",), admitted_at=STARTED)
+        record = objects.admission_record(
+            f"rb-{name}", queue="a", charge={"cpu": "1"}, clusters=("m1",), admitted_at=STARTED
+        )
         raw = objects.binding(name, **{"paused": False, "clusters": ["m1"], "record": record, **more})
         self.store.bindings.upsert(self.store.bindings.decode(raw))
 
@@ -113,7 +113,7 @@ async def test_evicted_run_is_stored_apart():
     async with running(world):
         world.job()
         world.binding(phases={"m1": "Running"})
-        world.binding(paused=True, clusters=[], record=Record("rb-j1", "a", evictions=1))
+        world.binding(paused=True, clusters=[], record=objects.admission_record("rb-j1", queue="a", evictions=1))
     assert world.runs() == []
     assert world.runs(evicted=True) == [Run(3600, Outcome.EVICTED)]
 
