@@ -15,7 +15,7 @@ from controller.engine.state.estimates import EstimatesCheckpoint
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.orphans import NO_ORPHANS, Orphans
 from controller.engine.state.resources import EMPTY, Resources
-from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadUid
+from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadState, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,9 @@ def roll_back(
     for queue in queues:
         engine.queue_changed(queue)
     for workload in workloads:
+        if engine.workloads[workload.uid].state is WorkloadState.FINISHED:
+            # Otherwise it would count as one that runs again after it had finished (D7).
+            engine.workload_removed(workload.uid, now)
         engine.workload_changed(workload, now)
     for each in history.clusters:
         if each.cluster is not None:

@@ -39,6 +39,8 @@ _MAX_QUEUES: Final = 16
 #: Maximum number of workloads that are asked to finish, and of those among which they are chosen.
 _MAX_FINISHED: Final = 8
 _MAX_ADMITTED: Final = 256
+#: With more pending workloads than this, more quota and capacity are not tried: each trial evaluates all of them.
+_MAX_PENDING: Final = 5_000
 
 
 class Dimension(StrEnum):
@@ -98,8 +100,9 @@ def find_counterfactuals(trials: Trials, job: PendingJob) -> Iterator[Counterfac
     yield from search.smaller_requests()
     yield from search.other_queues()
     yield from search.higher_priority()
-    yield from search.more_quota()
-    yield from search.more_capacity()
+    if len(trials.engine.pending) <= _MAX_PENDING:
+        yield from search.more_quota()
+        yield from search.more_capacity()
     yield from search.other_placement()
     yield from search.completions()
 
