@@ -174,8 +174,7 @@ class ControlPlane:
 
     def restart(self) -> None:
         """Restart the API server with the same data and port."""
-        self.server.halt()
-        self.server.start(self._command, self._is_ready)
+        self.server.serve(self._command, self._is_ready)
 
     def kill(self) -> None:
         """Kill the API server; `restart` starts it again."""
@@ -196,7 +195,7 @@ class ControlPlane:
         if self._controllers:
             self._controllers.kill()
         if self._server:
-            self._server.stop()
+            self._server.close()
         if self._folder:
             self._folder.close()
         self._admin = self._controllers = self._server = self._folder = self._credentials = None
@@ -288,8 +287,7 @@ class Etcd:
 
     def restart(self) -> None:
         """Restart it with the same data and ports."""
-        self.server.halt()
-        self.server.start(self._command, self._is_ready)
+        self.server.serve(self._command, self._is_ready)
 
     def kill(self) -> None:
         """Kill it; data remain for a restart."""
@@ -298,7 +296,7 @@ class Etcd:
     def stop(self) -> None:
         """Stop it and delete its data."""
         if self._server:
-            self._server.stop()
+            self._server.close()
         if self._folder:
             self._folder.close()
         self._server = self._folder = None

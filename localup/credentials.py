@@ -8,10 +8,10 @@ import datetime as dt
 import ipaddress
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 from cryptography import x509
@@ -57,16 +57,19 @@ class Credentials:
     @property
     def flags(self) -> list[str]:
         """API server flags for these credentials."""
-        return [
-            f"--tls-cert-file={self.folder / 'apiserver.crt'}",
-            f"--tls-private-key-file={self.folder / 'apiserver.key'}",
-            f"--service-account-key-file={self.folder / 'accounts.key'}",
-            f"--service-account-signing-key-file={self.folder / 'accounts.key'}",
-            f"--token-auth-file={self.folder / 'tokens.csv'}",
+        files = {
+            "tls-cert-file": "apiserver.crt",
+            "tls-private-key-file": "apiserver.key",
+            "service-account-key-file": "accounts.key",
+            "service-account-signing-key-file": "accounts.key",
+            "token-auth-file": "tokens.csv",
             # Authentication at aggregated API servers.
-            f"--proxy-client-cert-file={self.folder / 'front-proxy.crt'}",
-            f"--proxy-client-key-file={self.folder / 'front-proxy.key'}",
-            f"--requestheader-client-ca-file={self.folder / 'ca.crt'}",
+            "proxy-client-cert-file": "front-proxy.crt",
+            "proxy-client-key-file": "front-proxy.key",
+            "requestheader-client-ca-file": "ca.crt",
+        }
+        return [
+            *(f"--{flag}={self.folder / name}" for flag, name in files.items()),
             f"--requestheader-allowed-names={_FRONT_PROXY}",
             "--requestheader-username-headers=X-Remote-User",
             "--requestheader-group-headers=X-Remote-Group",
@@ -76,36 +79,25 @@ class Credentials:
 
 def issue(folder: Path) -> Credentials:
     """Write new credentials for all identities into *folder*."""
-    ca_key = _key()
-    ca = _certificate("localup", ca_key, issuer=None, signer=ca_key)
-    key = _key()
-    leaf = _certificate("kube-apiserver", key, issuer=ca, signer=ca_key)
-    proxy_key = _key()
-    proxy = _certificate(_FRONT_PROXY, proxy_key, issuer=ca, signer=ca_key)
     tokens = {name: secrets.token_urlsafe(24) for name in IDENTITIES}
+    _write(folder / "tokens.csv", "".join(map(_token_line, tokens.items())))
+    ca_key, accounts = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca = _certificate("localup", ca_key, issuer=None, signer=ca_key)
     _write(folder / "ca.crt", _pem(ca))
-    _write(folder / "front-proxy.crt", _pem(proxy))
-    _write(folder / "front-proxy.key", _private_pem(proxy_key))
-    _write(folder / "apiserver.crt", _pem(leaf))
-    _write(folder / "apiserver.key", _private_pem(key))
-    _write(folder / "accounts.key", _private_pem(_key()))
-    _write(folder / "tokens.csv", "".join(_token_lines(tokens)))
+    _write(folder / "accounts.key", _private_pem(accounts))
+    for file, name in (("apiserver", "kube-apiserver"), ("front-proxy", _FRONT_PROXY)):
+        key = ec.generate_private_key(ec.SECP256R1())
+        _write(folder / f"{file}.crt", _pem(_certificate(name, key, issuer=ca, signer=ca_key)))
+        _write(folder / f"{file}.key", _private_pem(key))
     return Credentials(folder, ca=_pem(ca), tokens=tokens)
 
 
 def write_kubeconfig(credentials: Credentials, identity: str, *, url: str) -> Path:
-    """Write the kubeconfig of *identity* with mode 0600 and return its path."""
-    path = credentials.folder / f"{identity}.kubeconfig"
-    _write(path, yaml.safe_dump(kubeconfig(credentials, identity, url=url), sort_keys=False))
-    return path
-
-
-def kubeconfig(credentials: Credentials, identity: str, *, url: str) -> dict[str, Any]:
-    """Return a kubeconfig with one cluster, user and context."""
+    """Write the kubeconfig of *identity*, with one cluster, user and context and mode 0600, and return its path."""
     if identity not in credentials.tokens:
         raise KeyError(f"unknown identity {identity!r}; known: {', '.join(sorted(credentials.tokens))}")
     cluster = {"server": url, "certificate-authority-data": base64.b64encode(credentials.ca.encode()).decode()}
-    return {
+    content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "localup", "cluster": cluster}],
@@ -113,17 +105,15 @@ def kubeconfig(credentials: Credentials, identity: str, *, url: str) -> dict[str
         "contexts": [{"name": identity, "context": {"cluster": "localup", "user": identity}}],
         "current-context": identity,
     }
+    path = credentials.folder / f"{identity}.kubeconfig"
+    _write(path, yaml.safe_dump(content, sort_keys=False))
+    return path
 
 
-def _token_lines(tokens: Mapping[str, str]) -> Iterable[str]:
-    for name, token in tokens.items():
-        identity = IDENTITIES[name]
-        groups = f',"{",".join(identity.groups)}"' if identity.groups else ""
-        yield f"{token},{identity.user},{identity.user}{groups}\n"
-
-
-def _key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP256R1())
+def _token_line(item: tuple[str, str]) -> str:
+    identity = IDENTITIES[item[0]]
+    groups = f',"{",".join(identity.groups)}"' if identity.groups else ""
+    return f"{item[1]},{identity.user},{identity.user}{groups}\n"
 
 
 def _certificate(

@@ -33,7 +33,7 @@ class ProcessOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class ManagedProcess:
+class ManagedProcess(ChildProcess):
     """Python program of this repository; restarts keep its log and options.
 
     Args:
@@ -53,17 +53,10 @@ class ManagedProcess:
         is_ready: Callable[[], bool],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.name = name
-        self.log = log
+        super().__init__(name, log, _environment(log.parent, environment or {}))
         self._command = command
         self._is_ready = is_ready
-        self._service = ChildProcess(name, log, _environment(log.parent, environment or {}))
         self._log_offset = 0
-
-    @property
-    def pid(self) -> int | None:
-        """Process id, or ``None`` while it is not started."""
-        return self._service.pid
 
     @property
     def output(self) -> str:
@@ -74,16 +67,16 @@ class ManagedProcess:
             file.seek(self._log_offset)
             return file.read().decode(errors="replace")
 
-    def start(self) -> None:
+    def start(self, command: Sequence[str | Path] | None = None) -> None:
         """Start or restart it and return when it is ready."""
-        self.begin()
+        self.begin(command)
         self.wait()
 
-    def begin(self) -> None:
+    def begin(self, command: Sequence[str | Path] | None = None) -> None:
         """Start or restart it without waiting."""
         self.stop()
         self._log_offset = self.log.stat().st_size if self.log.exists() else 0
-        self._service.start(self._command_line())
+        super().start(command or self._command_line())
 
     def _command_line(self) -> Sequence[str | Path]:
         return [sys.executable, *self._command()]
@@ -93,28 +86,16 @@ class ManagedProcess:
 
         Raises ProcessError if it ends or is not ready in time.
         """
-        self._service.wait_until_ready(self._is_ready)
+        self.wait_until_ready(self._is_ready)
 
     def check(self) -> None:
         """Raise if it was started and has ended on its own."""
         if self.pid is not None:
-            self._service.check()
+            super().check()
 
-    def stop(self) -> None:
+    def stop(self, *, grace_seconds: float = _GRACE_SECONDS) -> None:
         """Terminate it; does nothing if it is not running."""
-        self._service.stop(grace_seconds=_GRACE_SECONDS)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._service.kill()
-
-    def freeze(self) -> None:
-        """Suspend it with SIGSTOP."""
-        self._service.freeze()
-
-    def resume(self) -> None:
-        """Resume it with SIGCONT."""
-        self._service.resume()
+        super().stop(grace_seconds=grace_seconds)
 
 
 class ManagedProgram(ManagedProcess):
@@ -158,7 +139,7 @@ def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **ours, **more}
 
 
-class Server:
+class Server(ChildProcess):
     """Program that keeps its ports through kills and restarts.
 
     Args:
@@ -168,47 +149,27 @@ class Server:
     """
 
     def __init__(self, name: str, log: Path, *, count: int = 1) -> None:
-        self._service = ChildProcess(name, log)
+        super().__init__(name, log)
         self._count = count
         self.ports: list[int] = []
 
-    @property
-    def pid(self) -> int | None:
-        """Process id, or ``None`` while it is not running."""
-        return self._service.pid
-
-    def start(self, command: Callable[[Sequence[int]], Sequence[str | Path]], is_ready: Callable[[], bool]) -> None:
-        """Start it and return when *is_ready* returns true; ports of an earlier start are reused."""
+    def serve(self, command: Callable[[Sequence[int]], Sequence[str | Path]], is_ready: Callable[[], bool]) -> None:
+        """Start or restart it and return when *is_ready* returns true; ports of an earlier start are reused."""
+        self.stop()
         for attempt in range(_ATTEMPTS):
             if not self.ports:
                 self.ports = [ports.claim() for _ in range(self._count)]
             try:
-                self._service.start(command(self.ports))
-                self._service.wait_until_ready(is_ready)
+                self.start(command(self.ports))
+                self.wait_until_ready(is_ready)
             except ProcessError as error:
                 if attempt == _ATTEMPTS - 1 or "address already in use" not in str(error):
                     raise
-                self.stop()
+                self.close()
             else:
                 return
 
-    def freeze(self) -> None:
-        """Suspend it with SIGSTOP."""
-        self._service.freeze()
-
-    def resume(self) -> None:
-        """Resume it with SIGCONT."""
-        self._service.resume()
-
-    def kill(self) -> None:
-        """Kill it; its ports stay claimed."""
-        self._service.kill()
-
-    def halt(self) -> None:
-        """Terminate it; its ports stay claimed."""
-        self._service.stop()
-
-    def stop(self) -> None:
+    def close(self) -> None:
         """Kill it and release its ports.
 
         Its data are deleted anyway, so an orderly shutdown would only cost time.

@@ -10,14 +10,17 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
 
+from controller.api.keys import CLUSTERS, Resource
 from localup import ports
 from localup.api import ApiError
 from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
 from localup.credentials import AGGREGATED, Credentials, issue
+from localup.karmada.objects import new_object
 from localup.managed_process import ManagedProcess, ManagedProgram, ProcessOptions, Server, is_http_ready
 from localup.processes import StepError
 
@@ -46,54 +49,26 @@ class Programs:
         Raises:
             StepError: A program is missing or not executable.
         """
-        if missing := [name for name in _REQUIRED if _find_program(folder, name) is None]:
+        programs = cls(folder.resolve())
+        if missing := [name for name in _REQUIRED if programs.path(name) is None]:
             raise StepError(
                 f"{folder} has no {', '.join(missing)}; name a folder with {', '.join(_REQUIRED)}, "
                 f"with or without '{_PREFIX}'"
             )
-        return cls(folder.resolve())
+        return programs
 
-    @property
-    def controller_manager(self) -> Path:
-        """Path of karmada-controller-manager."""
-        return self._path(_REQUIRED[0])
-
-    @property
-    def scheduler(self) -> Path:
-        """Path of karmada-scheduler."""
-        return self._path(_REQUIRED[1])
-
-    @property
-    def webhook(self) -> Path:
-        """Path of karmada-webhook."""
-        return self._path(_REQUIRED[2])
-
-    def _path(self, name: str) -> Path:
-        return _find_program(self.folder, name) or self.folder / name
-
-    @property
-    def aggregated_apiserver(self) -> Path | None:
-        """Path of karmada-aggregated-apiserver, ``None`` if absent; a CRD replaces it then."""
-        return _find_program(self.folder, _AGGREGATED)
+    def path(self, name: str) -> Path | None:
+        """Return the path of a program, ``None`` if absent; ``go build ./cmd/scheduler`` omits the prefix."""
+        known = (self.folder / item for item in (name, name.removeprefix(_PREFIX)))
+        return next((path for path in known if path.is_file() and os.access(path, os.X_OK)), None)
 
     @property
     def version(self) -> str:
         """Version reported by the programs, such as ``v1.18.2``."""
-        answer = subprocess.run(
-            [str(self.controller_manager), "version"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_ANSWER_SECONDS,
-        )
+        command = [str(self.path(_REQUIRED[0])), "version"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ANSWER_SECONDS)
         found = re.search(r'GitVersion:"([^"]+)"', answer.stdout)
         return found[1] if found else "unknown"
-
-
-def _find_program(folder: Path, name: str) -> Path | None:
-    """Return the program *name* of a folder; ``go build ./cmd/scheduler`` omits the prefix."""
-    known = (folder / item for item in (name, name.removeprefix(_PREFIX)))
-    return next((path for path in known if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def programs_from_environment() -> Programs | None:
@@ -107,9 +82,10 @@ def programs_from_environment() -> Programs | None:
 
 
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_DEFINITION: Final = f"{_CRDS}/clusters.cluster.karmada.io"
 
-_CLUSTERS: Final = "/apis/cluster.karmada.io/v1alpha1/clusters"
+_SERVICES: Final = Resource("", "v1", "services", "Service")
+
+_API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 
 _NAME, _NAMESPACE = AGGREGATED.split(".")[:2]
 
@@ -125,7 +101,7 @@ class AggregatedServer:
     def __init__(self, program: Path, plane: ControlPlane) -> None:
         self._program = program
         self._plane = plane
-        self._server: Server | None = None
+        self._server = Server(_AGGREGATED, plane.folder / f"{_AGGREGATED}.log")
 
     def start(self, credentials: Credentials) -> None:
         """Replace the CRD of Clusters by this server, and return when it serves them.
@@ -134,25 +110,19 @@ class AggregatedServer:
             credentials: Contain the server's certificate.
         """
         self.stop()
-        self._server = Server("karmada-aggregated-apiserver", self._plane.folder / "karmada-aggregated-apiserver.log")
         wait_until(self._has_no_definition, "CRD of Clusters deleted")
-        self._server.start(lambda ports: self._command(ports, credentials), lambda: True)
+        self._server.serve(lambda ports: self._command(ports, credentials), lambda: True)
         apply(self._plane.admin, self._registration(credentials))
         wait_until(self._serves, "karmada-aggregated-apiserver serves Clusters")
 
     def restart(self, credentials: Credentials) -> None:
         """Restart the server with the same data and port."""
-        if self._server is None:
-            raise RuntimeError("the aggregated API server is not started; call start() first")
-        self._server.halt()
-        self._server.start(lambda ports: self._command(ports, credentials), lambda: True)
+        self._server.serve(lambda ports: self._command(ports, credentials), lambda: True)
         wait_until(self._serves, "karmada-aggregated-apiserver serves Clusters again")
 
     def stop(self) -> None:
         """Stop it; does nothing if it is not running."""
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
+        self._server.close()
 
     def _command(self, ports: Sequence[int], credentials: Credentials) -> list[str | Path]:
         kubeconfig = self._plane.kubeconfig("karmada")
@@ -170,38 +140,31 @@ class AggregatedServer:
 
     def _registration(self, credentials: Credentials) -> Iterator[dict[str, Any]]:
         """Yield the APIService and its Service for the API server."""
-        port = self._server.ports[0] if self._server else 0
+        service = new_object(_SERVICES, _NAME, _NAMESPACE)
+        yield {**service, "spec": {"type": "ExternalName", "externalName": "localhost"}}
         yield {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": _NAME, "namespace": _NAMESPACE},
-            "spec": {"type": "ExternalName", "externalName": "localhost"},
-        }
-        yield {
-            "apiVersion": "apiregistration.k8s.io/v1",
-            "kind": "APIService",
-            "metadata": {"name": "v1alpha1.cluster.karmada.io"},
+            **new_object(_API_SERVICES, "v1alpha1.cluster.karmada.io"),
             "spec": {
-                "group": "cluster.karmada.io",
-                "version": "v1alpha1",
+                "group": CLUSTERS.group,
+                "version": CLUSTERS.version,
                 "groupPriorityMinimum": 2000,
                 "versionPriority": 10,
                 "caBundle": base64.b64encode(credentials.ca.encode()).decode(),
-                "service": {"name": _NAME, "namespace": _NAMESPACE, "port": port},
+                "service": {"name": _NAME, "namespace": _NAMESPACE, "port": self._server.ports[0]},
             },
         }
 
     def _has_no_definition(self) -> bool:
         """Delete the CRD of Clusters, and return whether it is deleted."""
         try:
-            self._plane.admin.delete(_DEFINITION)
+            self._plane.admin.delete(f"{_CRDS}/clusters.cluster.karmada.io")
         except ApiError as error:
-            return error.status == 404  # noqa: PLR2004 -- Not Found
+            return error.status == HTTPStatus.NOT_FOUND
         return False
 
     def _serves(self) -> bool:
         try:
-            self._plane.admin.get(_CLUSTERS)
+            self._plane.admin.get(CLUSTERS.path)
         except ApiError:
             return False
         return True
@@ -266,15 +229,14 @@ class KarmadaProcesses:
         self._options = options or {}
         self._ports = {name: ports.claim() for name in (*_NAMES, "hook")}
         self._credentials: Credentials | None = None
-        program = programs.aggregated_apiserver
+        program = programs.path(_AGGREGATED)
         self.aggregated = AggregatedServer(program, plane) if program else None
-        self.webhook = self._process("webhook", programs.webhook, self._webhook_flags)
+        self.webhook = self._process("webhook", self._webhook_flags)
         self.controller_manager = self._process(
             "controller-manager",
-            programs.controller_manager,
             lambda: ["--leader-elect=false", f"--controllers={','.join(_CONTROLLERS)}", *_SHORT_INTERVALS],
         )
-        self.scheduler = self._process("scheduler", programs.scheduler, lambda: ["--leader-elect=false"])
+        self.scheduler = self._process("scheduler", lambda: ["--leader-elect=false"])
         self.members = ManagedProcess(
             "members",
             plane.folder / "members.log",
@@ -361,17 +323,19 @@ class KarmadaProcesses:
         for port in self._ports.values():
             ports.release(port)
 
-    def _process(self, name: str, program: Path, flags: Callable[[], Sequence[str | Path]]) -> ManagedProcess:
-        options = self._options.get(f"karmada-{name}", ProcessOptions())
+    def _process(self, name: str, flags: Callable[[], Sequence[str | Path]]) -> ManagedProcess:
+        program = f"{_PREFIX}{name}"
+        options = self._options.get(program, ProcessOptions())
 
         def command() -> list[str | Path]:
             health = f"--health-probe-bind-address=127.0.0.1:{self._ports[name]}"
             kubeconfig = f"--kubeconfig={self._plane.kubeconfig('karmada')}"
-            return [program, kubeconfig, health, "--metrics-bind-address=0", *flags(), *options.flags]
+            path = self._programs.path(program) or program
+            return [path, kubeconfig, health, "--metrics-bind-address=0", *flags(), *options.flags]
 
         return ManagedProgram(
-            f"karmada-{name}",
-            self._plane.folder / f"karmada-{name}.log",
+            program,
+            self._plane.folder / f"{program}.log",
             command=command,
             is_ready=lambda: name == "webhook" or is_http_ready(self._ports[name], path="/healthz"),
             environment=options.environment,

@@ -122,7 +122,7 @@ async def test_hanging_api_server_is_left_without_stale_decisions(plane, tmp_pat
         def is_ready() -> bool:
             return True
 
-        await asyncio.to_thread(second.start, plane._command, is_ready)
+        await asyncio.to_thread(second.serve, plane._command, is_ready)
         first, harness.proxy.target = harness.proxy.target, f"https://127.0.0.1:{second.ports[0]}"
         try:
             await harness.controller.begin()
@@ -132,7 +132,7 @@ async def test_hanging_api_server_is_left_without_stale_decisions(plane, tmp_pat
             harness.proxy.target = first
             await harness.done(*names, "late")
         finally:
-            second.stop()
+            second.close()
 
 
 @pytest.mark.long

@@ -134,9 +134,9 @@ def test_used_port_is_replaced(tmp_path):
         busy = "echo bind: address already in use; exit 1"
         return ["sh", "-c", busy if len(tried) == 1 else "sleep 1000"]
 
-    server.start(command, lambda: len(tried) > 1)
+    server.serve(command, lambda: len(tried) > 1)
     assert server.ports == tried[1:]
-    server.stop()
+    server.close()
 
 
 def test_stopping_leaves_no_process_no_port_and_no_file(etcd, fresh_control_plane):

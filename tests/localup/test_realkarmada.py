@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 def test_programs_of_a_folder_report_their_version(folder):
     programs = Programs.from_folder(folder)
-    assert [item.name for item in (programs.controller_manager, programs.scheduler, programs.webhook)] == list(NAMES)
+    assert [programs.path(name).name for name in NAMES] == list(NAMES)
     assert programs.version == "v9.9.9"
 
 
@@ -35,11 +35,7 @@ def test_programs_built_without_the_prefix_are_found(folder):
     for name in NAMES:
         (folder / name).rename(folder / name.removeprefix("karmada-"))
     programs = Programs.from_folder(folder)
-    assert [item.name for item in (programs.controller_manager, programs.scheduler, programs.webhook)] == [
-        "controller-manager",
-        "scheduler",
-        "webhook",
-    ]
+    assert [programs.path(name).name for name in NAMES] == ["controller-manager", "scheduler", "webhook"]
     assert programs.version == "v9.9.9"
 
 

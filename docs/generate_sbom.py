@@ -1,6 +1,6 @@
 """Generates the image's CycloneDX SBOM from the locked requirements, without network access.
 
-`python -m localup.sbom` prints it. Equal requirements produce equal output.
+`python docs/generate_sbom.py` prints it. Equal requirements produce equal output.
 """
 
 import hashlib
@@ -106,7 +106,7 @@ def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = (ROOT / "requirements.txt").read_text()
     json.dump(build_sbom(project, text), sys.stdout, indent=2)
-    print()
+    sys.stdout.write("\n")
 
 
 if __name__ == "__main__":
