@@ -30,7 +30,7 @@ def localup() -> None:
 
 @app.command(name="binaries")
 def provide_binaries() -> None:
-    """Build etcd, kube-apiserver and kube-controller-manager once; this takes some minutes."""
+    """Build etcd, kube-apiserver and three controllers once; this takes some minutes."""
     print(f"programs: {binaries.ensure_binaries().folder}")
 
 

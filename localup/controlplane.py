@@ -31,8 +31,6 @@ RBAC_FILES: Final = ("rbac", "hyperjobs", "integrations")
 
 RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RBAC_FILES), _HERE / "manifests")
 
-_CONTROLLERS: Final = "namespace-controller,garbage-collector-controller,clusterrole-aggregation-controller"
-
 _APISERVER_FLAGS: Final = (
     "--bind-address=127.0.0.1",
     "--advertise-address=127.0.0.1",
@@ -47,14 +45,6 @@ _APISERVER_FLAGS: Final = (
     "--enable-priority-and-fairness=false",
     "--max-requests-inflight=3000",
     "--max-mutating-requests-inflight=1000",
-    "--profiling=false",
-)
-
-_CONTROLLER_FLAGS: Final = (
-    "--leader-elect=false",
-    "--secure-port=0",
-    "--kube-api-qps=1000",
-    "--kube-api-burst=2000",
     "--profiling=false",
 )
 
@@ -184,9 +174,10 @@ class ControlPlane:
         """Start or restart the controllers; they detect new CRDs immediately only at startup."""
         if self._controllers:
             self._controllers.stop()
-        self._controllers = ChildProcess("kube-controller-manager", self.folder / "kube-controller-manager.log")
-        self._controllers.start(self._controllers_command())
-        wait_until(self._roles_are_aggregated, "kube-controller-manager ready")
+        self._controllers = ChildProcess("controllers", self.folder / "controllers.log")
+        kubeconfig = self.kubeconfig("kube-controller-manager")
+        self._controllers.start([self.etcd.binaries.controllers, f"--kubeconfig={kubeconfig}"])
+        wait_until(self._roles_are_aggregated, "controllers ready")
 
     def stop(self) -> None:
         """Stop all processes and delete their files; objects in etcd remain."""
@@ -211,14 +202,6 @@ class ControlPlane:
             *_APISERVER_FLAGS,
             *(audit if self.audit else ()),
             *self.flags,
-        ]
-
-    def _controllers_command(self) -> list[str | Path]:
-        return [
-            self.etcd.binaries.controller_manager,
-            f"--kubeconfig={self.kubeconfig('kube-controller-manager')}",
-            f"--controllers={_CONTROLLERS}",
-            *_CONTROLLER_FLAGS,
         ]
 
     def _is_ready(self) -> bool:

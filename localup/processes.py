@@ -183,6 +183,7 @@ class Step:
         remedy: What the user should do if it fails.
         environment: Its environment; by default the current one.
         cwd: Its working directory.
+        parts: How many parts it has, if it prints a line for each; 0 if unknown.
     """
 
     title: str
@@ -190,6 +191,7 @@ class Step:
     remedy: str
     environment: Mapping[str, str] | None = None
     cwd: Path | None = None
+    parts: int = 0
 
 
 def run(command: Sequence[str | Path], step: Step, *, out: TextIO | None = None) -> None:
@@ -200,7 +202,7 @@ def run(command: Sequence[str | Path], step: Step, *, out: TextIO | None = None)
     except ProcessError as error:
         raise StepError(f"{step.title} failed: {error}\n{step.remedy}") from error
     try:
-        _wait(process, lambda: line.update(_last_line(step.log)), every=line.seconds)
+        _wait(process, lambda: line.update(_progress(step)), every=line.seconds)
     except BaseException:
         line.close("interrupted")
         terminate(process, grace_seconds=0)
@@ -250,6 +252,15 @@ def _wait(process: subprocess.Popen[bytes], update: Callable[[], None], *, every
             update()
         else:
             return
+
+
+def _progress(step: Step) -> str:
+    """Return the share of the parts that are done, if their number is known, and the last line of the output."""
+    last = _last_line(step.log)
+    if not step.parts:
+        return last
+    done = len(step.log.read_bytes().splitlines())
+    return f"{min(100 * done // step.parts, 99)} %  {last}"
 
 
 def _last_line(log: Path) -> str:

@@ -219,8 +219,8 @@ _RUN_TIME: Final = "4s"
 _INSTRUCTIONS: Final = """\
   export KUBECONFIG={kubeconfig}
   kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings
-  kubectl apply -f my-job.yaml    # in namespace ml, team-a, team-b or ops
-  {command} explain job NAME -n NAMESPACE
+  kubectl apply -f {job}    # or your own, in namespace ml, team-a, team-b or ops
+  {command} explain job first-job -n ml
 metrics of the controller: {metrics}; its log: {log}
 progress of your jobs:"""
 
@@ -273,6 +273,7 @@ async def _run(stack: Stack, console: DemoConsole, demo_options: DemoOptions) ->
             console.print(
                 _INSTRUCTIONS.format(
                     kubeconfig=stack.plane.kubeconfig("admin"),
+                    job=_FIRST_JOB,
                     command=Path(sys.executable).parent / "volcano-global",
                     metrics=stack.metrics_url,
                     log=stack.log("controller"),

@@ -1,4 +1,4 @@
-// What localup builds: the API server, the controller manager and etcd of a throw-away control plane.
+// What localup builds: the API server, three controllers and etcd of a throw-away control plane.
 // The replace block maps the modules that live inside the Kubernetes tree to their published versions.
 module volcano-global/localup
 
@@ -9,7 +9,6 @@ godebug default=go1.26
 tool (
 	go.etcd.io/etcd/server/v3
 	k8s.io/kubernetes/cmd/kube-apiserver
-	k8s.io/kubernetes/cmd/kube-controller-manager
 )
 
 require (

@@ -65,3 +65,13 @@ def test_readme_is_short_and_links_every_section():
     sections = sorted(page.parent.name for page in (ROOT / "docs").glob("*/index.md"))
     assert len(sections) == 6
     assert all(f"docs/{section}/index.md" in README for section in sections)
+
+
+def test_commands_that_need_no_build_work_as_printed(monkeypatch, capsys):
+    block = re.search(r"^```sh\nmake setup.*?^```", README, re.MULTILINE | re.DOTALL)[0]
+    commands = re.findall(r"^volcano-global (.*?) *(?:#.*)?$", block, re.MULTILINE)
+    assert commands == ["plan -f examples", "simulate -f examples"]
+    monkeypatch.chdir(ROOT)
+    for command in commands:
+        app(command.split(), standalone_mode=False)
+        assert len(capsys.readouterr().out.splitlines()) > 10

@@ -1,12 +1,13 @@
 import re
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
 
-from localup import binaries
+from localup import binaries, processes
 from localup.binaries import MINIMUM, MODULE, find_go, go_environment, pinned_version
-from localup.processes import StepError
+from localup.processes import Step, StepError
 from tests.waiting import LIMIT_SECONDS
 
 PINS = (MODULE / "go.mod").read_text()
@@ -19,10 +20,15 @@ def fake_go(folder, *, version="go1.99.1", build='echo program > "$out"'):
     program.write_text(
         f"""#!/bin/sh
 if [ "$1" = version ]; then echo "go version {version} linux/amd64"; exit 0; fi
+if [ "$1" = list ]; then echo example/package; exit 0; fi
 while [ "$1" != -o ]; do shift; done
-out=$2
-echo "$3" >&2
-{build}
+folder=$2
+shift 2
+for package in "$@"; do
+  case "$package" in *etcd*) out=${{folder}}server;; *) out=$folder${{package##*/}};; esac
+  echo "$package" >&2
+  {build}
+done
 """
     )
     program.chmod(0o755)
@@ -44,10 +50,11 @@ def test_other_go_version_changes_the_key():
     assert binaries.build_key("go1.26.1") != binaries.build_key("go1.26.2")
 
 
-@pytest.mark.parametrize("file", ["go.mod", "go.sum"])
+@pytest.mark.parametrize("file", ["go.mod", "go.sum", "controllers/main.go"])
 def test_other_pin_changes_the_key(file, tmp_path, monkeypatch):
     before = binaries.build_key("go1.26.1")
-    for name in ("go.mod", "go.sum"):
+    (tmp_path / "controllers").mkdir()
+    for name in ("go.mod", "go.sum", "controllers/main.go"):
         (tmp_path / name).write_text((MODULE / name).read_text())
     (tmp_path / file).write_text((MODULE / file).read_text() + "\n")
     monkeypatch.setattr(binaries, "MODULE", tmp_path)
@@ -102,7 +109,7 @@ def test_build_leaves_only_the_programs(ground):
     built = binaries.ensure_binaries(say=print)
     assert built.apiserver.read_text() == "program\n"
     assert sorted(path.name for path in (ground / "cache").iterdir()) == ["bin", "build.lock"]
-    assert sorted(path.name for path in built.folder.iterdir()) == ["etcd", "kube-apiserver", "kube-controller-manager"]
+    assert sorted(path.name for path in built.folder.iterdir()) == ["controllers", "etcd", "kube-apiserver"]
 
 
 def test_existing_programs_are_not_rebuilt(ground):
@@ -114,9 +121,9 @@ def test_existing_programs_are_not_rebuilt(ground):
 
 def test_failed_build_shows_the_compiler_output(ground):
     fake_go(ground, build='echo "no space left on device" >&2; exit 1')
-    with pytest.raises(StepError, match=r"(?s)building etcd failed.*no space left on device.*try again"):
+    with pytest.raises(StepError, match=r"(?s)building control-plane failed.*no space left on device.*try again"):
         binaries.ensure_binaries(say=print)
-    assert not (ground / "cache" / "bin").exists()
+    assert not list((ground / "cache" / "bin").glob("*/*"))
 
 
 def test_full_disk_is_reported_before_the_build(ground, monkeypatch):
@@ -129,7 +136,7 @@ def test_full_disk_is_reported_before_the_build(ground, monkeypatch):
 def test_an_interrupted_build_leaves_no_compiler_and_no_files(ground):
     fake_go(ground, build='echo $$ > "$out.pid"; echo half > "$out"; exec sleep 1000')
     program = subprocess.Popen([sys.executable, "-m", "localup", "binaries"], stdout=subprocess.PIPE, text=True)
-    pid_file = ground / "cache" / "build" / "etcd.pid"
+    pid_file = ground / "cache" / "build" / "programs-control-plane" / "server.pid"
     while not (pid_file.exists() and pid_file.read_text()):
         assert program.poll() is None
     compiler = int(pid_file.read_text())
@@ -137,4 +144,45 @@ def test_an_interrupted_build_leaves_no_compiler_and_no_files(ground):
     program.communicate(timeout=LIMIT_SECONDS)
     assert program.returncode != 0
     assert subprocess.run(["ps", "-p", str(compiler)], stdout=subprocess.DEVNULL, check=False).returncode == 1
-    assert [path.name for path in (ground / "cache").iterdir()] == ["build.lock"]
+    assert sorted(path.name for path in (ground / "cache").iterdir()) == ["bin", "build.lock"]
+    assert not list((ground / "cache" / "bin").glob("*/*"))
+
+
+def install(folder, **versions):
+    """Install programs that print a version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in versions.items():
+        program = folder / name.replace("_", "-")
+        program.write_text(f"#!/bin/sh\necho '{text}'\n")
+        program.chmod(0o755)
+
+
+def test_installed_programs_are_used_instead_of_a_build(ground, monkeypatch):
+    fake_go(ground)
+    install(ground / "assets", etcd="etcd Version: 3.99.0", kube_apiserver="Kubernetes v1.99.0")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(ground / "assets"))
+    texts = []
+    built = binaries.ensure_binaries(say=texts.append)
+    assert built.etcd.resolve() == ground / "assets" / "etcd"
+    assert built.apiserver.resolve() == ground / "assets" / "kube-apiserver"
+    assert built.controllers.read_text() == "program\n"
+    assert texts == ["building controllers once; this takes 2 to 4 minutes on two idle cores"]
+
+
+def test_old_installed_programs_are_not_used(ground, monkeypatch):
+    fake_go(ground)
+    install(ground / "tools", etcd="etcd Version: 3.4.0", kube_apiserver="Kubernetes v1.28.0")
+    texts = []
+    built = binaries.ensure_binaries(say=texts.append)
+    assert built.etcd.read_text() == built.apiserver.read_text() == "program\n"
+    assert [text for text in texts if text.startswith("not used: ")] == texts[:2]
+    assert texts[1].endswith("kube-apiserver, because its version is unknown or older than 1.36")
+
+
+def test_build_shows_the_share_of_packages_that_are_done(tmp_path):
+    texts = StringIO()
+    step = Step("building", tmp_path / "log", "try again", parts=4)
+    (tmp_path / "log").write_text("one\ntwo\n")
+    assert processes._progress(step) == "50 %  two"
+    processes.run(["true"], step, out=texts)
+    assert texts.getvalue().startswith("building: started\nbuilding: done after ")
