@@ -135,6 +135,9 @@ class ReservedCapacity:
 LastFit = tuple[int, ClusterName | None]
 """Generation of the cluster usage at the last check, and a cluster that fitted then."""
 
+_NEVER: LastFit = (0, None)
+_NOTHING_RESERVED: Mapping[ClusterName, Resources] = {}
+
 
 @dataclass(slots=True, eq=False)
 class ClassFeasibility:
@@ -148,16 +151,12 @@ class ClassFeasibility:
     requested_resources: frozenset[str]
     """Resources that count for usage ratios: all requested ones except ``pods``."""
     cluster_names: frozenset[ClusterName]
-    checked_generation: int = 0
-    """Generation of the cluster usage at the last check."""
-    last_fitting_cluster: ClusterName | None = None
-    """A cluster that fitted at the last check."""
     cached_choice: tuple[int, Choice | Refusal] | None = None
     """Choice or refusal of one more admission, with the generation of the cluster usage."""
-    is_inadmissible: bool = False
-    """It did not fit at the last check."""
-    last_fits: dict[ReservedCapacity, LastFit] = field(default_factory=dict)
-    """Last fit next to reserved capacity, for a class that needs only one cluster."""
+    refused_at: int | None = None
+    """Generation of the cluster usage at the last check of a class that needs several clusters, if it did not fit."""
+    last_fits: dict[ReservedCapacity | None, LastFit] = field(default_factory=dict)
+    """Last fit of a class that needs only one cluster: next to reserved capacity, and without it."""
 
     needs_one_cluster: bool = field(init=False)
     """One fitting cluster suffices."""
@@ -235,8 +234,7 @@ class FeasibilityCache:
         )
         self.steps += len(candidates.names) + 1
         if class_feasibility.needs_one_cluster:
-            class_feasibility.last_fitting_cluster = self._first_fitting_cluster(class_feasibility)
-            class_feasibility.checked_generation = self.cluster_usage.free_count
+            self.fits(class_feasibility)
         return class_feasibility
 
     def prepare(self, all_requirements: Iterable[SchedulingRequirements], steps: int) -> bool:
@@ -280,14 +278,15 @@ class FeasibilityCache:
 
     def _stays_infeasible(self, class_feasibility: ClassFeasibility, quota: Quota) -> bool:
         """Say whether a refused class does not fit although something was freed; ``False`` if undecided."""
-        if class_feasibility.last_fitting_cluster is None and class_feasibility.is_decided_by_headroom:
-            freed = self.cluster_usage.freed_since(class_feasibility.checked_generation)
+        checked_generation, fitting_cluster = class_feasibility.last_fits.get(None, _NEVER)
+        if fitting_cluster is None and class_feasibility.is_decided_by_headroom:
+            freed = self.cluster_usage.freed_since(checked_generation)
             request = class_feasibility.requirements.gang_requests
             if freed is not None and not any(
                 fits(request, self.cluster_usage.cluster_state(name).headroom)
                 for name in freed & class_feasibility.cluster_names
             ):
-                class_feasibility.checked_generation = self.cluster_usage.free_count
+                class_feasibility.last_fits[None] = self.cluster_usage.free_count, None
                 return True
         return not quota.has_free(quota.tree.root, class_feasibility.charge)
 
@@ -306,27 +305,30 @@ class FeasibilityCache:
             self._infeasible[id(requirements)] = class_feasibility
         return False
 
-    def fits(self, class_feasibility: ClassFeasibility) -> bool:
-        """Say whether one more workload of the class fits the clusters."""
+    def fits(self, class_feasibility: ClassFeasibility, reserved: ReservedCapacity | None = None) -> bool:
+        """Say whether one more workload of the class fits the clusters.
+
+        With *reserved*, next to that capacity (O6): only for a class that needs one cluster.
+        """
         if not class_feasibility.needs_one_cluster:
             return self._fits_several(class_feasibility)
-        if class_feasibility.last_fitting_cluster is not None and self._fits_on(
-            class_feasibility, class_feasibility.last_fitting_cluster
-        ):
-            return True
-        if (
-            class_feasibility.last_fitting_cluster is None
-            and class_feasibility.checked_generation == self.cluster_usage.free_count
-        ):
-            return False
-        clusters = self._clusters_to_check(
-            class_feasibility, class_feasibility.checked_generation, class_feasibility.last_fitting_cluster
-        )
-        class_feasibility.last_fitting_cluster = next(
-            (name for name in clusters if self._fits_on(class_feasibility, name)), None
-        )
-        class_feasibility.checked_generation = self.cluster_usage.free_count
-        return class_feasibility.last_fitting_cluster is not None
+        by_cluster = _NOTHING_RESERVED if reserved is None else reserved.by_cluster
+        last_fits = class_feasibility.last_fits
+        last = last_fits.get(reserved)
+        if last is not None:
+            checked_generation, cluster = last
+            if cluster is not None and self._fits_on(class_feasibility, cluster, by_cluster.get(cluster)):
+                return True
+            if cluster is None and checked_generation == self.cluster_usage.free_count:
+                return False
+            names = self._clusters_to_check(class_feasibility, checked_generation, cluster)
+        else:
+            if len(last_fits) > _MAX_RESERVED_CAPACITIES:
+                class_feasibility.last_fits = last_fits = {None: last_fits[None]}
+            names = class_feasibility.candidates.names
+        cluster = next((name for name in names if self._fits_on(class_feasibility, name, by_cluster.get(name))), None)
+        last_fits[reserved] = self.cluster_usage.free_count, cluster
+        return cluster is not None
 
     def _clusters_to_check(
         self, class_feasibility: ClassFeasibility, checked_generation: int, last_fitting_cluster: ClusterName | None
@@ -344,41 +346,19 @@ class FeasibilityCache:
             names[bisect_right(names, last_fitting_cluster) :] if last_fitting_cluster is not None else (),
         )
 
-    def fits_excluding_reserved(self, class_feasibility: ClassFeasibility, reserved: ReservedCapacity) -> bool:
-        """Say whether the class, which needs one cluster, fits next to *reserved* capacity (O6)."""
-        cached = class_feasibility.last_fits.get(reserved)
-        if cached is not None:
-            checked_generation, fitting_cluster = cached
-            if fitting_cluster is not None and self._fits_on(
-                class_feasibility, fitting_cluster, reserved.by_cluster.get(fitting_cluster)
-            ):
-                return True
-            if fitting_cluster is None and checked_generation == self.cluster_usage.free_count:
-                return False
-            names = self._clusters_to_check(class_feasibility, checked_generation, fitting_cluster)
-        else:
-            if len(class_feasibility.last_fits) >= _MAX_RESERVED_CAPACITIES:
-                class_feasibility.last_fits.clear()
-            names = class_feasibility.candidates.names
-        fitting_cluster = next(
-            (name for name in names if self._fits_on(class_feasibility, name, reserved.by_cluster.get(name))), None
-        )
-        class_feasibility.last_fits[reserved] = self.cluster_usage.free_count, fitting_cluster
-        return fitting_cluster is not None
-
     def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
         """Say the same for a class that needs several clusters; a refused one waits for a change of its clusters."""
-        if class_feasibility.is_monotone and class_feasibility.is_inadmissible:
-            freed = self.cluster_usage.freed_since(class_feasibility.checked_generation)
+        if class_feasibility.is_monotone and class_feasibility.refused_at is not None:
+            freed = self.cluster_usage.freed_since(class_feasibility.refused_at)
             if freed is not None and freed.isdisjoint(class_feasibility.cluster_names):
                 return False
-        class_feasibility.checked_generation = self.cluster_usage.free_count
         requirements = class_feasibility.requirements
         if class_feasibility.is_monotone and not (requirements.replicas and requirements.placement.divided):
-            class_feasibility.is_inadmissible = not self._fits_copies(class_feasibility)
+            has_room = self._fits_copies(class_feasibility)
         else:
-            class_feasibility.is_inadmissible = not isinstance(self.choose(class_feasibility), Choice)
-        return not class_feasibility.is_inadmissible
+            has_room = isinstance(self.choose(class_feasibility), Choice)
+        class_feasibility.refused_at = None if has_room else self.cluster_usage.free_count
+        return has_room
 
     def _fits_copies(self, class_feasibility: ClassFeasibility) -> bool:
         """Say whether enough clusters fit, and stop as soon as that is decided."""
@@ -414,11 +394,6 @@ class FeasibilityCache:
         """Return why the class does not fit; ``None`` where it does."""
         choice = self.choose(class_feasibility)
         return choice if isinstance(choice, Refusal) else None
-
-    def _first_fitting_cluster(self, class_feasibility: ClassFeasibility) -> ClusterName | None:
-        return next(
-            (name for name in class_feasibility.candidates.names if self._fits_on(class_feasibility, name)), None
-        )
 
     def _fits_on(
         self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: Resources | None = None

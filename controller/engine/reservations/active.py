@@ -220,7 +220,7 @@ class ActiveReservations:
         if any(reserved_requirements is feasibility.requirements for reserved_requirements in reserved):
             return True
         if feasibility.needs_one_cluster:
-            return self._feasibility_cache.fits_excluding_reserved(feasibility, self._reserved.by_queue[None])
+            return self._feasibility_cache.fits(feasibility, self._reserved.by_queue[None])
         return isinstance(self._choose(feasibility, self._reservations), Choice)
 
     def resolve(
@@ -275,9 +275,7 @@ class ActiveReservations:
         if reserved is None or not reserved.by_cluster:
             return False
         feasibility = self._feasibility_cache.get(workload_class.requirements)
-        return feasibility.needs_one_cluster and not self._feasibility_cache.fits_excluding_reserved(
-            feasibility, reserved
-        )
+        return feasibility.needs_one_cluster and not self._feasibility_cache.fits(feasibility, reserved)
 
     def _remaining(self, queue: QueueName) -> _RemainingQuota:
         """Return the quota that reservations leave on the path of *queue*."""
