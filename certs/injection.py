@@ -13,13 +13,11 @@ import structlog
 
 from controller.kube.client import Api
 from controller.kube.errors import Invalid, NotFound
+from controller.kube.webhook_configurations import RegisteredWebhook, read_webhooks, webhook_kind
 
 log = structlog.get_logger(__name__)
 
 FIELD_MANAGER = "volcano-global-certs"
-_GROUP = "/apis/admissionregistration.k8s.io/v1"
-#: A mutating and a validating configuration may share the name; either may be missing.
-KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 class InjectionError(Exception):
@@ -28,19 +26,6 @@ class InjectionError(Exception):
 
 class ChangedError(InjectionError):
     """The configuration changed while the bundle was being published: publish it again."""
-
-
-class _ClientConfig(msgspec.Struct, rename={"bundle": "caBundle"}):
-    bundle: bytes = b""
-
-
-class _Webhook(msgspec.Struct, rename={"client_config": "clientConfig"}):
-    name: str
-    client_config: _ClientConfig
-
-
-class _Configuration(msgspec.Struct):
-    webhooks: list[_Webhook] | None = None
 
 
 async def publish(api: Api, name: str, bundle: bytes) -> bool:
@@ -64,26 +49,20 @@ async def publish(api: Api, name: str, bundle: bytes) -> bool:
 async def published_bundles(api: Api, name: str) -> Mapping[str, bytes]:
     """Return the published bundle of each webhook of the configurations *name*, by kind and webhook name."""
     return {
-        f"{path.rpartition('/')[0].rpartition('/')[2]}/{webhook.name}": webhook.client_config.bundle
+        f"{webhook_kind(path)}/{webhook.name}": webhook.client_config.bundle
         for path, webhooks in (await _read(api, name)).items()
         for webhook in webhooks
     }
 
 
-async def _read(api: Api, name: str) -> Mapping[str, list[_Webhook]]:
-    configurations = {}
-    for kind in KINDS:
-        path = f"{_GROUP}/{kind}/{name}"
-        try:
-            configurations[path] = msgspec.json.decode(await api.get(path), type=_Configuration).webhooks or []
-        except NotFound:
-            continue
+async def _read(api: Api, name: str) -> Mapping[str, list[RegisteredWebhook]]:
+    configurations = await read_webhooks(api, name)
     if not configurations:
         raise InjectionError(f"webhook configuration {name!r} does not exist: install it, then run this again")
     return configurations
 
 
-def _patch(webhooks: list[_Webhook], bundle: bytes) -> bytes:
+def _patch(webhooks: list[RegisteredWebhook], bundle: bytes) -> bytes:
     operations: list[dict[str, object]] = []
     for index, webhook in enumerate(webhooks):
         operations.append({"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name})

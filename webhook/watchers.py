@@ -10,19 +10,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NoReturn, Self
 
-import msgspec
 import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from controller.api.keys import QUEUES
 from controller.kube.client import Api
-from controller.kube.errors import ApiError, NotFound
+from controller.kube.errors import ApiError
 from controller.kube.informer import DECODE_ERRORS, Informer, ObjectName, object_name
+from controller.kube.webhook_configurations import read_webhooks, webhook_kind
 from webhook.queue_cache import CachedQueue, QueueCache, decode_cached
 
+log = structlog.get_logger(__name__)
+
+#: The API server waits for the answer to a review during this list.
+LIST_TIMEOUT_SECONDS = 1.5
 #: A leaf, intermediate certificates and a root.
 _MAX_LENGTH = 5
+_REMEDY = "run `python -m certs ensure` for this webhook configuration"
 
 
 def is_trusted(chain: Sequence[x509.Certificate], bundle: Sequence[x509.Certificate]) -> bool:
@@ -48,27 +53,6 @@ def _is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
     return True
 
 
-_API = "/apis/admissionregistration.k8s.io/v1"
-KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-_REMEDY = "run `python -m certs ensure` for this webhook configuration"
-
-
-class _ClientConfig(msgspec.Struct, rename={"bundle": "caBundle"}):
-    bundle: bytes = b""
-
-
-class _Webhook(msgspec.Struct, rename={"client_config": "clientConfig"}):
-    name: str
-    client_config: _ClientConfig
-
-
-class _Configuration(msgspec.Struct):
-    webhooks: list[_Webhook] | None = None
-
-
-_CONFIGURATION = msgspec.json.Decoder(_Configuration)
-
-
 class PublishedBundle:
     """CA bundles that the API server verifies the webhook with, as read last."""
 
@@ -79,16 +63,18 @@ class PublishedBundle:
 
     async def read(self, api: Api) -> None:
         """Read the bundles again; keep the previous ones if they cannot be read."""
-        bundles: dict[str, bytes] = {}
         try:
-            for kind in KINDS:
-                bundles |= await self._read_kind(api, kind)
+            configurations = await read_webhooks(api, self._name)
         except (ApiError, ValueError) as error:
             if self._read_error != str(error):
                 log.warning("webhook configuration read failed", name=self._name, reason=str(error))
             self._read_error = str(error)
             return
-        self._bundles = bundles
+        self._bundles = {
+            f"{webhook.name} ({webhook_kind(path)})": webhook.client_config.bundle
+            for path, webhooks in configurations.items()
+            for webhook in webhooks
+        }
         self._read_error = ""
 
     def not_ready_reason(self, chain: Sequence[x509.Certificate]) -> str | None:
@@ -102,25 +88,12 @@ class PublishedBundle:
                 return f"the bundle published for {webhook} does not cover the served certificate: {_REMEDY}"
         return None
 
-    async def _read_kind(self, api: Api, kind: str) -> Mapping[str, bytes]:
-        try:
-            configuration = _CONFIGURATION.decode(await api.get(f"{_API}/{kind}/{self._name}"))
-        except NotFound:
-            return {}
-        return {f"{webhook.name} ({kind})": webhook.client_config.bundle for webhook in configuration.webhooks or ()}
-
 
 def _certificates(bundle: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(bundle)
     except ValueError:
         return []
-
-
-log = structlog.get_logger(__name__)
-
-#: The API server waits for the answer to a review during this list.
-LIST_TIMEOUT_SECONDS = 1.5
 
 
 class ControlPlaneWatcher:
