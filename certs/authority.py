@@ -21,6 +21,23 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+# The clock of the API server may be slow.
+BACKDATED = timedelta(minutes=5)
+# Minimal key usages: P-256 keys only sign, and a CA signs only certificates.
+_CA_USAGE = {"key_cert_sign", "crl_sign"}
+_LEAF_USAGE = {"digital_signature"}
+_USAGES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
@@ -54,25 +71,6 @@ def reason_to_reissue(names: frozenset[str], required: frozenset[str]) -> str | 
     if missing := sorted(required - names):
         return f"it does not cover {', '.join(missing)}"
     return None
-
-
-# The clock of the API server may be slow.
-BACKDATED = timedelta(minutes=5)
-
-# Minimal key usages: P-256 keys only sign, and a CA signs only certificates.
-_CA_USAGE = {"key_cert_sign", "crl_sign"}
-_LEAF_USAGE = {"digital_signature"}
-_USAGES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
-)
 
 
 class AuthorityError(Exception):

@@ -25,6 +25,10 @@ from controller.kube.client import Api
 
 _TIMEOUT_SECONDS = 5.0
 
+log = structlog.get_logger(__name__)
+_AGENT = "volcano-global-certs"
+ROTATION_REQUESTED = "a rotation was requested"
+
 
 def served_certificates(endpoints: Iterable[str]) -> Mapping[str, x509.Certificate | None]:
     """Return the certificate served at each address of *endpoints* (``HOST:PORT``); ``None`` without an answer."""
@@ -56,12 +60,6 @@ def _leaf(address: str) -> x509.Certificate | None:
     except (OSError, ValueError):
         return None
     return x509.load_der_x509_certificate(certificate) if certificate else None
-
-
-log = structlog.get_logger(__name__)
-
-_AGENT = "volcano-global-certs"
-ROTATION_REQUESTED = "a rotation was requested"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,12 @@ import msgspec
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, NotFound
 
+SERVING = "serving"
+AUTHORITY = "authority"
+_AGENT = "volcano-global-certs"
+_PARAMETERS = {"fieldManager": _AGENT}
+_CURRENT = "..data"
+
 
 class ConflictError(Exception):
     """The set was written by another process since it was read: read it again."""
@@ -45,12 +51,6 @@ class CertificateStore(Protocol):
 
     def write(self, name: str, files: Mapping[str, bytes], *, expected: Stored | None) -> None:
         """Replace the version that was read as *expected* (``None``: no set), or raise `ConflictError`."""
-
-
-SERVING = "serving"
-AUTHORITY = "authority"
-_AGENT = "volcano-global-certs"
-_PARAMETERS = {"fieldManager": _AGENT}
 
 
 class _Metadata(msgspec.Struct, rename={"version": "resourceVersion"}):
@@ -113,9 +113,6 @@ class SecretStore:
         ]
         async with Api.connect(self._kubeconfig, user_agent=_AGENT) as api:
             await api.patch(f"{self._path}/{self._secret(name)}", msgspec.json.encode(patch), parameters=_PARAMETERS)
-
-
-_CURRENT = "..data"
 
 
 class DirectoryStore:

@@ -51,6 +51,8 @@ _AUTHENTICATE = (
 #: Reverse order of installation: webhook configurations first.
 _REMOVAL_ORDER = tuple(reversed(tuple(MAPPINGS)))
 
+_ERRORS = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestError, OSError)
+
 
 async def check(settings: InstallSettings) -> None:
     """Raise `InstallError` with all missing prerequisites."""
@@ -188,8 +190,6 @@ COMMANDS: Mapping[str, Callable[[InstallSettings], Coroutine[None, None, None]]]
     "verify": verify,
     "remove": remove,
 }
-
-_ERRORS = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestError, OSError)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,6 +19,9 @@ from install.registration import Address
 MIN_VERSION = (1, 30)
 _TIMEOUT_SECONDS = 5.0
 
+_VOLCANO = "apply Volcano's CustomResourceDefinitions to the Karmada API server (Volcano 1.10 or newer)"
+_KARMADA = "use the kubeconfig of a Karmada API server (1.14 or newer), not that of its host cluster"
+
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
@@ -34,8 +37,6 @@ class Prerequisite:
         return f"/apis/{self.group_version}"
 
 
-_VOLCANO = "apply Volcano's CustomResourceDefinitions to the Karmada API server (Volcano 1.10 or newer)"
-_KARMADA = "use the kubeconfig of a Karmada API server (1.14 or newer), not that of its host cluster"
 PREREQUISITES = (
     Prerequisite("batch.volcano.sh/v1alpha1", "jobs", _VOLCANO),
     Prerequisite("scheduling.volcano.sh/v1beta1", "queues", _VOLCANO),

@@ -19,6 +19,9 @@ import yaml
 from controller.kube.client import Api
 from install.objects import read_secret
 
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+KEY = "kubeconfig"
+
 
 class CredentialsError(Exception):
     """Credentials cannot be issued; the message says why."""
@@ -84,11 +87,6 @@ def _claims(token: str) -> _Claims:
         return msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
     except (IndexError, binascii.Error, msgspec.MsgspecError) as error:
         raise CredentialsError("the token is not a service account token") from error
-
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-KEY = "kubeconfig"
 
 
 @dataclass(frozen=True, slots=True)

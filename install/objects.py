@@ -18,6 +18,19 @@ Manifest = dict[str, Any]
 #: Label of all objects that the installer applies.
 MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "volcano-global")
 
+_CORE = "/api/v1"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+WEBHOOK_CONFIGURATIONS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+FIELD_MANAGER = "volcano-global-install"
+#: Kinds of which existing objects are not overwritten: definitions of other projects, and queues edited by operators.
+_NEVER_OVERWRITTEN = frozenset({"CustomResourceDefinition", "Queue"})
+_SERVED_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+# The C loader is faster, and definitions are long.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 @dataclass(frozen=True, slots=True)
 class RestMapping:
@@ -33,10 +46,6 @@ class RestMapping:
         """Return the path of the collection."""
         return f"{self.api}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{self.api}/{self.plural}"
 
-
-_CORE = "/api/v1"
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 #: In the order of installation; removal is in reverse order. Webhook configurations come last, since they cause calls
 #: of the webhook.
@@ -62,8 +71,6 @@ MAPPINGS: Final[Mapping[str, RestMapping]] = {
     "MutatingWebhookConfiguration": RestMapping(_ADMISSION, "mutatingwebhookconfigurations"),
     "ValidatingWebhookConfiguration": RestMapping(_ADMISSION, "validatingwebhookconfigurations"),
 }
-
-WEBHOOK_CONFIGURATIONS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
 
 
 def path_of(manifest: Manifest) -> str:
@@ -95,16 +102,6 @@ async def poll_until(condition: Callable[[], Awaitable[bool]], *, seconds: float
                 await asyncio.sleep(every)
     except TimeoutError:
         return False
-
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-FIELD_MANAGER = "volcano-global-install"
-
-#: Kinds of which existing objects are not overwritten: definitions of other projects, and queues edited by operators.
-_NEVER_OVERWRITTEN = frozenset({"CustomResourceDefinition", "Queue"})
-_SERVED_TIMEOUT_SECONDS = 60.0
-_POLL_SECONDS = 0.2
 
 
 class _Secret(msgspec.Struct):
@@ -242,8 +239,6 @@ async def _is_served(api: Api, path: str) -> bool:
     return True
 
 
-# The C loader is faster, and definitions are long.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ORDER = {kind: index for index, kind in enumerate(MAPPINGS)}
 
 

@@ -28,6 +28,10 @@ from webhook.review import (
 GROUP = "work.karmada.io"
 RESOURCES = frozenset({"resourcebindings", "clusterresourcebindings"})
 
+_SUSPEND = Operation("add", "/spec/suspension", {"scheduling": True})
+#: The answer for nearly every binding.
+_SUSPENDED = patched(_SUSPEND)
+
 
 class GroupKind(NamedTuple):
     """A kind in any version; the core group is empty."""
@@ -70,10 +74,6 @@ class ReviewedBindingSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _SPEC = msgspec.json.Decoder(ReviewedBindingSpec)
-
-_SUSPEND = Operation("add", "/spec/suspension", {"scheduling": True})
-#: The answer for nearly every binding.
-_SUSPENDED = patched(_SUSPEND)
 
 
 def review_binding(request: Request, gated_kinds: GatedKinds) -> AdmissionResponse:

@@ -20,6 +20,8 @@ from webhook.review import Outcome
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 _LABELS = (*map(str, BUCKETS), "+Inf")
 
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
 
 @dataclass(slots=True)
 class LatencyHistogram:
@@ -86,9 +88,6 @@ class RequestMetrics(Collector):
         for (path, outcome), count in self._outcomes.items():
             reviews.add_metric((path, outcome.value), count)
         yield from (requests, seconds, reviews)
-
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class WebhookMetrics:

@@ -23,6 +23,9 @@ OPEN_STATES = frozenset({"", "Open"})
 HIERARCHY = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
 
+#: Maximum depth of the queue hierarchy, also the limit for walking up a cycle.
+MAX_DEPTH = 5
+
 
 class ReviewedQueueStatus(QueueStatus, frozen=True):
     """Status of a queue, with the resources of its pods."""
@@ -93,10 +96,6 @@ def _parse_amounts(quantities: Quantities) -> Amounts:
         except QuantityError:
             continue
     return amounts
-
-
-#: Maximum depth of the queue hierarchy, also the limit for walking up a cycle.
-MAX_DEPTH = 5
 
 
 class QueueCache:

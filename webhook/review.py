@@ -23,6 +23,21 @@ Members = Mapping[str, msgspec.Raw]
 
 _ABSENT = msgspec.Raw(b"")
 
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
+_ENCODER = msgspec.json.Encoder()
+_BOOLEAN = msgspec.json.Decoder(bool)
+#: Length of the fixed parts of a review, without whitespace.
+_FIXED_LENGTH = len(
+    '{"kind":"","apiVersion":"","request":{"uid":"","kind":,"resource":{"group":"","version":"","resource":""},'
+    '"operation":"","userInfo":,"object":,"oldObject":,"dryRun":false,"options":}}'
+)
+#: Long fields of a request, which stay raw.
+_OBJECTS = {"object": "sent", "oldObject": "old_object"}
+#: Maximum length of a message in characters; longer messages are truncated.
+MAX_MESSAGE_LENGTH = 4096
+_REMEDY = "correct the rules of its configuration"
+
 
 class ReviewError(ValueError):
     """The body is not a valid review; carries the request's UID if it could be read."""
@@ -137,17 +152,8 @@ class _ReviewResponse(msgspec.Struct, rename="camel"):
 
 _REVIEW = msgspec.json.Decoder(_Review)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TEXT = msgspec.json.Decoder(str)
-_ENCODER = msgspec.json.Encoder()
-_BOOLEAN = msgspec.json.Decoder(bool)
 _RESOURCE = msgspec.json.Decoder(Resource)
 
-#: Length of the fixed parts of a review, without whitespace.
-_FIXED_LENGTH = len(
-    '{"kind":"","apiVersion":"","request":{"uid":"","kind":,"resource":{"group":"","version":"","resource":""},'
-    '"operation":"","userInfo":,"object":,"oldObject":,"dryRun":false,"options":}}'
-)
 
 #: Short fields of a request: their attribute name and decoder.
 _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
@@ -159,9 +165,6 @@ _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
     "namespace": ("namespace", _TEXT),
     "dryRun": ("dry_run", _BOOLEAN),
 }
-
-#: Long fields of a request, which stay raw.
-_OBJECTS = {"object": "sent", "oldObject": "old_object"}
 
 
 def read(body: bytes) -> Request:
@@ -306,10 +309,6 @@ def _uid(body: bytes) -> str:
         return ""
 
 
-#: Maximum length of a message in characters; longer messages are truncated.
-MAX_MESSAGE_LENGTH = 4096
-
-
 class Outcome(StrEnum):
     """Outcome of a review, as shown in metrics and logs."""
 
@@ -373,9 +372,6 @@ def review_response(answer: AdmissionResponse, uid: str) -> Response:
         return Response(uid, allowed=True, warnings=answer.warnings)
     # msgspec encodes bytes as base64, as the API server expects for a patch.
     return Response(uid, allowed=True, patch_type="JSONPatch", patch=_ENCODER.encode(answer.patch))
-
-
-_REMEDY = "correct the rules of its configuration"
 
 
 def validate_target(

@@ -15,6 +15,22 @@ _MILLIS_PER_UNIT = 1000
 
 """Accelerators are counted in thousandths, like everything except bytes."""
 
+_KUBERNETES_DOMAIN = "kubernetes.io/"
+
+MAX_NAME_LENGTH = 63
+"""Of a label value and of a DNS label: a HyperJob's name is the former, a part's the latter."""
+
+MAX_PARTS = 1000
+"""Of all replicated jobs of a HyperJob together; the configuration may allow fewer."""
+
+MAX_PODS = 100_000
+"""Of a template that is divided: its pods are distributed one by one."""
+
+MAX_BYTES = 64 * 2**20
+"""Of all Jobs of a HyperJob together, each of which contains its template."""
+
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+
 
 class AcceleratorError(ValueError):
     """A number of accelerators that is not a whole number of pods; the message says what to write."""
@@ -95,9 +111,6 @@ def _scale_task(task: TemplateTask, replicas: int) -> TemplateTask:
     return task.resized(replicas, minimum)
 
 
-_KUBERNETES_DOMAIN = "kubernetes.io/"
-
-
 def is_device(resource: str) -> bool:
     """Whether Kubernetes treats *resource* as an extended resource, such as nvidia.com/gpu."""
     return "/" in resource and _KUBERNETES_DOMAIN not in resource
@@ -143,25 +156,6 @@ def _complete_container(container: TemplateContainer) -> TemplateContainer:
         return container
     resources = container.resources.model_copy(update={"limits": {**container.resources.limits, **missing}})
     return container.model_copy(update={"resources": resources})
-
-
-MAX_NAME_LENGTH = 63
-
-"""Of a label value and of a DNS label: a HyperJob's name is the former, a part's the latter."""
-
-MAX_PARTS = 1000
-
-"""Of all replicated jobs of a HyperJob together; the configuration may allow fewer."""
-
-MAX_PODS = 100_000
-
-"""Of a template that is divided: its pods are distributed one by one."""
-
-MAX_BYTES = 64 * 2**20
-
-"""Of all Jobs of a HyperJob together, each of which contains its template."""
-
-_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def hyperjob_violations(hyperjob: HyperJob, max_parts: int = MAX_PARTS) -> tuple[str, ...]:

@@ -24,6 +24,15 @@ Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 
 Time = Annotated[datetime, Field(json_schema_extra={"format": "date-time"})]
 
+Strategy = Literal["ByCluster", "ByReplicas", "ByResources", "Static", "Auto"]
+HYPERJOB_RESOURCES: tuple[Resource, ...] = (HYPERJOBS, BATCH_HYPERJOBS)
+#: Maximum number of errors in a message.
+_MAX_ERRORS = 10
+_OPTION_RULES = (
+    ("!has(self.minAvailable) || self.minAvailable >= 1", "minAvailable is one or more; leave it out for all parts"),
+    ("!has(self.maxDomains) || self.maxDomains >= 1", "maxDomains is one or more; leave it out for no limit"),
+)
+
 
 class _StatusModel(BaseModel):
     model_config = ConfigDict(
@@ -137,14 +146,6 @@ class HyperJobStatus(_StatusModel):
         return self.phase in FINISHED
 
 
-Strategy = Literal["ByCluster", "ByReplicas", "ByResources", "Static", "Auto"]
-
-HYPERJOB_RESOURCES: tuple[Resource, ...] = (HYPERJOBS, BATCH_HYPERJOBS)
-
-#: Maximum number of errors in a message.
-_MAX_ERRORS = 10
-
-
 class HyperJobError(ValueError):
     """An invalid HyperJob; the message names the fields and what is wrong with them."""
 
@@ -228,12 +229,6 @@ class FailurePolicy(HyperJobModel):
     """When fewer parts than minAvailable can succeed: stop all of them, or let the others finish."""
     max_restarts: int = Field(0, ge=0)
     """How often a HyperJob that was rolled back starts again from the beginning."""
-
-
-_OPTION_RULES = (
-    ("!has(self.minAvailable) || self.minAvailable >= 1", "minAvailable is one or more; leave it out for all parts"),
-    ("!has(self.maxDomains) || self.maxDomains >= 1", "maxDomains is one or more; leave it out for no limit"),
-)
 
 
 class HyperJobOptions(HyperJobModel):

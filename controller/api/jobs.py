@@ -7,6 +7,11 @@ import msgspec
 
 from controller.api.meta import Quantities, WatchedObject, decode_watched
 
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_ESTIMATE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ns|us|µs|μs|ms|s|m|h)){1,8}", re.ASCII)
+_ESTIMATE_PART = re.compile(r"([\d.]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+
 
 class ResourceRequirements(msgspec.Struct, rename="camel", frozen=True):
     """Requests and limits of a container or of a pod."""
@@ -101,8 +106,6 @@ class NodeClaim(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
     tolerations: list[Toleration] = msgspec.field(default_factory=list)
 
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")
-
 _DECODER = msgspec.json.Decoder(NodeClaim)
 
 _NOTHING = NodeClaim()
@@ -171,12 +174,6 @@ class JobStatus(msgspec.Struct, rename="camel", frozen=True):
 
 #: Bounds of `spec.runningEstimate`, in seconds.
 MIN_ESTIMATE, MAX_ESTIMATE = 1, 365 * 86_400
-
-_ESTIMATE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ns|us|µs|μs|ms|s|m|h)){1,8}", re.ASCII)
-
-_ESTIMATE_PART = re.compile(r"([\d.]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-
-_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 
 
 class EstimateError(ValueError):

@@ -12,6 +12,17 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+#: Kubernetes quantities as in JSON: strings or numbers.
+Quantities = dict[str, str | int | float]
+T = TypeVar("T")
+R = TypeVar("R", bound=bytes | memoryview | msgspec.Raw)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+#: What a decoder raises for JSON that does not match the type, or is nested too deeply.
+_DECODE_ERRORS = (ValueError, RecursionError)
+#: The API server accepts objects nested 10,000 deep; skipping a value needs one recursion per level.
+_MAX_RECURSION = 12_000
+
 
 class OwnerReference(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A reference to the owner of an object."""
@@ -53,10 +64,6 @@ class WatchedObject(msgspec.Struct, rename="camel", frozen=True):
         return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
 
 
-#: Kubernetes quantities as in JSON: strings or numbers.
-Quantities = dict[str, str | int | float]
-
-
 class ListMeta(msgspec.Struct):
     """Metadata of a list that paging needs."""
 
@@ -73,20 +80,6 @@ class Page(msgspec.Struct):
 
 
 W = TypeVar("W", bound=WatchedObject)
-
-T = TypeVar("T")
-
-R = TypeVar("R", bound=bytes | memoryview | msgspec.Raw)
-
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
-
-#: What a decoder raises for JSON that does not match the type, or is nested too deeply.
-_DECODE_ERRORS = (ValueError, RecursionError)
-
-#: The API server accepts objects nested 10,000 deep; skipping a value needs one recursion per level.
-_MAX_RECURSION = 12_000
 
 
 def decode_deeply_nested(decode: Callable[[R], T], raw: R) -> T:

@@ -13,6 +13,10 @@ K = TypeVar("K", bound=Hashable)
 
 M = TypeVar("M", bound=Hashable)
 
+_MAX_COLLISIONS = 10_000
+V = TypeVar("V")
+_ENCODER = msgspec.json.Encoder()
+
 
 class Index(Generic[K, M]):
     """Members by key."""
@@ -46,9 +50,6 @@ class Index(Generic[K, M]):
             self._several[key].pop(member, None)
             if not self._several[key]:
                 del self._several[key]
-
-
-_MAX_COLLISIONS = 10_000
 
 
 def colliding_job_key(binding: CachedBinding) -> TemplateKey:
@@ -109,11 +110,6 @@ class UnboundJobs:
         self.newest_binding_at = max(self.newest_binding_at, binding.created_at)
         if template is not None:
             self.newest_bound_at = max(self.newest_bound_at, template.created_at)
-
-
-V = TypeVar("V")
-
-_ENCODER = msgspec.json.Encoder()
 
 
 class InternPool(Generic[V]):

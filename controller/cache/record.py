@@ -24,6 +24,30 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, Resources
 
+_FIELDS = msgspec.json.Decoder(dict[str, Any])
+_ENCODER = msgspec.json.Encoder(order="sorted")
+_TIMES = (
+    "admittedAt",
+    "waitingSince",
+    "reservedSince",
+    "nominatedAt",
+    "startupFailedAt",
+    "backOffUntil",
+    "clustersChangedAt",
+)
+_AMOUNTS = ("charge", "nominatedRequests")
+#: Fields that are written only where they are set.
+_OPTIONAL = frozenset(
+    {
+        "reservedClusters",
+        "abortedGeneration",
+        "startupFailedAt",
+        "backOffUntil",
+        "clustersChangedAt",
+        "excludedClusters",
+    }
+)
+
 
 class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """State of a workload that no other object stores (R2), in the engine's units; times in milliseconds."""
@@ -65,30 +89,7 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
         return bool(self.charge)
 
 
-_FIELDS = msgspec.json.Decoder(dict[str, Any])
-_ENCODER = msgspec.json.Encoder(order="sorted")
 _NAMES = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(AdmissionRecord))
-_TIMES = (
-    "admittedAt",
-    "waitingSince",
-    "reservedSince",
-    "nominatedAt",
-    "startupFailedAt",
-    "backOffUntil",
-    "clustersChangedAt",
-)
-_AMOUNTS = ("charge", "nominatedRequests")
-#: Fields that are written only where they are set.
-_OPTIONAL = frozenset(
-    {
-        "reservedClusters",
-        "abortedGeneration",
-        "startupFailedAt",
-        "backOffUntil",
-        "clustersChangedAt",
-        "excludedClusters",
-    }
-)
 
 
 def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionRecord | None, str]:

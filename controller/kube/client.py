@@ -42,6 +42,10 @@ MAX_LINE = 16 * 1024 * 1024
 
 _CHUNK = 256 * 1024
 
+_pages = msgspec.json.Decoder(Page)
+PatchKind = Literal["json", "merge"]
+_METADATA: Parameters = MappingProxyType({"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"})
+
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
@@ -56,9 +60,6 @@ class Timeouts:
     """One page of a list, which may be many megabytes over a slow connection."""
     renewal: float = 5
     """Minimum interval between two reads of rejected credentials."""
-
-
-_pages = msgspec.json.Decoder(Page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +88,6 @@ def _content_type(content_type: str) -> Parameters:
     return MappingProxyType({"Content-Type": content_type})
 
 
-PatchKind = Literal["json", "merge"]
-
-_METADATA: Parameters = MappingProxyType({"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"})
 _JSON = _content_type("application/json")
 _APPLY = _content_type("application/apply-patch+yaml")
 _PATCHES: Mapping[PatchKind, Parameters] = {

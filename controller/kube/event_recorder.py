@@ -18,6 +18,12 @@ from controller.kube.errors import ApiError, Conflict, NotFound, ServerError, To
 from controller.kube.events import Event, EventMessage, build_events, observed_count, series_patch
 from controller.kube.timing import Backoff, Clock, wall_clock
 
+V = TypeVar("V")
+_MAX_REMEMBERED = 10_000
+_MAX_ATTEMPTS = 3
+_POLL_SECONDS = 0.1
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
 
 class EventQueue:
     """Holds at most *capacity* messages."""
@@ -72,17 +78,6 @@ class EventQueue:
     def _drop_oldest(self) -> EventMessage | None:
         """Drop and return the oldest message of normal priority."""
         return self._normal.popitem(last=False)[1] if self._normal else None
-
-
-V = TypeVar("V")
-
-_MAX_REMEMBERED = 10_000
-
-_MAX_ATTEMPTS = 3
-
-_POLL_SECONDS = 0.1
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

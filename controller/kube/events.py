@@ -17,6 +17,13 @@ EventType = Literal["Normal", "Warning"]
 
 Topic = Literal["waits", "admitted", "evicted", "warned"]
 
+REPORTING_CONTROLLER = "volcano-global.io/controller"
+#: Limits of the API server, in bytes.
+_MAX_NOTE_BYTES = 1024
+_MAX_NAME_BYTES = 253
+_MAX_INSTANCE_BYTES = 128
+_HASH_DIGITS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -48,18 +55,6 @@ class EventMessage:
     def key(self) -> tuple[str, str]:
         """Return the key under which a later message replaces this one."""
         return self.uid, f"{self.topic}:{self.reason}" if self.topic == "warned" else self.topic
-
-
-REPORTING_CONTROLLER = "volcano-global.io/controller"
-
-#: Limits of the API server, in bytes.
-_MAX_NOTE_BYTES = 1024
-
-_MAX_NAME_BYTES = 253
-
-_MAX_INSTANCE_BYTES = 128
-
-_HASH_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)

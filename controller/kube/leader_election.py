@@ -23,6 +23,8 @@ from controller.kube.timing import Uptime, uptime
 
 _SEPARATOR: Final = "_"
 
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimings:
@@ -122,9 +124,6 @@ def write_delay(candidate: Candidate, observed: ObservedLease, timings: LeaseTim
     if lease is None or not lease.holder or candidate.holds(lease):
         return 0
     return timings.write
-
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class _Meta(msgspec.Struct):

@@ -36,6 +36,11 @@ from controller.scheduling.writes import Write
 #: Slots that were missed while the event loop was busy may be used for so long, in seconds.
 _BURST_SECONDS = 0.1
 
+#: A decision that the API server does not accept for so long is rolled back and decided again, in seconds.
+STALE_SECONDS = 30
+_MAX_RETRY_STATES = 10_000
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
@@ -130,14 +135,6 @@ class RetryState:
 
     backoff: Backoff
     until: int = 0
-
-
-#: A decision that the API server does not accept for so long is rolled back and decided again, in seconds.
-STALE_SECONDS = 30
-
-_MAX_RETRY_STATES = 10_000
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Actuator:

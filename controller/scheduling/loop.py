@@ -40,6 +40,24 @@ from controller.scheduling.writes import (
     requeue_writes,
 )
 
+#: Maximum number of decisions that are not sent yet; it keeps decisions fresh and cycles short.
+_MAX_UNSENT_WRITES = 256
+#: Evaluations of a workload on a cluster in one slice; a slice takes some hundredths of a second.
+_STEPS_PER_SLICE = 2000
+#: After so many preparation slices a plan is made, even if some workloads were not evaluated.
+_MAX_PREPARATION_SLICES = 500
+#: Interval at which the set of caches to wait for is read again, in seconds.
+_SYNC_POLL_SECONDS = 1
+#: Longest wait for a time of day, because clocks may jump, in seconds.
+_MAX_WAIT_SECONDS = 60
+_MIN_WAIT_SECONDS = 0.02
+#: A workload that was set aside is tried again after this time, in milliseconds.
+_FAILED_WORKLOAD_RETRY_MS = 60_000
+#: Changes are batched for as long as the last slice took, within these bounds, in seconds.
+_MIN_BATCHING_SECONDS = 0.005
+_MAX_BATCHING_SECONDS = 0.05
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
 
 def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: ClusterUsage) -> str:
     """Return the affinity term to observe before *decision* is carried out, or an empty string if none is needed."""
@@ -49,34 +67,6 @@ def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: Cluster
     term = candidates(shape, ledger.clusters).term
     begins_with = facts.observed_term or shape.placement.terms[0].name
     return term if term != begins_with else ""
-
-
-#: Maximum number of decisions that are not sent yet; it keeps decisions fresh and cycles short.
-_MAX_UNSENT_WRITES = 256
-
-#: Evaluations of a workload on a cluster in one slice; a slice takes some hundredths of a second.
-_STEPS_PER_SLICE = 2000
-
-#: After so many preparation slices a plan is made, even if some workloads were not evaluated.
-_MAX_PREPARATION_SLICES = 500
-
-#: Interval at which the set of caches to wait for is read again, in seconds.
-_SYNC_POLL_SECONDS = 1
-
-#: Longest wait for a time of day, because clocks may jump, in seconds.
-_MAX_WAIT_SECONDS = 60
-
-_MIN_WAIT_SECONDS = 0.02
-
-#: A workload that was set aside is tried again after this time, in milliseconds.
-_FAILED_WORKLOAD_RETRY_MS = 60_000
-
-#: Changes are batched for as long as the last slice took, within these bounds, in seconds.
-_MIN_BATCHING_SECONDS = 0.005
-
-_MAX_BATCHING_SECONDS = 0.05
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class SyncedCache(Protocol):

@@ -53,6 +53,17 @@ ACTIONS = (
 
 _VALID = f"valid events are [{' '.join(EVENTS)}], valid actions are [{' '.join(ACTIONS)}]"
 
+#: Plugins of Volcano's job controller.
+PLUGINS = ("env", "hcclrank", MPI, "pytorch", "ray", "ssh", "svc", "tensorflow")
+TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+_AMBIGUOUS_TIER = "must not specify highestTierAllowed and highestTierName simultaneously: remove one"
+#: Phases in which no cluster runs the job; its requests are charged again if it is admitted later.
+INACTIVE_PHASES = frozenset({"", "Aborting", "Aborted", "Completed", "Failed", "Terminating", "Terminated"})
+_MUTABLE_FIELDS = ("minAvailable", "priorityClassName")
+_MUTABLE_TASK_FIELDS = ("replicas", "minAvailable")
+_QUANTITY_FIELDS = frozenset({"requests", "limits", "overhead"})
+_SPEC = msgspec.json.Decoder(dict[str, Any])
+
 
 def lifecycle_policy_violations(policies: Iterable[LifecyclePolicy] | None, path: str) -> Iterator[str]:
     """Yield why the policies at *path* are invalid, up to the first invalid policy, as Volcano does."""
@@ -92,12 +103,6 @@ def _event_violation(policy: LifecyclePolicy, event: str, seen: set[str | int]) 
         return f"duplicate event {event} across different policy: remove one"
     seen.add(event)
     return None
-
-
-#: Plugins of Volcano's job controller.
-PLUGINS = ("env", "hcclrank", MPI, "pytorch", "ray", "ssh", "svc", "tensorflow")
-TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-_AMBIGUOUS_TIER = "must not specify highestTierAllowed and highestTierName simultaneously: remove one"
 
 
 def job_violations(job: ReviewedJob, name: str) -> Iterator[str]:
@@ -263,14 +268,6 @@ def _is_acyclic(tasks: Sequence[ReviewedTask]) -> bool:
     except CycleError:
         return False
     return True
-
-
-#: Phases in which no cluster runs the job; its requests are charged again if it is admitted later.
-INACTIVE_PHASES = frozenset({"", "Aborting", "Aborted", "Completed", "Failed", "Terminating", "Terminated"})
-_MUTABLE_FIELDS = ("minAvailable", "priorityClassName")
-_MUTABLE_TASK_FIELDS = ("replicas", "minAvailable")
-_QUANTITY_FIELDS = frozenset({"requests", "limits", "overhead"})
-_SPEC = msgspec.json.Decoder(dict[str, Any])
 
 
 class _Object(msgspec.Struct):

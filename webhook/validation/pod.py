@@ -19,6 +19,11 @@ _QUALIFIED_INNER = _QUALIFIED_EDGES | frozenset("-_.")
 MAX_LABEL_LENGTH = 63
 MAX_NAME_LENGTH = 253
 
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_MILLI = 1000
+
 
 def is_label(text: str) -> bool:
     """Return whether *text* is a DNS label: lower-case letters, digits and inner dashes."""
@@ -39,12 +44,6 @@ def is_label_value(text: str) -> bool:
 
 def _is_made_of(text: str, edges: frozenset[str], inner: frozenset[str]) -> bool:
     return bool(text) and text[0] in edges and text[-1] in edges and inner.issuperset(text)
-
-
-RESTART_POLICIES = ("Always", "OnFailure", "Never")
-DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-_MILLI = 1000
 
 
 def pod_violations(pod: ReviewedPodSpec) -> Iterator[str]:

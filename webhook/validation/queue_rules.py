@@ -24,6 +24,11 @@ from webhook.validation.pod import amount_violation
 STATES = ("Open", "Closed")
 _MAX_WEIGHT = 65535
 
+Tree = Mapping[QueueName, CachedQueue]
+_ALWAYS_LISTED = ("cpu", "memory")
+#: Queues that cannot be deleted: the default queue of jobs, and the root of the hierarchy.
+UNDELETABLE = (QueueName("default"), ROOT)
+
 
 def queue_violations(queue: ReviewedQueue, cached: CachedQueue) -> Iterator[str]:
     """Yield why *queue* is invalid; *cached* is what would be cached of it."""
@@ -90,13 +95,6 @@ def _is_positive(text: str) -> bool:
         return float(text) > 0
     except ValueError:
         return False
-
-
-Tree = Mapping[QueueName, CachedQueue]
-_ALWAYS_LISTED = ("cpu", "memory")
-
-#: Queues that cannot be deleted: the default queue of jobs, and the root of the hierarchy.
-UNDELETABLE = (QueueName("default"), ROOT)
 
 
 def parent_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:

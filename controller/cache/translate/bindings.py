@@ -53,6 +53,14 @@ MAX_CONDITIONS = 2000
 
 _OPERATORS: dict[str, Operator] = {operator: operator for operator in get_args(Operator)}
 
+_EQUAL = (StaticWeight(Affinity(), 1),)
+Targets = tuple[Assignment, ...]
+
+_SUSPENSIONS = {
+    wire.Suspension(*values): wire.Suspension(*map(bool, values)) for values in product((None, False, True), repeat=2)
+}
+"""The possible suspensions, so that bindings share them; null means false."""
+
 
 class PlacementError(ValueError):
     """An invalid placement, or one that is too large; the message names the field."""
@@ -172,11 +180,6 @@ def _weights(scheduling: wire.ReplicaScheduling) -> tuple[StaticWeight, ...]:
     return tuple(StaticWeight(_affinity(weight.target_cluster), weight.weight) for weight in listed) or _EQUAL
 
 
-_EQUAL = (StaticWeight(Affinity(), 1),)
-
-Targets = tuple[Assignment, ...]
-
-
 class BindingTranslator:
     """Translates bindings; equal parts of them are interned."""
 
@@ -282,12 +285,6 @@ def _read_placement(asked: wire.Placement | None) -> Placement | PlacementError:
         return translate_placement(asked)
     except PlacementError as error:
         return error
-
-
-_SUSPENSIONS = {
-    wire.Suspension(*values): wire.Suspension(*map(bool, values)) for values in product((None, False, True), repeat=2)
-}
-"""The possible suspensions, so that bindings share them; null means false."""
 
 
 def _has_policy(meta: ObjectMeta) -> bool:

@@ -14,6 +14,8 @@ from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
 
 _STATES = {"": QueueState.OPEN, **{state.value: state for state in QueueState}}
 
+_MILLISECOND = timedelta(milliseconds=1)
+
 
 def translate_queue(queue: wire.Queue) -> CachedQueue:
     """Return the cached form of *queue*.
@@ -74,9 +76,6 @@ def translate_priority_class(priority_class: PriorityClass) -> CachedPriorityCla
         is_default=priority_class.global_default,
         preempts=priority_class.preemption_policy != "Never",
     )
-
-
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def translate_policy(configuration: config.VolcanoGlobalConfiguration, *, can_estimate: bool = False) -> Policy:

@@ -65,6 +65,20 @@ from controller.engine.state.workloads import HyperJobGang
 
 RequestsOrError = WorkloadRequests | AmountError
 
+#: A longer claim counts as unreadable: claims are cached for every workload class and sent with every query.
+_MAX_CHARACTERS = 16_384
+#: Characters of a template's digest; equal by chance for one of 2^64 pairs.
+_DIGEST_CHARACTERS = 16
+_NAMES = msgspec.json.Decoder(list[str])
+#: Reasons that the controller writes into the status of a Volcano Job that no cluster reports.
+_PUBLISHED_REASONS = {reason.value: reason.value for reason in (*Reason, *StatusReason)}
+_POD = GroupKind("Pod.")
+#: Fields with the number of pods; the smallest counts, and 1 if none is set.
+_REPLICA_FIELDS: Mapping[GroupKind, tuple[str, ...]] = MappingProxyType(
+    {GroupKind("Job.batch"): ("parallelism", "completions")}
+)
+_DEFAULT_REPLICA_FIELDS = ("replicas",)
+
 
 class _GroupAnnotation(msgspec.Struct):
     uid: str
@@ -131,10 +145,6 @@ def resolve_membership(template: CachedTemplate | None, known: Mapping[str, Cach
     return Membership(HyperJobGang(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), created_at)
 
 
-#: A longer claim counts as unreadable: claims are cached for every workload class and sent with every query.
-_MAX_CHARACTERS = 16_384
-
-
 def node_claim(pod: PodSpec) -> str | None:
     """Return the node claim of *pod*, empty for none; ``None`` where it is unreadable or too long."""
     if pod.node_selector is None and pod.affinity is None and pod.tolerations is None:
@@ -189,12 +199,6 @@ def _parse_resources(quantities: Quantities | None, where: str) -> Resources:
     return parse_resources(quantities, where) if quantities else EMPTY
 
 
-#: Characters of a template's digest; equal by chance for one of 2^64 pairs.
-_DIGEST_CHARACTERS = 16
-
-_NAMES = msgspec.json.Decoder(list[str])
-
-
 class JobTranslator:
     """Translates jobs; equal templates share one value of requests."""
 
@@ -226,10 +230,6 @@ class JobTranslator:
     def _counted(self, job: wire.Job) -> RequestsOrError:
         spec = job.spec
         return self._demands.get(fingerprint(spec.min_available, spec.tasks), lambda: _job_requests(spec))
-
-
-#: Reasons that the controller writes into the status of a Volcano Job that no cluster reports.
-_PUBLISHED_REASONS = {reason.value: reason.value for reason in (*Reason, *StatusReason)}
 
 
 def _published_reason(state: wire.JobState) -> str | None:
@@ -309,16 +309,6 @@ def _task(task: wire.Task, where: str) -> Task:
         minimum=task.min_available,
         partition_minimum=task.partition_minimum,
     )
-
-
-_POD = GroupKind("Pod.")
-
-#: Fields with the number of pods; the smallest counts, and 1 if none is set.
-_REPLICA_FIELDS: Mapping[GroupKind, tuple[str, ...]] = MappingProxyType(
-    {GroupKind("Job.batch"): ("parallelism", "completions")}
-)
-
-_DEFAULT_REPLICA_FIELDS = ("replicas",)
 
 
 class TemplateTranslator:

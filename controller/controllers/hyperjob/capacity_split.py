@@ -27,6 +27,16 @@ from controller.engine.reasons import Reason
 from controller.engine.state.requests import PodSet
 from controller.engine.state.resources import Resources, add, fits, subtract, total
 
+Shares = tuple[tuple[str, int], ...]
+"""Units of each cluster; the leader first."""
+
+UNLIMITED = 10_000
+#: Maximum number of cluster subsets that are tried for jobs that share clusters; all subsets if clusters are few.
+_MAX_SUBSETS = 300
+
+PartShare = tuple[str, PodCounts]
+"""Cluster of a part, and its pods of each task."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterBin:
@@ -47,10 +57,6 @@ class PackingRequest:
     """Maximum number of parts."""
     min_units: int = 1
     """Minimum number of units of a part."""
-
-
-Shares = tuple[tuple[str, int], ...]
-"""Units of each cluster; the leader first."""
 
 
 def pack(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
@@ -153,15 +159,6 @@ def _assign(
 def _host_first(assigned: dict[str, int], host: str) -> Iterator[tuple[str, int]]:
     yield host, assigned[host]
     yield from ((name, units) for name, units in assigned.items() if name != host)
-
-
-UNLIMITED = 10_000
-
-#: Maximum number of cluster subsets that are tried for jobs that share clusters; all subsets if clusters are few.
-_MAX_SUBSETS = 300
-
-PartShare = tuple[str, PodCounts]
-"""Cluster of a part, and its pods of each task."""
 
 
 @dataclass(slots=True)

@@ -38,6 +38,12 @@ _REQUIRED_PLUGINS = ("env", "svc")
 #: Plugins that a leader's plugin implies, for parts without the plugin.
 _REPLACEMENT_PLUGINS: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch": ()}
 
+Manifest = dict[str, Any]
+_ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
+_EXCLUDED_ANNOTATIONS = ("kubectl.kubernetes.io/", "karmada.io/")
+#: Fields of a Job that Volcano allows to change; any other change needs a new Job.
+_MUTABLE = frozenset({"replicas", "minAvailable", "priorityClassName"})
+
 
 def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterable[str]) -> dict[str, list[str]]:
     """Return the plugins of a part with the tasks *present*; *shared* are those of the HyperJob."""
@@ -78,16 +84,6 @@ def _add_variables(container: TemplateContainer, variables: Mapping[str, str]) -
         {"name": name, "value": value} for name, value in variables.items() if name not in known
     ]
     return container.model_copy(update={"env": (*ours, *container.env)})
-
-
-Manifest = dict[str, Any]
-
-_ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
-
-_EXCLUDED_ANNOTATIONS = ("kubectl.kubernetes.io/", "karmada.io/")
-
-#: Fields of a Job that Volcano allows to change; any other change needs a new Job.
-_MUTABLE = frozenset({"replicas", "minAvailable", "priorityClassName"})
 
 
 @dataclass(frozen=True, slots=True)

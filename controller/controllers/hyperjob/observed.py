@@ -24,6 +24,11 @@ from controller.api.hyperjobs import (
 from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PART_ANNOTATION, PROPAGATION_POLICIES, Resource
 from controller.cache.objects import ObjectKey
 
+POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
+TERMINAL: frozenset[PartPhase] = frozenset({"Completed", "Failed"})
+_FAILURES = frozenset({"Failed", "Terminated"})
+_WAITING = frozenset({"", "Pending", "Aborted", "Aborting"})
+
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
@@ -31,9 +36,6 @@ class PendingReason:
 
     reason: str
     message: str
-
-
-POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +204,6 @@ def field_hashes(document: Mapping[str, Any]) -> "array[int]":
 def has_all_fields(seen: ObservedChild, wanted: Mapping[str, Any]) -> bool:
     """Whether *seen* has all *wanted* fields; additional fields from the server or others are ignored."""
     return set(seen.fields).issuperset(field_hashes(wanted))
-
-
-TERMINAL: frozenset[PartPhase] = frozenset({"Completed", "Failed"})
-
-_FAILURES = frozenset({"Failed", "Terminated"})
-
-_WAITING = frozenset({"", "Pending", "Aborted", "Aborting"})
 
 
 @dataclass(frozen=True, slots=True)

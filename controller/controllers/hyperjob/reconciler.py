@@ -36,6 +36,21 @@ from controller.kube.watch_events import read_meta
 ObjectsByName = Mapping[str, ObservedChild]
 """Objects of one kind that belong to a HyperJob, by name."""
 
+FIELD_MANAGER = "volcano-global-hyperjobs"
+#: An object of another owner has none of our labels, so its deletion is not watched.
+_NAME_CONFLICT_RETRY_MS = 5_000
+#: Maximum number of writes for one HyperJob in one pass, so that others are not delayed.
+_MAX_WRITES_PER_PASS = 64
+#: Up to this number of new names, each is looked up with its own request.
+_MAX_SINGLE_LOOKUPS = 8
+#: Maximum number of HyperJobs with remembered up-to-date parts.
+_MAX_REMEMBERED = 1000
+
+Versions = tuple[int, int]
+"""The resourceVersions of a part's Job and policy."""
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectChanges:
@@ -116,26 +131,6 @@ def _manifests_to_apply(
         for manifest, seen in ((child.policy, policy), (child.job, job)):
             if seen is None or not has_all_fields(seen, manifest):
                 yield manifest
-
-
-FIELD_MANAGER = "volcano-global-hyperjobs"
-
-#: An object of another owner has none of our labels, so its deletion is not watched.
-_NAME_CONFLICT_RETRY_MS = 5_000
-
-#: Maximum number of writes for one HyperJob in one pass, so that others are not delayed.
-_MAX_WRITES_PER_PASS = 64
-
-#: Up to this number of new names, each is looked up with its own request.
-_MAX_SINGLE_LOOKUPS = 8
-
-#: Maximum number of HyperJobs with remembered up-to-date parts.
-_MAX_REMEMBERED = 1000
-
-Versions = tuple[int, int]
-"""The resourceVersions of a part's Job and policy."""
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

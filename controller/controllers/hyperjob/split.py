@@ -38,6 +38,15 @@ from controller.reporting.messages import pending_message
 #: Returns why a queue cannot admit these requests now, or ``None``.
 QuotaCheck = Callable[[str, Resources], PendingReason | None]
 
+_REASONS: Mapping[Strategy, str] = {
+    "ByCluster": "the split policy names cluster and replicas",
+    "ByReplicas": "the split policy's share of the replicas",
+    "Static": "an equal share of the static split",
+    "ByResources": "filled before the clusters after it in the order",
+    "Auto": "fewest parts; preferred clusters first, then the largest",
+}
+_CAPACITY_STRATEGIES = frozenset({"ByResources", "Auto"})
+
 
 def _unlimited_quota(_: str, __: Resources) -> PendingReason | None:
     return None
@@ -237,13 +246,6 @@ _COUNTS: Mapping[Strategy, Callable[[ReplicatedJob, SplitPolicy, JobSpec], tuple
     "ByReplicas": _by_replicas,
     "Static": _static,
 }
-_REASONS: Mapping[Strategy, str] = {
-    "ByCluster": "the split policy names cluster and replicas",
-    "ByReplicas": "the split policy's share of the replicas",
-    "Static": "an equal share of the static split",
-    "ByResources": "filled before the clusters after it in the order",
-    "Auto": "fewest parts; preferred clusters first, then the largest",
-}
 
 
 def _quota_reason(hyperjob: HyperJob, quota: QuotaCheck) -> PendingReason | None:
@@ -254,6 +256,3 @@ def _quota_reason(hyperjob: HyperJob, quota: QuotaCheck) -> PendingReason | None
         if refusal:
             return refusal
     return None
-
-
-_CAPACITY_STRATEGIES = frozenset({"ByResources", "Auto"})

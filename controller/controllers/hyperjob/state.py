@@ -22,6 +22,11 @@ from controller.controllers.hyperjob.pod_distribution import SplitError
 from controller.controllers.hyperjob.split import CapacitySnapshot, SplitResult, is_automatic, requests_of_parts, split
 from controller.engine.reasons import Reason
 
+#: Maximum number of failed parts that a message names.
+_MAX_NAMED_PARTS = 10
+#: Pending reasons that other parts cause, the more specific first.
+_GANG_REASONS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
+
 
 def retry_failed_parts(hyperjob: HyperJob, split_status: SplitStatus, capacity: CapacitySnapshot) -> SplitStatus:
     """Return the split with failed parts pending again, up to their maximum number of retries."""
@@ -61,13 +66,6 @@ def _other_cluster(hyperjob: HyperJob, part: PartStatus, capacity: CapacitySnaps
         and all(amount <= room.headroom.get(name, 0) for name, amount in asked.items())
     ]
     return min(fitting, default=part.cluster)
-
-
-#: Maximum number of failed parts that a message names.
-_MAX_NAMED_PARTS = 10
-
-#: Pending reasons that other parts cause, the more specific first.
-_GANG_REASONS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,18 @@ from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, fits, scale, subtract
 from controller.engine.state.workloads import Choice, SchedulingRequirements
 
+LastFit = tuple[int, ClusterName | None]
+"""Generation of the cluster usage at the last check, and a cluster that fitted then."""
+
+_NEVER: LastFit = (0, None)
+_NOTHING_RESERVED: Mapping[ClusterName, Resources] = {}
+_MAX_UNUSED = 1024
+#: Maximum number of cached sets of reserved capacity per class: those of queues, and the sum.
+_MAX_RESERVED_CAPACITIES = 4
+
+Stage = tuple[bool, bool, bool]
+"""Whether the root has enough quota, has enough beyond guarantees, and some cluster fits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Feasibility:
@@ -132,13 +144,6 @@ class ReservedCapacity:
     by_cluster: Mapping[ClusterName, Resources]
 
 
-LastFit = tuple[int, ClusterName | None]
-"""Generation of the cluster usage at the last check, and a cluster that fitted then."""
-
-_NEVER: LastFit = (0, None)
-_NOTHING_RESERVED: Mapping[ClusterName, Resources] = {}
-
-
 @dataclass(slots=True, eq=False)
 class ClassFeasibility:
     """Candidate clusters of one workload class, and whether it fits them now."""
@@ -171,15 +176,6 @@ class ClassFeasibility:
         self.needs_one_cluster = self.candidates.copies == 1 and not is_divided
         self.is_monotone = not any(spread.by == "region" for spread in placement.spread)
         self.is_decided_by_headroom = self.needs_one_cluster and self.is_monotone
-
-
-_MAX_UNUSED = 1024
-
-#: Maximum number of cached sets of reserved capacity per class: those of queues, and the sum.
-_MAX_RESERVED_CAPACITIES = 4
-
-Stage = tuple[bool, bool, bool]
-"""Whether the root has enough quota, has enough beyond guarantees, and some cluster fits."""
 
 
 class FeasibilityCache:

@@ -27,6 +27,16 @@ _PROPERTIES: Mapping[str, Callable[[Cluster], bool]] = {
     "zone": lambda cluster: bool(cluster.zones),
 }
 
+Selects = Callable[[Affinity, Cluster], bool]
+"""Returns whether an affinity selects a cluster."""
+
+_CandidateKey = tuple[object, ...]
+"""The key of candidates, without the clusters."""
+
+_MAX_CACHED = 100_000
+_HEALTH_TAINTS = frozenset({"cluster.karmada.io/not-ready", "cluster.karmada.io/unreachable"})
+_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
 
 def has_property(cluster: Cluster, spread: Spread) -> bool:
     """Say whether *cluster* has the property by which *spread* groups; labels are not checked."""
@@ -123,10 +133,6 @@ class Candidates:
     excluded: Mapping[ClusterName, Exclusion] = field(default_factory=dict)
 
 
-Selects = Callable[[Affinity, Cluster], bool]
-"""Returns whether an affinity selects a cluster."""
-
-
 def candidates(
     requirements: SchedulingRequirements,
     clusters: Iterable[Cluster],
@@ -164,10 +170,6 @@ class FindCandidates(Protocol):
         self, requirements: SchedulingRequirements, clusters: Sequence[Cluster], *, as_if_usable: bool = False
     ) -> Candidates:
         """Return the candidates among *clusters*."""
-
-
-_CandidateKey = tuple[object, ...]
-"""The key of candidates, without the clusters."""
 
 
 class CandidateCache:
@@ -240,9 +242,6 @@ class CandidateCache:
             self._selected.clear()
             self._affinities.clear()
             self._candidates.clear()
-
-
-_MAX_CACHED = 100_000
 
 
 def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
@@ -322,11 +321,6 @@ def _without_excluded(requirements: SchedulingRequirements, result: Candidates, 
     """
     out = {name: Exclusion.STARTUP_FAILED for name in result.names if name in requirements.excluded_clusters}
     return Candidates(tuple(name for name in result.names if name not in out), term, {**result.excluded, **out})
-
-
-_HEALTH_TAINTS = frozenset({"cluster.karmada.io/not-ready", "cluster.karmada.io/unreachable"})
-
-_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def _excludes(taint: Taint, tolerations: Sequence[Toleration]) -> bool:

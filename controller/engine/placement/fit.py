@@ -28,6 +28,10 @@ from controller.engine.state.resources import (
 )
 from controller.engine.state.workloads import Choice, ClusterCharge, SchedulingRequirements
 
+#: Why a cluster whose nodes have enough capacity in sum cannot hold a gang.
+NODES_FULL: Final = "its nodes cannot hold the gang, according to its scheduler estimator"
+ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
+
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
@@ -187,12 +191,6 @@ def _select_copies(
         capacity.cluster_state.cluster for capacity in by_name.values() if capacity.cluster_state.cluster is not None
     ]
     return [by_name[cluster.name] for cluster in select_clusters(requirements.placement, clusters)]
-
-
-#: Why a cluster whose nodes have enough capacity in sum cannot hold a gang.
-NODES_FULL: Final = "its nodes cannot hold the gang, according to its scheduler estimator"
-
-ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
 
 
 def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, fleet: Resources) -> ClusterRank:

@@ -11,6 +11,16 @@ ClusterName = NewType("ClusterName", str)
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_ZONE_TESTS: Mapping[Operator, Callable[[frozenset[str], tuple[str, ...]], bool]] = {
+    "In": lambda zones, values: not zones.isdisjoint(values),
+    "NotIn": lambda zones, values: zones.isdisjoint(values),
+    "Exists": lambda zones, _: bool(zones),
+    "DoesNotExist": lambda zones, _: not zones,
+}
+_COMPARING = frozenset({"Gt", "Lt"})
+
 
 @dataclass(frozen=True, slots=True)
 class ApiKind:
@@ -160,11 +170,6 @@ def matches(affinity: Affinity, cluster: Cluster) -> bool:
     )
 
 
-_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-
-
 def _integer(text: str | None) -> int | None:
     """Return *text* as a 64-bit number, ``None`` where it is none."""
     number = int(text) if text is not None and _INTEGER.fullmatch(text) else None
@@ -190,15 +195,6 @@ _LABEL_TESTS: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] =
     "Gt": lambda value, values: _is_greater(value, values[0]),
     "Lt": lambda value, values: _is_less(value, values[0]),
 }
-
-_ZONE_TESTS: Mapping[Operator, Callable[[frozenset[str], tuple[str, ...]], bool]] = {
-    "In": lambda zones, values: not zones.isdisjoint(values),
-    "NotIn": lambda zones, values: zones.isdisjoint(values),
-    "Exists": lambda zones, _: bool(zones),
-    "DoesNotExist": lambda zones, _: not zones,
-}
-
-_COMPARING = frozenset({"Gt", "Lt"})
 
 
 def _matches_label(requirement: Requirement, labels: Mapping[str, str]) -> bool:

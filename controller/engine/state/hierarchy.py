@@ -16,6 +16,14 @@ QueueName = NewType("QueueName", str)
 
 ROOT = QueueName("root")
 
+QueueOrder = Literal["PriorityFirst", "FairShareFirst"]
+
+TenantFairness = Literal["None", "Namespace", "NamespaceFirst"]
+"""Whether namespaces share a queue evenly: among workloads of equal job priority, or before job priority (O2)."""
+
+MAX_DEPTH = 5
+Guarantees = Mapping[QueueName, Resources]
+
 
 class QueueState(StrEnum):
     """A Queue's ``status.state``; an empty one is open (Q5)."""
@@ -46,14 +54,6 @@ class Queue:
     def names(self, resource: str) -> bool:
         """Return whether this queue names *resource* in any of its amounts."""
         return resource in self.capability or resource in self.deserved or resource in self.guarantee
-
-
-QueueOrder = Literal["PriorityFirst", "FairShareFirst"]
-
-TenantFairness = Literal["None", "Namespace", "NamespaceFirst"]
-"""Whether namespaces share a queue evenly: among workloads of equal job priority, or before job priority (O2)."""
-
-MAX_DEPTH = 5
 
 
 @dataclass(slots=True, eq=False)
@@ -176,9 +176,6 @@ class QueueLimits:
 
     limit: Resources
     guarantee: Resources = EMPTY
-
-
-Guarantees = Mapping[QueueName, Resources]
 
 
 def queue_limits(

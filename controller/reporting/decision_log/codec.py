@@ -22,6 +22,12 @@ from controller.reporting.decision_log.records import Fields
 #: Version of the line format; other versions are rejected.
 SCHEMA = 1
 
+_REQUIREMENTS: Final = "requirements"
+_DIGEST: Final = "digest"
+_DIGEST_DIGITS: Final = 16
+#: Maximum number of requirements that are referenced by number; after that numbering starts again, to bound memory.
+_MAX_REQUIREMENTS: Final = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -155,17 +161,9 @@ _TYPES: Final[dict[str, type[Any]]] = {
 
 _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
 
-_REQUIREMENTS: Final = "requirements"
-
-_DIGEST: Final = "digest"
-
-_DIGEST_DIGITS: Final = 16
 
 #: Types of lines with a digest of the lines before them.
 _DIGESTED: Final = frozenset({_NAMES[PlanEntry], _DIGEST})
-
-#: Maximum number of requirements that are referenced by number; after that numbering starts again, to bound memory.
-_MAX_REQUIREMENTS: Final = 10_000
 
 
 def _default_value(field: Field[Any]) -> object:

@@ -45,6 +45,9 @@ _RETRY_SECONDS = 60
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
+#: Up to this number, changed pending reasons are logged one by one, beyond it as counts; the decision log has them all.
+_MAX_LOGGED_WAITS = 50
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionLogOptions:
@@ -171,10 +174,6 @@ class RecordingHandler:
         if uid in self._state.workloads:
             self._put(WorkloadRemoved(uid, now))
         self._state.workload_removed(uid, now)
-
-
-#: Up to this number, changed pending reasons are logged one by one, beyond it as counts; the decision log has them all.
-_MAX_LOGGED_WAITS = 50
 
 
 @dataclass(frozen=True, slots=True)

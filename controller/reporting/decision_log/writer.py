@@ -25,6 +25,9 @@ from controller.reporting.decision_log.codec import (
 )
 from controller.reporting.decision_log.records import DecisionRecord, record_fields
 
+#: Entries written at once.
+_BATCH = 256
+
 
 class RotatedFiles:
     """FILE and the older FILE.1, FILE.2 and so on, *keep* in all; one process writes them."""
@@ -74,10 +77,6 @@ class RotatedFiles:
         if self._open is not None:
             opened, self._open = self._open, None
             os.close(opened)
-
-
-#: Entries written at once.
-_BATCH = 256
 
 
 @dataclass(frozen=True, slots=True)
