@@ -5,7 +5,6 @@ Each process has its own identity. All methods block.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -32,28 +31,12 @@ WEBHOOK_CONFIGURATIONS: Final = CHART / "webhooks.yaml"
 _PLACEHOLDER_URL: Final = "https://webhook.invalid"
 _BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/namespaces/localup-probe/resourcebindings?dryRun=All"
 _JOBS: Final = "/apis/batch.volcano.sh/v1alpha1/namespaces/localup-probe/jobs?dryRun=All"
-_REGISTERED_OBJECTS: Final = tuple(
-    f"/apis/admissionregistration.k8s.io/v1/{path}"
-    for path in (
-        "mutatingwebhookconfigurations/volcano-global",
-        "validatingwebhookconfigurations/volcano-global",
-        *(
-            f"{kind}/volcano-global-{name}"
-            for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies")
-            for name in (
-                "bindings",
-                "binding-kinds",
-                "overrides",
-                "propagation",
-                "commands",
-                "cluster-policies",
-                "works",
-                "hyperjob-parts",
-                "priority-classes",
-            )
-        ),
-    )
+#: Collections of what `start_webhook` applies, in the order in which they are cleared.
+_REGISTRATIONS: Final = (
+    *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+    *("validatingadmissionpolicybindings", "validatingadmissionpolicies"),
 )
+_OURS: Final = "labelSelector=app.kubernetes.io/name%3Dvolcano-global"
 _REMOVE_SECONDS: Final = 3
 _PROCESSES: Final = ("controller", "karmada", "webhook")
 # A fixed identity lets a restarted controller reacquire its lease. The short durations limit its initial delay: it
@@ -272,11 +255,9 @@ def _probe_binding() -> dict[str, Any]:
 
 
 def _unregister(admin: Api) -> None:
-    for path in _REGISTERED_OBJECTS:
+    for plural in _REGISTRATIONS:
+        path = f"/apis/admissionregistration.k8s.io/v1/{plural}"
         try:
-            admin.delete(f"{path}?timeout={_REMOVE_SECONDS}s")
-        except ApiError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                return  # the server fails, so further deletions would fail too
-        except OSError:
-            return
+            admin.delete(f"{path}?{_OURS}&timeout={_REMOVE_SECONDS}s")
+        except (ApiError, OSError):
+            return  # the server fails, so further deletions would fail too

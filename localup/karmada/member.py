@@ -6,10 +6,10 @@ summary does not include it (facts, §2).
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import accumulate
 from typing import Final, Generic, TypeVar
 
 from controller.api.quantity import parse_quantity
@@ -70,13 +70,8 @@ def _range(model: Object, name: str) -> Object:
     return found
 
 
-Counts = tuple[int, ...]
-
-"""Number of pods of each task."""
-
-PodPlacement = tuple[tuple[int, ...], ...]
-
-"""By task, the number of its pods on each node."""
+Placement = list[list[int]]
+"""By task, the node number of each of its running pods."""
 
 
 class Packing:
@@ -85,56 +80,30 @@ class Packing:
     def __init__(self, nodes: Sequence[Resources]) -> None:
         self.free = list(nodes)
 
-    def place_gang(self, tasks: Sequence[IdenticalPods]) -> PodPlacement | None:
+    def place_gang(self, tasks: Sequence[IdenticalPods]) -> Placement | None:
         """Place the gang minimums of all *tasks*, or nothing."""
         before = list(self.free)
-        places = tuple(self._place(task.pod, task.gang_minimum) for task in tasks)
-        if all(sum(row) == task.gang_minimum for row, task in zip(places, tasks, strict=True)):
-            return places
+        rows = [self.place(task.pod, task.gang_minimum) for task in tasks]
+        if all(len(row) == task.gang_minimum for row, task in zip(rows, tasks, strict=True)):
+            return rows
         self.free = before
         return None
 
-    def place_remaining(self, tasks: Sequence[IdenticalPods], places: PodPlacement) -> PodPlacement:
-        """Place as many missing pods as fit, in task order."""
-        added = (self._place(task.pod, task.count - sum(row)) for task, row in zip(tasks, places, strict=True))
-        return tuple(tuple(map(sum, zip(row, more, strict=True))) for row, more in zip(places, added, strict=True))
+    def occupy(self, pod: Resources, nodes: Sequence[int]) -> None:
+        """Subtract the requests of pods on *nodes*, even if they do not fit."""
+        for number, count in Counter(nodes).items():
+            self.free[number] = subtract(self.free[number], scale(pod, count))
 
-    def place_running(self, tasks: Sequence[IdenticalPods], counts: Counts, before: PodPlacement) -> PodPlacement:
-        """Keep running pods on their previous nodes as far as task and node still exist."""
-        rows = []
-        for number, count in enumerate(counts):
-            row = before[number] if number < len(before) else ()
-            rows.append(_at_most(row, count) if len(row) == len(self.free) else (0,) * len(self.free))
-        self._occupy(tasks, tuple(rows))
-        return tuple(rows)
-
-    def restore(self, tasks: Sequence[IdenticalPods], counts: Counts, remaining: PodPlacement) -> PodPlacement:
-        """Place other running pods: first fit, otherwise on the last node even if they do not fit."""
-        rows = []
-        for task, count, row in zip(tasks, counts, remaining, strict=True):
-            added = self._place(task.pod, count - sum(row))
-            forced = (0,) * (len(row) - 1) + (count - sum(row) - sum(added),)
-            self._occupy((task,), (forced,))
-            rows.append(tuple(map(sum, zip(row, added, forced, strict=True))))
-        return tuple(rows)
-
-    def _occupy(self, tasks: Sequence[IdenticalPods], places: PodPlacement) -> None:
-        """Subtract the requests of the pods in *places* from the free resources."""
-        for task, row in zip(tasks, places, strict=True):
-            for number, count in enumerate(row):
-                if count:
-                    self.free[number] = subtract(self.free[number], scale(task.pod, count))
-
-    def _place(self, pod: Resources, count: int) -> tuple[int, ...]:
-        """Place up to *count* pods and return the number per node."""
-        row = []
+    def place(self, pod: Resources, count: int) -> list[int]:
+        """Place up to *count* pods on the first nodes with free resources and return the node of each."""
+        nodes: list[int] = []
         for number, free in enumerate(self.free):
-            taken = min([count, *(max(free.get(name, 0), 0) // asked for name, asked in pod.items() if asked > 0)])
+            fitting = (max(free.get(name, 0), 0) // asked for name, asked in pod.items() if asked > 0)
+            taken = min([count - len(nodes), *fitting])
             if taken:
                 self.free[number] = subtract(free, scale(pod, taken))
-            row.append(taken)
-            count -= taken
-        return tuple(row)
+                nodes += [number] * taken
+        return nodes
 
 
 def spread(amounts: Resources, nodes: Sequence[Resources]) -> list[Resources]:
@@ -145,12 +114,6 @@ def spread(amounts: Resources, nodes: Sequence[Resources]) -> list[Resources]:
         left = {name: amount - part[name] for name, amount in left.items()}
         parts.append({name: amount for name, amount in part.items() if amount})
     return [*parts, {name: amount for name, amount in left.items() if amount}]
-
-
-def _at_most(row: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return *row* with at most *count* pods, the first ones."""
-    before = accumulate(row, initial=0)
-    return tuple(min(item, max(count - taken, 0)) for item, taken in zip(row, before, strict=False))
 
 
 K = TypeVar("K", bound=Hashable)
@@ -228,8 +191,7 @@ class Member(Generic[K]):
     """Allocatable resources of each node; if empty, one node has all allocatable resources."""
     runs: dict[K, Run] = field(default_factory=dict)
     _active: dict[K, None] = field(default_factory=dict)
-    _placements: dict[K, PodPlacement] = field(default_factory=dict)
-    """Pods per node of active jobs at the last advance."""
+    _placements: dict[K, Placement] = field(default_factory=dict)
     _advanced_at: float = 0
     """Time of the last advance."""
 
@@ -261,11 +223,9 @@ class Member(Generic[K]):
         before = {key: self.runs[key] for key in self._active}
         for key in before:
             self._finish(key, now)
-        packing, self._placements = self._packed()
+        packing = self._pack()
         for key in self._active:
-            if self._is_early(key, now):
-                continue
-            self.runs[key], self._placements[key] = _start_pods(self.runs[key], self._placements[key], packing, now)
+            self._start_pods(key, packing, now)
         return {key for key, run in before.items() if self.runs[key] != run}
 
     def next_change(self) -> float | None:
@@ -290,35 +250,40 @@ class Member(Generic[K]):
     @property
     def nodes(self) -> list[Node]:
         """Return all nodes with the usage of their pods."""
-        free = self._packed()[0].free
+        free = self._pack().free
         return [Node(size, positive(subtract(size, left))) for size, left in zip(self._sizes, free, strict=True)]
 
-    def nodes_of(self, key: K) -> list[list[int]]:
+    def nodes_of(self, key: K) -> Placement:
         """Return the node number of each running pod, by task."""
-        rows = self._packed()[1].get(key, ())
-        return [[number for number, count in enumerate(row) for _ in range(count)] for row in rows]
+        self._pack()
+        return self._placements.get(key, [])
 
     @property
     def _sizes(self) -> tuple[Resources, ...]:
         return self.node_sizes or (self.allocatable,)
 
-    def _packed(self) -> tuple[Packing, dict[K, PodPlacement]]:
-        """Return what is free on each node, and where pods run: they stay where they are, while that node is there."""
-        foreign = spread(self.external_usage, self._sizes)
-        packing = Packing([subtract(*item) for item in zip(self._sizes, foreign, strict=True)])
-        runs = {key: self.runs[key] for key in self._active}
-        remaining = {
-            key: packing.place_running(run.workload.tasks, run.pods, self._placements.get(key, ()))
-            for key, run in runs.items()
-        }
-        return packing, {
-            key: packing.restore(run.workload.tasks, run.pods, remaining[key]) for key, run in runs.items()
-        }
+    def _pack(self) -> Packing:
+        """Return what is free on each node; pods stay on their node while it exists, others are placed first fit.
 
-    def _is_early(self, key: K, now: float) -> bool:
-        """Return whether a pending job is within its pod delay."""
-        run = self.runs[key]
-        return run.phase is Phase.PENDING and now < run.since + self.pods_late
+        Pods that fit nowhere are placed on the last node.
+        """
+        sizes = self._sizes
+        packing = Packing([subtract(*item) for item in zip(sizes, spread(self.external_usage, sizes), strict=True)])
+        before, self._placements = self._placements, {}
+        for key in self._active:
+            run, rows = self.runs[key], before.get(key, [])
+            rows = [*rows, *([] for _ in run.pods[len(rows) :])]
+            kept = [[node for node in row if node < len(sizes)] for row in rows]
+            self._placements[key] = [row[:count] for row, count in zip(kept, run.pods, strict=False)]
+            for task, row in zip(run.workload.tasks, self._placements[key], strict=True):
+                packing.occupy(task.pod, row)
+        for key, rows in self._placements.items():
+            for task, row, count in zip(self.runs[key].workload.tasks, rows, self.runs[key].pods, strict=True):
+                row.extend(packing.place(task.pod, count - len(row)))
+                forced = [len(sizes) - 1] * (count - len(row))
+                packing.occupy(task.pod, forced)
+                row.extend(forced)
+        return packing
 
     def _changes(self, key: K) -> float | None:
         """Return when a job may change on its own; ``None`` for pending jobs after their pod delay."""
@@ -335,15 +300,15 @@ class Member(Generic[K]):
             self.runs[key] = replace(run, phase=phase, since=run.ends)
             del self._active[key]
 
-
-def _start_pods(run: Run, places: PodPlacement, packing: Packing, now: float) -> tuple[Run, PodPlacement]:
-    """Return *run* with its gang started if it is pending and fits, and with as many more pods as fit."""
-    if run.phase is Phase.PENDING:
-        gang = packing.place_gang(run.workload.tasks)
-        if gang is None:
-            return run, places
-        run, places = replace(run, phase=Phase.RUNNING, since=now), gang
-    if run.phase is Phase.RUNNING:
-        places = packing.place_remaining(run.workload.tasks, places)
-    pods = tuple(map(sum, places))
-    return (run if pods == run.pods else replace(run, pods=pods)), places
+    def _start_pods(self, key: K, packing: Packing, now: float) -> None:
+        """Start the gang of a pending job after its pod delay if it fits, and as many more pods as fit."""
+        run, rows = self.runs[key], self._placements[key]
+        if run.phase is Phase.PENDING:
+            gang = packing.place_gang(run.workload.tasks) if now >= run.since + self.pods_late else None
+            if gang is None:
+                return
+            run, rows = replace(run, phase=Phase.RUNNING, since=now), gang
+        for task, row in zip(run.workload.tasks, rows, strict=True):
+            row.extend(packing.place(task.pod, task.count - len(row)))
+        self.runs[key] = replace(run, pods=tuple(map(len, rows)))
+        self._placements[key] = rows
