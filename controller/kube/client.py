@@ -5,6 +5,8 @@ credentials were renewed, since it had no effect.
 """
 
 import asyncio
+import os
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
@@ -283,13 +285,36 @@ def _raise_unreachable(request: _Request) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        raise Unreachable(str(request), f"cannot connect: {error}", sent=False) from error
+        raise Unreachable(str(request), f"cannot connect: {_connection_problem(error)}", sent=False) from error
     except aiohttp.ConnectionTimeoutError as error:
         raise Unreachable(str(request), "no connection in time", sent=False) from error
     except TimeoutError as error:
         raise Unreachable(str(request), "no response in time") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(str(request), f"the connection failed: {str(error) or type(error).__name__}") from error
+        raise Unreachable(str(request), f"the connection failed: {_transfer_problem(error)}") from error
+
+
+def _connection_problem(error: aiohttp.ClientConnectorError) -> str:
+    """Return why no connection was made, without the representation of objects that the exception's text has."""
+    cause = error.os_error
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the host name {error.host} cannot be resolved"
+    certificate = getattr(error, "certificate_error", cause)
+    if isinstance(certificate, ssl.SSLCertVerificationError):
+        return f"the certificate of {error.host}:{error.port} is not accepted: {certificate.verify_message}"
+    if isinstance(certificate, ssl.SSLError):
+        return f"TLS with {error.host}:{error.port} failed: {certificate.reason or 'the protocols differ'}"
+    why = os.strerror(cause.errno).lower() if cause.errno else "the server does not answer"
+    return f"{error.host}:{error.port}: {why}"
+
+
+def _transfer_problem(error: aiohttp.ClientError | OSError) -> str:
+    """Return why a connection failed after it was made."""
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the server closed it"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return "the response is incomplete" if isinstance(error, aiohttp.ClientPayloadError) else type(error).__name__
 
 
 async def _read_body(request: _Request, answer: aiohttp.ClientResponse, longest: int) -> bytes:

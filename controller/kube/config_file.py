@@ -18,6 +18,13 @@ Content = TypeVar("Content")
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
+def read_problem(error: Exception) -> str:
+    """Return why a file cannot be read, in words for users."""
+    if isinstance(error, OSError) and error.errno:
+        return f"{error.filename}: {(error.strerror or 'it cannot be read').lower()}"
+    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
 class WatchedFile(ABC, Generic[Content]):
     """A file that is compared by content, because mounted ConfigMaps change by symbolic links with unchanged times."""
 
@@ -52,7 +59,7 @@ class WatchedFile(ABC, Generic[Content]):
 
     def unreadable(self, error: Exception) -> ValueError:
         """Return the exception for a file that cannot be read."""
-        return ValueError(f"the {self.NAME} cannot be read: {error}")
+        return ValueError(f"the {self.NAME} cannot be read: {read_problem(error)}")
 
     def refresh(self) -> bool:
         """Reload the file and return whether its content is new; log each error once."""
@@ -92,4 +99,4 @@ class ConfigurationFile(WatchedFile[VolcanoGlobalConfiguration]):
 
     def unreadable(self, error: Exception) -> ValueError:
         """Return what is raised where there is no text at all."""
-        return ConfigurationError(f"the VolcanoGlobalConfiguration cannot be read: {error}")
+        return ConfigurationError(f"the VolcanoGlobalConfiguration cannot be read: {read_problem(error)}")

@@ -40,7 +40,19 @@ async def load_access(kubeconfig: Path | None, context: str | None = None) -> Ap
         return await _api_server_access(configuration)
     except (ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
         source = f"kubeconfig {path}" if path else "the pod's service account"
-        raise KubeconfigError(f"{source} cannot be used: {error}") from error
+        raise KubeconfigError(f"{source} cannot be used: {_problem(error, context)}") from error
+
+
+def _problem(error: Exception, context: str | None) -> str:
+    """Return why the credentials cannot be read, in a sentence for users."""
+    if isinstance(error, OSError) and error.errno:
+        return f"{f'{error.filename}: ' if error.filename else ''}{(error.strerror or '').lower()}"
+    if isinstance(error, yaml.YAMLError):
+        mark = getattr(error, "problem_mark", None)
+        return "it is not valid YAML" + (f" in line {mark.line + 1}" if mark else "")
+    if isinstance(error, ConfigException) and context and "context" in str(error).lower():
+        return f"it has no context {context!r}"
+    return str(error).removeprefix("Invalid kube-config file. ")
 
 
 def _default_path() -> Path | None:

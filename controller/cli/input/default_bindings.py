@@ -276,8 +276,10 @@ def _default_binding(template: Manifest, policy: Policy | None) -> Manifest:
     name = f"{template.name}-{kind}".lower()
     metadata = {"name": name, "namespace": template.namespace, "labels": {POLICY_LABELS[0]: _POLICY_LABEL_VALUE}}
     resource = {"apiVersion": template.api_version, "kind": template.kind, "name": template.name}
+    if uid := template.body["metadata"].get("uid"):
+        resource["uid"] = uid
     spec = {
-        "resource": {**resource, "namespace": template.namespace, "uid": template.body["metadata"].get("uid")},
+        "resource": {**resource, "namespace": template.namespace},
         "placement": policy.placement if policy else ANY_ONE_CLUSTER,
         "suspension": {"scheduling": True},
         **(replica_requirements(kind, template.body.get("spec") or {}) or {}),

@@ -264,7 +264,8 @@ class EntryDecoder:
             self._digest.update(line)
             return self._entry(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise LineError(str(error)) from error
+            is_invalid_field = isinstance(error, msgspec.ValidationError)
+            raise LineError(str(error) if is_invalid_field else "it is not JSON") from error
 
     def _entry(self, value: dict[str, Any]) -> Entry | None:
         name = value.pop("type", None)

@@ -208,3 +208,16 @@ def test_partial_write_is_completed(tmp_path, monkeypatch):
     files.close()
     assert (tmp_path / "f").read_bytes() == b"0123456789"
     assert files.size == 10
+
+
+def test_altered_line_of_a_standby_is_detected(folder):
+    run = RunOnDisk(folder / "decisions.jsonl")
+    for _ in range(30):
+        run.random_run.happen()  # a standby records events and makes no plan
+    run.journal.stop(10)
+    assert (read(run.path).plans, read(run.path).is_identical) == (0, True)
+    lines = run.path.read_bytes().splitlines(keepends=True)
+    place = next(number for number, line in enumerate(lines) if b'"type":"queue"' in line)
+    lines[place] = lines[place].replace(b'"weight":', b'"weight":1', 1)
+    run.path.write_bytes(b"".join(lines))
+    assert read(run.path).first_tampered_line is not None

@@ -1,0 +1,128 @@
+"""Selection, order and formats of lists, current usage, and commands of other kinds."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from tests.cli.manifests import NOW, cluster, job, queue, running, write
+
+ARGUMENTS = ("--now", NOW)
+
+
+@pytest.fixture
+def state(tmp_path):
+    """Return the path of a file with a running job, one that the next cycle admits, and one that waits."""
+    waiting = job("big", {"cpu": 9}, queue="a")
+    waiting["metadata"]["labels"] = {"app": "train"}
+    return write(
+        tmp_path,
+        cluster("m", {"cpu": 4}),
+        queue("a"),
+        queue("b", capability={"cpu": 4}),
+        *running("old", {"cpu": 1}, on="m", queue="b"),
+        job("next", {"cpu": 2}, queue="a"),
+        waiting,
+    )
+
+
+def test_queues_show_current_usage(run, state):
+    answer = run("queues", "-f", state, "-o", "json", *ARGUMENTS).answer
+    found = {each["name"]: (each["allocated"]["cpu"], each["pending"], each["admitted"]) for each in answer["queues"]}
+    assert found == {"a": ("0", 2, 0), "b": ("1", 0, 1), "root": ("1", 2, 1)}
+    assert {each["nextCycle"] for each in answer["queues"]} == {None}
+
+
+def test_next_cycle_is_added_on_request(run, state):
+    answer = run("queues", "a", "--next-cycle", "-f", state, "-o", "json", *ARGUMENTS).answer
+    [report] = answer["queues"]
+    assert (report["allocated"]["cpu"], report["nextCycle"]["allocated"]["cpu"]) == ("0", "2")
+    assert (report["nextCycle"]["admitted"], report["nextCycle"]["pending"]) == (1, 1)
+
+
+def test_clusters_show_current_usage(run, state):
+    answer = run("clusters", "--next-cycle", "-f", state, "-o", "json", *ARGUMENTS).answer
+    [report] = answer["clusters"]
+    assert (report["usage"]["cpu"], report["free"]["cpu"], report["nextCycle"]["free"]["cpu"]) == ("1", "3", "1")
+
+
+def test_queue_without_capability_has_no_limit(run, state):
+    rows = list(csv.DictReader(io.StringIO(run("queues", "-f", state, "-o", "csv").out)))
+    assert {row["QUEUE"]: row["CPU"].split("/")[-1] for row in rows} == {"root": "4", "a": "none", "b": "4"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(["queues", "b"], ["queue.scheduling.volcano.sh/b"], id="name"),
+        pytest.param(["pending", "-l", "app=train"], ["job.batch.volcano.sh/ml/big"], id="labels"),
+        pytest.param(["pending", "-l", "app!=train"], [], id="other-labels"),
+        pytest.param(["pending", "-n", "ml"], ["job.batch.volcano.sh/ml/big"], id="namespace"),
+        pytest.param(["pending", "-n", "lab"], [], id="other-namespace"),
+        pytest.param(["pending", "-n", "lab", "-A"], ["job.batch.volcano.sh/ml/big"], id="all-namespaces"),
+        pytest.param(["top"], ["job.batch.volcano.sh/ml/old"], id="admitted"),
+        pytest.param(
+            ["queues", "--sort-by", ".allocated.cpu"],
+            ["queue.scheduling.volcano.sh/b", "queue.scheduling.volcano.sh/root", "queue.scheduling.volcano.sh/a"],
+            id="sorted",
+        ),
+    ],
+)
+def test_listing_is_selected_and_sorted(run, state, arguments, expected):
+    ended = run(*arguments, "-f", state, "-o", "name", *ARGUMENTS)
+    assert (ended.code, ended.out.split()) == (0, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        pytest.param(["queues", "bb"], 1, "queue bb does not exist; there is b", id="queue"),
+        pytest.param(["clusters", "n"], 1, "cluster n does not exist; there is m", id="cluster"),
+        pytest.param(["queues", "--sort-by", "size"], 2, "--sort-by size: there is no such field", id="field"),
+        pytest.param(["pending", "-l", "a b"], 2, "-l 'a b': 'a b' is not a requirement", id="selector"),
+        pytest.param(["plan", "-o", "csv"], 2, "-o csv is for lists of objects", id="format"),
+        pytest.param(["explain", "job", "ml/old", "-n", "x"], 2, "is not in namespace 'x'", id="two-namespaces"),
+    ],
+)
+def test_wrong_selection_is_reported(run, state, arguments, code, expected):
+    ended = run(*arguments, "-f", state, *ARGUMENTS)
+    assert ended.code == code
+    assert expected in ended.err
+
+
+def test_job_is_explained_by_namespace_and_name(run, state):
+    assert run("explain", "job", "ml/big", "-f", state).code == 0
+
+
+def test_queue_is_explained(run, state):
+    answer = run("explain", "queue", "a", "-f", state, "-o", "json").answer
+    assert answer["queue"]["name"] == "a"
+    assert [each["name"] for each in answer["first"]] == ["big"]
+    assert "no limit" in run("explain", "queue", "a", "-f", state).out
+
+
+def test_history_of_another_file_is_bad_input(run, tmp_path):
+    path = tmp_path / "decisions.jsonl"
+    path.write_text("{}\n")
+    ended = run("history", "ml/train", "-f", str(path))
+    assert (ended.code, ended.out) == (2, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_names_the_program(run, shell):
+    ended = run("completion", shell)
+    assert ended.code == 0
+    assert "volcano-global" in ended.out
+
+
+def test_version_and_short_help(run):
+    assert run("--version").out.startswith("volcano-global ")
+    assert run("queues", "-h").out == run("queues", "--help").out
+
+
+def test_every_report_carries_its_api_version(run, state):
+    for command in (["plan"], ["queues"], ["pending"], ["clusters"], ["top"], ["explain", "job", "ml/old"]):
+        answer = json.loads(run(*command, "-f", state, "-o", "json").out)
+        assert answer["apiVersion"] == "cli.volcano-global.io/v1alpha1"
+        assert answer["configuration"]["source"] == "Defaults"
