@@ -138,15 +138,17 @@ class Task(msgspec.Struct, rename="camel", frozen=True):
     template: PodTemplate = PodTemplate()
 
     @property
-    def partition_minimum(self) -> int:
-        """Number of pods that the partition policy needs at once, 0 without one."""
-        policy = self.partition_policy
-        return policy.min_partitions * policy.partition_size if policy and policy.min_partitions > 0 else 0
+    def minimum(self) -> int | None:
+        """Number of pods that must run: `minAvailable`, or what its partition policy needs; ``None`` for all (D3)."""
+        if self.min_available is not None or self.partition_policy is None:
+            return self.min_available
+        pods = max(self.partition_policy.min_partitions, 0) * max(self.partition_policy.partition_size, 0)
+        return pods or None
 
     @property
     def effective_min_available(self) -> int:
-        """Number of pods of the task that must run, by `minAvailable` or its default."""
-        return (self.partition_minimum or self.replicas) if self.min_available is None else self.min_available
+        """Number of pods of the task that must run, with the default."""
+        return self.replicas if self.minimum is None else self.minimum
 
 
 class JobSpec(msgspec.Struct, rename="camel", frozen=True):

@@ -161,7 +161,7 @@ class _Search:
 
     def _fewer_replicas(self, template: JobTemplate, index: int, task: Task) -> Iterator[Counterfactual]:
         others = sum(other.count for other in template.tasks) - task.count
-        floor = max(task.minimum or 0, task.partition_minimum, template.min_available - others, 0 if others else 1)
+        floor = max(task.minimum or 0, template.min_available - others, 0 if others else 1)
 
         def smaller(count: int) -> JobTemplate:
             return _with_task(template, index, replace(task, replicas=task.count - count))

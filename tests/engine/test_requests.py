@@ -271,18 +271,6 @@ def test_a_task_without_a_class_comes_before_a_class_below_zero():
     assert gang_minimum(template, lambda _: -5)["cpu"] == 50
 
 
-@pytest.mark.parametrize(
-    ("parts", "pods"),
-    [
-        pytest.param({"partition_minimum": 4}, 4, id="partitions"),
-        pytest.param({"partition_minimum": 4, "minimum": 2}, 2, id="the-minimum-is-set"),
-        pytest.param({"partition_minimum": 0}, 8, id="no-least-number-of-partitions"),
-    ],
-)
-def test_a_partition_policy_sets_the_default_minimum(parts: dict[str, int], pods: int):
-    assert gang_minimum(job(task(MASTER, 8, **parts)), no_priorities)["pods"] == pods * 1000
-
-
 @pytest.mark.parametrize("replicas", [0, -3])
 def test_task_without_replicas_requests_nothing(replicas: int):
     assert total_requests(job(task(MASTER, replicas))) == gang_minimum(job(task(MASTER, replicas)), no_priorities) == {}

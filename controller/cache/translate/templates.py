@@ -306,8 +306,7 @@ def _task(task: wire.Task, where: str) -> Task:
         task.name,
         task.replicas,
         translate_pod_template(task.template.spec, f"{where}.template.spec"),
-        minimum=task.min_available,
-        partition_minimum=task.partition_minimum,
+        minimum=task.minimum,
     )
 
 

@@ -88,9 +88,7 @@ class Task:
     replicas: int
     pod: PodTemplate
     minimum: int | None = None
-    """``minAvailable``; ``None`` where it is not set."""
-    partition_minimum: int = 0
-    """``minPartitions`` times ``partitionSize`` of its partition policy."""
+    """Its part of the gang minimum, from ``minAvailable`` or its partitions; ``None`` for all pods (D3)."""
 
     @property
     def count(self) -> int:
@@ -99,9 +97,8 @@ class Task:
 
     @property
     def effective_minimum(self) -> int:
-        """Return its minimum with Volcano's defaults (D3), at most its replicas."""
-        default = self.partition_minimum if self.partition_minimum > 0 else self.replicas
-        return max(min(default if self.minimum is None else self.minimum, self.count), 0)
+        """Return its minimum, at most its replicas."""
+        return self.count if self.minimum is None else max(min(self.minimum, self.count), 0)
 
 
 @dataclass(frozen=True, slots=True)
