@@ -150,6 +150,11 @@ class Store(ObjectCollections):
         """Return the newest version of a binding."""
         return self._by_uid.get(uid)
 
+    @property
+    def priorities(self) -> Priorities:
+        """Return the values of the PriorityClasses, as of the last synchronization."""
+        return self._priorities
+
     def binding_of(self, template: TemplateKey) -> CachedBinding | None:
         """Return the binding of a template, ``None`` if it has none."""
         return next((self._by_uid[uid] for uid in self._uids_by_template.of(template)), None)

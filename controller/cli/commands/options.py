@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from controller.cli.input.labels import LabelSelector
     from controller.cli.input.objects import InputNote
     from controller.cli.input.snapshot import ActiveConfiguration, Snapshot, TemplateNames
+    from controller.cli.input.what_if import Changes, WhatIf
     from controller.controllers.hyperjob.preview import Preview
     from controller.engine.state.workloads import Workload
     from controller.kube.client import Api
@@ -66,14 +67,17 @@ class CommonOptions:
         """Return the time of the plan."""
         return time.time_ns() // 1_000_000 if self.time is None else self.time
 
-    def snapshot(self) -> "Snapshot":
-        """Return the state and plan from the files or the live control plane; print notes to stderr."""
+    def snapshot(self, what_if: "tuple[WhatIf, ...]" = ()) -> "Snapshot":
+        """Return the state and plan from the files or the live control plane, after changes; print notes to stderr."""
+        from controller.cli.input.what_if import Changes  # noqa: PLC0415 -- see the module
+
+        changes = Changes(what_if, self.now)
         if not self.files:
             self._configuration_of_file()
-            return self._read_live(self._live_snapshot)
+            return self._read_live(lambda api: self._live_snapshot(api, changes))
         from controller.cli.input.offline import read_offline_state  # noqa: PLC0415 -- see the module
 
-        state = read_offline_state(self.files, self.now, strict=self.strict)
+        state = read_offline_state(self.files, self.now, strict=self.strict, changes=changes)
         self.print_notes(state.notes)
         return state.snapshot(self.now)
 
@@ -170,10 +174,10 @@ class CommonOptions:
             raise typer.BadParameter(_LISTS_ONLY.format(self.output))
         print_text(serialize(report, self.output) or to_text(report, output_style(sys.stdout)))
 
-    async def _live_snapshot(self, api: "Api") -> "Snapshot":
+    async def _live_snapshot(self, api: "Api", changes: "Changes | None" = None) -> "Snapshot":
         from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- see the module
 
-        return await live_snapshot(api, await self._configuration(api), now=self.now)
+        return await live_snapshot(api, await self._configuration(api), now=self.now, changes=changes)
 
     async def _live_hyperjob(self, api: "Api", namespace: str, name: str) -> "tuple[Snapshot, HyperJob, Preview]":
         from controller.cli.input.live import find_hyperjob  # noqa: PLC0415 -- see the module

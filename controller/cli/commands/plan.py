@@ -1,10 +1,14 @@
 """The commands `plan`, `queues`, `pending`, `clusters` and `top`: each reports one part of a scheduling cycle."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from controller.cli.commands.options import CommonOptions, with_common_options
+
+if TYPE_CHECKING:
+    from controller.cli.input.snapshot import Snapshot
+    from controller.cli.render.plan import PlanReport
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 PLAN_HELP = """
@@ -23,6 +27,8 @@ Examples:
   kubectl get queues,clusters,jobs.batch.volcano.sh,resourcebindings -A -o yaml \\
     | volcano-global plan -f -
   volcano-global plan --kubeconfig karmada.config
+  volcano-global plan -f objects.yaml --what-if queue/team-a.spec.capability.cpu=20
+  volcano-global plan --what-if 'job/ml/train.spec.tasks[0].replicas=4'
 """
 
 QUEUES_HELP = """
@@ -82,13 +88,33 @@ NextCycle = Annotated[bool, typer.Option("--next-cycle", help="Also print what t
 OfQueue = Annotated[str | None, typer.Option("-q", "--queue", help="Only the workloads of this queue.")]
 
 
-@with_common_options
-def plan(options: CommonOptions) -> None:
-    """Print the plan of one scheduling cycle."""
-    from controller.cli.render.plan import plan_table  # noqa: PLC0415 -- see options
-    from controller.cli.reports.plan import plan_report  # noqa: PLC0415
+WhatIfChanges = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH=VALUE",
+        help="Change a field before the plan, KIND/[NAMESPACE/]NAME.FIELD=VALUE, and print what differs; repeat it.",
+        show_default=False,
+    ),
+]
 
-    options.show(plan_report, plan_table)
+
+@with_common_options
+def plan(options: CommonOptions, *, what_if: WhatIfChanges = None) -> None:
+    """Print the plan of one scheduling cycle."""
+    from controller.cli.input.what_if import parse_what_if  # noqa: PLC0415 -- see options
+    from controller.cli.render.plan import plan_table  # noqa: PLC0415
+    from controller.cli.reports.plan import plan_report, with_difference  # noqa: PLC0415
+
+    changes = parse_what_if(what_if or ())
+    if not changes:
+        options.show(plan_report, plan_table)
+        return
+
+    def report() -> "tuple[Snapshot, PlanReport]":
+        before, after = options.snapshot(), options.snapshot(changes)
+        return after, with_difference(plan_report(after), plan_report(before), [change.text for change in changes])
+
+    options.show_report(report, plan_table)
 
 
 @with_common_options

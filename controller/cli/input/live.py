@@ -43,6 +43,7 @@ from controller.cli.input.snapshot import (
     TemplateNames,
     take_snapshot,
 )
+from controller.cli.input.what_if import Changes
 from controller.controllers.hyperjob.children import cached_hyperjob_of
 from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.engine.state.clusters import ApiKind
@@ -64,12 +65,17 @@ class KindNotServedError(Exception):
     """The API server does not serve a required kind; the message names it."""
 
 
-async def live_snapshot(api: Api, configuration: ActiveConfiguration, *, now: int) -> Snapshot:
-    """Return the current state of the control plane with the plan of one scheduling cycle.
+async def live_snapshot(
+    api: Api, configuration: ActiveConfiguration, *, now: int, changes: Changes | None = None
+) -> Snapshot:
+    """Return the current state of the control plane, after *changes*, with the plan of one scheduling cycle.
 
     Raises `ApiError`, and `KindNotServedError` if the control plane lacks a required kind.
     """
-    return take_snapshot(await read_store(api, configuration.values), now, configuration)
+    changes = changes or Changes()
+    store = await read_store(api, configuration.values, changes=changes)
+    changes.check_all_used()
+    return take_snapshot(store, now, configuration)
 
 
 async def active_configuration(api: Api, namespace: str) -> tuple[ActiveConfiguration, str]:
@@ -144,21 +150,29 @@ async def selected_templates(
     return frozenset(found)
 
 
-async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, page: int = _PAGE_SIZE) -> Store:
+async def read_store(
+    api: Api, configuration: VolcanoGlobalConfiguration, *, page: int = _PAGE_SIZE, changes: Changes | None = None
+) -> Store:
     """Return a store with all objects that decisions depend on, listed in pages of *page* objects."""
     store = Store(configuration)
-    sinks: list[tuple[str, Collection[Any]]] = [
-        (CLUSTERS.path, store.clusters),
-        (QUEUES.path, store.queues),
-        (PRIORITY_CLASSES.path, store.priority_classes),
-        (JOBS.path, store.jobs),
-        *[(await _list_path(api, rule), store.templates(_api_kind(rule))) for rule in configuration.integrations],
+    sinks: list[tuple[str, str, Collection[Any]]] = [
+        (CLUSTERS.kind, CLUSTERS.path, store.clusters),
+        (QUEUES.kind, QUEUES.path, store.queues),
+        (PRIORITY_CLASSES.kind, PRIORITY_CLASSES.path, store.priority_classes),
+        (JOBS.kind, JOBS.path, store.jobs),
+        *[
+            (rule.kind, await _list_path(api, rule), store.templates(_api_kind(rule)))
+            for rule in configuration.integrations
+        ],
         # Listed last, so that the templates of nearly all bindings are known.
-        (RESOURCE_BINDINGS.path, store.bindings),
-        (CLUSTER_RESOURCE_BINDINGS.path, store.cluster_bindings),
+        (RESOURCE_BINDINGS.kind, RESOURCE_BINDINGS.path, store.bindings),
+        (CLUSTER_RESOURCE_BINDINGS.kind, CLUSTER_RESOURCE_BINDINGS.path, store.cluster_bindings),
     ]
-    for path, collection in sinks:
-        collection.replace(await _list(api, path, collection, page=page))
+    for kind, path, collection in sinks:
+        decode = collection.decode
+        if changes is not None and changes.concern(kind):
+            decode = partial(_decode_changed, changes, kind, collection)
+        collection.replace(await _list(api, path, decode, page=page))
     await _read_hyperjobs(api, store, page=page)
     return store
 
@@ -176,11 +190,22 @@ async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
             store.hyperjob_changed(hyperjob.uid, cached_hyperjob_of(hyperjob))
 
 
-async def _list(api: Api, path: str, collection: Collection[F], *, page: int) -> list[F]:
+def _decode_changed(changes: Changes, kind: str, collection: Collection[F], raw: bytes) -> F:
+    """Return the object *raw* after *changes*; raise `InputError` if that makes it unreadable."""
+    before = msgspec.json.decode(raw)
+    body = changes.apply(kind, before)
+    cached = collection.decode(raw if body is before else msgspec.json.encode(body))
+    error = getattr(cached, "decode_error", "")
+    if body is not before and error:
+        raise InputError(f"--what-if: {kind} {before['metadata']['name']}: {error}")
+    return cached
+
+
+async def _list(api: Api, path: str, decode: Callable[[bytes], F], *, page: int) -> list[F]:
     """Return all objects of *path*, page by page; restart if the list expires between two pages."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return [facts async for facts in _pages(api, path, collection.decode, page=page)]
+            return [facts async for facts in _pages(api, path, decode, page=page)]
         except Gone:
             if attempt == _ATTEMPTS:
                 raise

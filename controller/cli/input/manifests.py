@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def _display_name(path: str) -> str:
 def _read_texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
         if path == STDIN:
-            yield _display_name(path), _decode_text(_display_name(path), sys.stdin.buffer.read())
+            yield _display_name(path), _decode_text(_display_name(path), _read_stdin())
             continue
         for file in _list_files(Path(path)):
             try:
@@ -114,6 +115,12 @@ def _read_texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
             except OSError as error:
                 raise InputError(f"{file}: {(error.strerror or 'it cannot be read').lower()}") from error
             yield str(file), _decode_text(str(file), content)
+
+
+@cache
+def _read_stdin() -> bytes:
+    """Return standard input, which one command may plan twice: as it is, and after changes."""
+    return sys.stdin.buffer.read()
 
 
 def _list_files(path: Path) -> list[Path]:

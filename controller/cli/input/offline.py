@@ -34,6 +34,7 @@ from controller.cli.input.snapshot import (
     TemplateNames,
     take_snapshot,
 )
+from controller.cli.input.what_if import Changes
 from controller.controllers.hyperjob.children import cached_hyperjob
 from controller.controllers.hyperjob.preview import Preview, preview, preview_objects
 from controller.controllers.hyperjob.split import capacity_snapshot
@@ -114,13 +115,16 @@ class OfflineState:
         )
 
 
-def read_offline_state(paths: Sequence[str], now: int, *, strict: bool = False) -> OfflineState:
-    """Return the state read from the files and folders *paths* at *now*, or raise `InputError`.
+def read_offline_state(
+    paths: Sequence[str], now: int, *, strict: bool = False, changes: Changes | None = None
+) -> OfflineState:
+    """Return the state read from the files and folders *paths* at *now*, after *changes*, or raise `InputError`.
 
     HyperJobs are split after one cycle without them, as the controller splits new ones.
     """
-    objects = validate_objects(read(paths), strict=strict)
-    store = _new_store(objects)
+    changes = changes or Changes()
+    objects = validate_objects(list(_changed(read(paths), changes)), strict=strict)
+    store = _new_store(objects, changes)
     splits: Sequence[HyperJobSplit] = ()
     if objects.hyperjobs:
         engine = Engine()
@@ -134,19 +138,26 @@ def read_offline_state(paths: Sequence[str], now: int, *, strict: bool = False) 
         ]
         present = [manifest for resource in (JOBS, POLICIES) for manifest in objects.of(resource)]
         objects = objects.with_more(missing_objects(splits, present))
-        store = _new_store(objects)
+        store = _new_store(objects, changes)
         store.expect_hyperjobs()
         for split in splits:
             store.hyperjob_changed(split.hyperjob.metadata.uid, cached_hyperjob(split.hyperjob, split.preview.parts))
+    changes.check_all_used()
     notes = (*objects.notes, *_unsplit_notes(splits), *_unknown_charge_notes(store))
     return OfflineState(store, notes, objects, tuple(splits))
 
 
-def _new_store(objects: InputObjects) -> Store:
+def _changed(manifests: Iterable[Manifest], changes: Changes) -> Iterator[Manifest]:
+    for manifest in manifests:
+        body = changes.apply(manifest.kind, manifest.body)
+        yield manifest if body is manifest.body else replace(manifest, body=body)
+
+
+def _new_store(objects: InputObjects, changes: Changes) -> Store:
     """Return a store with all *objects*; raise `InputError` for those that cannot be read."""
     store = Store(objects.configuration)
     violations: list[str] = []
-    _fill_store(store, objects, violations)
+    _fill_store(store, objects, changes, violations)
     if violations:
         raise InputError(*violations)
     return store
@@ -161,8 +172,11 @@ def _unsplit_notes(splits: Iterable[HyperJobSplit]) -> Iterator[InputNote]:
             )
 
 
-def _fill_store(store: Store, objects: InputObjects, violations: list[str]) -> None:
-    """Put every object into its collection; append objects that cannot be read to *violations*."""
+def _fill_store(store: Store, objects: InputObjects, changes: Changes, violations: list[str]) -> None:
+    """Put every object into its collection; append objects that cannot be read to *violations*.
+
+    *changes* concern bindings that are not in the files, too.
+    """
     templates = list(objects.of(JOBS))
     sinks: list[tuple[Collection[Any], Iterable[Manifest]]] = [
         (store.queues, objects.of(QUEUES)),
@@ -176,7 +190,8 @@ def _fill_store(store: Store, objects: InputObjects, violations: list[str]) -> N
         templates.extend(integrated)
         sinks.append((store.templates(kind), integrated))
     policies = [read_policy(manifest) for resource in (POLICIES, CLUSTER_POLICIES) for manifest in objects.of(resource)]
-    sinks.append((store.bindings, with_default_bindings(templates, objects.of(RESOURCE_BINDINGS), policies)))
+    bindings = with_default_bindings(templates, objects.of(RESOURCE_BINDINGS), policies)
+    sinks.append((store.bindings, _changed(bindings, changes)))
     sinks.append((store.cluster_bindings, with_default_bindings((), objects.of(CLUSTER_RESOURCE_BINDINGS), policies)))
     for collection, manifests in sinks:
         collection.replace(list(_decode(collection, manifests, violations)))

@@ -11,6 +11,7 @@ from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate,
 from controller.cache.store import Store
 from controller.cli.errors import NotFoundError
 from controller.cli.input.labels import LabelSelector
+from controller.engine.checkpoint import History, take_history
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.plan import Admit, Plan
@@ -75,6 +76,8 @@ class Snapshot:
     now: int
     current: CurrentUsage
     configuration: ActiveConfiguration
+    history: History
+    """What the engine knew, in addition to its objects, before the plan."""
     selected: Callable[[LabelSelector], TemplateNames] | None = None
     """Returns the objects of the files that a selector selects; ``None`` for a live control plane."""
 
@@ -101,8 +104,8 @@ def take_snapshot(store: Store, now: int, configuration: ActiveConfiguration) ->
     """Return the state built from *store* at *now*, with the plan of one scheduling cycle."""
     state = Engine()
     store.sync_to(state, now)
-    current = _current_usage(state)
-    return Snapshot(store, state, state.plan(now), now, current, configuration)
+    current, history = _current_usage(state), take_history(state)
+    return Snapshot(store, state, state.plan(now), now, current, configuration, history)
 
 
 def _current_usage(state: Engine) -> CurrentUsage:

@@ -1,6 +1,6 @@
 """The explanations of a workload and of a HyperJob, and their texts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -157,6 +157,15 @@ class PublishedEvent(msgspec.Struct, rename="camel", frozen=True):
     count: int
 
 
+class CounterfactualReport(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
+    """A change that admits the workload now; ``change`` can be given to ``plan --what-if``."""
+
+    change: str
+    dimension: str
+    before: str
+    after: str
+
+
 class Explanation(msgspec.Struct, rename="camel", frozen=True):
     """One workload; *waiting* is set for a pending one, *running* for an admitted one, neither for a finished one."""
 
@@ -177,6 +186,8 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     finished_on: tuple[str, ...]
     events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its recorded events, the latest last; from the live control plane only."""
+    counterfactuals: tuple[CounterfactualReport, ...] | None = None
+    """The least single changes that admit a pending workload now; null for another one."""
 
 
 class ReasonCount(msgspec.Struct, frozen=True):
@@ -241,6 +252,9 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
         parts.append(_section("Why it is pending", _pending_lines(pending), style))
     if admitted:
         parts.append(_section("Where it runs", _admission_lines(admitted, queue), style))
+    if explanation.counterfactuals is not None:
+        lines = _counterfactual_lines(explanation.counterfactuals)
+        parts.append(_section("Single changes that would admit it now", lines, style))
     parts.append(_section("Requests", _request_lines(explanation), style))
     parts.append(_section("Queue", [_queue_line(queue)], style) + _share_table(queue, explanation.requests, style))
     if pending:
@@ -251,6 +265,24 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
     if explanation.events:
         parts.append(_section("Events", map(_event, explanation.events), style))
     return "\n\n".join(parts)
+
+
+_DIMENSIONS = {
+    "requests": "smaller requests",
+    "queue": "another queue",
+    "priority": "a higher priority",
+    "quota": "more quota",
+    "capacity": "more capacity",
+    "placement": "another placement",
+    "completion": "after other workloads finish",
+}
+
+
+def _counterfactual_lines(counterfactuals: Sequence[CounterfactualReport]) -> Iterator[str]:
+    for counterfactual in counterfactuals:
+        yield f"- {_DIMENSIONS[counterfactual.dimension]}: {counterfactual.change} (from {counterfactual.before})"
+    if not counterfactuals:
+        yield "No single change admits it now."
 
 
 def _event(event: PublishedEvent) -> str:

@@ -56,13 +56,29 @@ class QueueShareReport(msgspec.Struct, rename="camel", frozen=True):
     share: float | None
 
 
-class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True):
+class DecisionDifference(msgspec.Struct, frozen=True):
+    """The decisions that changes bring and those that they replace."""
+
+    added: tuple[DecisionReport, ...]
+    removed: tuple[DecisionReport, ...]
+
+
+class WhatIfReport(msgspec.Struct, frozen=True):
+    """What changes of objects change in the plan."""
+
+    changes: tuple[str, ...]
+    decisions: DecisionDifference
+
+
+class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The decisions of one cycle in order, then pending workloads; and the queues after the cycle."""
 
     decisions: tuple[DecisionReport, ...]
     queues: tuple[QueueShareReport, ...]
     notes: tuple[str, ...] = ()
     """Results that may be unexpected but are intended."""
+    what_if: WhatIfReport | None = None
+    """The difference to the plan without the changes of ``--what-if``."""
 
 
 class PendingReport(msgspec.Struct, rename="camel", frozen=True):
@@ -192,9 +208,22 @@ def plan_table(report: PlanReport, style: OutputStyle) -> str:
     """Format the decisions in order with their clusters and reasons, then the queues."""
     if not report.decisions:
         return f"No workload is pending.\n\n{_share_table(report.queues, style)}{_notes(report.notes, style)}"
-    titles = ("ACTION", "KIND", "NAME", "QUEUE", "CLUSTERS", "REASON")
-    decisions = table([Column(title) for title in titles], map(_decision_row, report.decisions), style)
-    return f"{decisions}\n\n{_share_table(report.queues, style)}{_notes(report.notes, style)}"
+    decisions = table([Column(title) for title in _DECISION_TITLES], map(_decision_row, report.decisions), style)
+    difference = "" if report.what_if is None else f"{_difference(report.what_if, style)}\n\n"
+    return f"{difference}{decisions}\n\n{_share_table(report.queues, style)}{_notes(report.notes, style)}"
+
+
+_DECISION_TITLES = ("ACTION", "KIND", "NAME", "QUEUE", "CLUSTERS", "REASON")
+
+
+def _difference(report: WhatIfReport, style: OutputStyle) -> str:
+    """Return the decisions that the changes bring, marked with +, and those that they replace, with -."""
+    title = paragraph(f"With {'; '.join(report.changes)}:", style)
+    marked = [("-", each) for each in report.decisions.removed] + [("+", each) for each in report.decisions.added]
+    if not marked:
+        return f"{title}\nno decision changes."
+    rows = ((mark, *_decision_row(decision)) for mark, decision in marked)
+    return f"{title}\n{table([Column(''), *map(Column, _DECISION_TITLES)], rows, style)}"
 
 
 def _notes(notes: Sequence[str], style: OutputStyle) -> str:

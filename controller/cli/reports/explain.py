@@ -17,6 +17,7 @@ from controller.cli.render.explain import (
     AdmittedState,
     CandidateReport,
     ClusterCharge,
+    CounterfactualReport,
     Explanation,
     Guarantee,
     HyperJobPart,
@@ -55,6 +56,8 @@ from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import positive, subtract
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState
+from controller.forecast.counterfactuals import PendingJob, find_counterfactuals
+from controller.forecast.trials import Trials
 from controller.reporting.messages import pending_message, shortfall_message, verified_remedy
 
 #: Maximum number of events shown for one workload.
@@ -157,6 +160,43 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         running=_admitted_state(snapshot, workload),
         finished_on=_finished_on(snapshot, workload),
         events=msgspec.UNSET if events is None else _published_events(events),
+        # Last: the trials return the state to that before the plan.
+        counterfactuals=_counterfactuals(snapshot, workload),
+    )
+
+
+def _counterfactuals(snapshot: Snapshot, workload: Workload) -> tuple[CounterfactualReport, ...] | None:
+    """Return the least changes that admit a pending workload now, ``None`` for other workloads."""
+    uid = workload.uid
+    if uid not in snapshot.state.pending:
+        return () if snapshot.state.refusal(uid) else None
+    plan = snapshot.plan
+    before = (change.workload for change in reversed((*plan.decisions, *plan.record_updates)))
+    trials = Trials(snapshot.state, snapshot.history, snapshot.now, before)
+    found = find_counterfactuals(trials, _pending_job(snapshot, trials.engine.workloads[uid]))
+    return tuple(
+        CounterfactualReport(
+            change=";".join(map(str, counterfactual.changes)),
+            dimension=counterfactual.dimension,
+            before="; ".join(change.before for change in counterfactual.changes),
+            after="; ".join(change.after for change in counterfactual.changes),
+        )
+        for counterfactual in found
+    )
+
+
+def _pending_job(snapshot: Snapshot, workload: Workload) -> PendingJob:
+    """Return what of *workload* may be changed: a part of a HyperJob and other kinds keep their templates."""
+    store, binding = snapshot.store, snapshot.binding(workload)
+    template = store.template(binding) if binding else None
+    requests = template.requests if template else None
+    is_own = workload.gang is None and requests is not None and not requests.claims
+    return PendingJob(
+        workload,
+        template=requests.job if is_own and requests is not None else None,
+        priority_of=store.priorities.task_value,
+        priority_classes={each.key: each.value for each in store.priority_classes} if is_own else None,
+        binding=binding.name if binding is not None and workload.gang is None else "",
     )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from controller.api.quantity import parse_quantity
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import (
@@ -17,6 +19,7 @@ from controller.cli.render.plan import (
     Clusters,
     ClusterTarget,
     ClusterUsageReport,
+    DecisionDifference,
     DecisionReport,
     NextCycle,
     Pending,
@@ -26,6 +29,7 @@ from controller.cli.render.plan import (
     Queues,
     QueueShareReport,
     UsageReport,
+    WhatIfReport,
     WorkloadUsages,
 )
 from controller.cli.reports.selection import Selection
@@ -276,6 +280,19 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
         if workload.uid not in evicted
     )
     return PlanReport((*decided, *waiting), queue_share_reports(snapshot), borrowing_notes(snapshot))
+
+
+def with_difference(report: PlanReport, before: PlanReport, changes: Iterable[str]) -> PlanReport:
+    """Return *report* with what differs from *before*, the plan without *changes*; messages do not count."""
+    was, now = (
+        {msgspec.structs.replace(decision, message=""): decision for decision in plan.decisions}
+        for plan in (before, report)
+    )
+    difference = DecisionDifference(
+        added=tuple(decision for key, decision in now.items() if key not in was),
+        removed=tuple(decision for key, decision in was.items() if key not in now),
+    )
+    return msgspec.structs.replace(report, what_if=WhatIfReport(tuple(changes), difference))
 
 
 def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:

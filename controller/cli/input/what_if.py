@@ -1,0 +1,165 @@
+"""Changes fields of objects before a plan, as ``--what-if KIND/[NAMESPACE/]NAME.FIELD=VALUE`` requests.
+
+The changed objects are validated like those of files.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from controller.api.keys import JOBS, RESOURCE_BINDINGS
+from controller.cli.errors import InputError
+
+#: Fields that a path may begin with; what precedes it is the name of the object.
+_ROOTS: Final = ("spec", "status", "metadata")
+_TOKEN: Final = re.compile(r"\.?(?:'([^']+)'|([^.\[\]']+))|\[(\d{1,6})\]")
+_MAX_CHANGES: Final = 100
+
+Step = str | int
+"""A member of a mapping, or an index of a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """One requested change of one field; ``null`` removes it."""
+
+    text: str
+    kind: str
+    """The object's kind, in lower case."""
+    namespace: str
+    name: str
+    path: tuple[Step, ...]
+    value: Any
+
+    @property
+    def target(self) -> str:
+        """Return ``kind/namespace/name``."""
+        return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+
+    @property
+    def completes_job(self) -> bool:
+        """Return whether it lets a job finish, which its binding shows: the template has no status."""
+        return self.kind == JOBS.kind.lower() and self.path == ("status", "state", "phase")
+
+
+def parse_what_if(texts: Iterable[str]) -> tuple[WhatIf, ...]:
+    """Return the changes in *texts*, of which each may contain several, separated by ``;``; raise `InputError`."""
+    changes = [_parse(part.strip()) for text in texts for part in text.split(";") if part.strip()]
+    if len(changes) > _MAX_CHANGES:
+        raise InputError(f"--what-if: {len(changes)} changes; at most {_MAX_CHANGES} are possible")
+    return tuple(changes)
+
+
+def _parse(text: str) -> WhatIf:
+    target, equals, written = text.partition("=")
+    kind, slash, rest = target.strip().partition("/")
+    start = re.search(rf"\.({'|'.join(_ROOTS)})(?=[.\[])", rest)
+    if not equals or not slash or start is None:
+        example = "queue/team-a.spec.capability.cpu=20 or job/ml/train.spec.tasks[0].replicas=4"
+        raise InputError(f"--what-if: {text!r} is not a change; write KIND/NAME.FIELD=VALUE, for example {example}")
+    namespace, _, name = rest[: start.start()].rpartition("/")
+    path = tuple(_steps(text, rest[start.start() + 1 :]))
+    return WhatIf(text, kind.lower(), namespace, name, path, _value(written.strip()))
+
+
+def _steps(text: str, path: str) -> Iterator[Step]:
+    position = 0
+    while position < len(path):
+        match = _TOKEN.match(path, position)
+        if match is None:
+            raise InputError(
+                f"--what-if: {text!r}: cannot read the field path at {path[position:]!r}; "
+                "separate fields by dots, and write names that contain dots in single quotes"
+            )
+        quoted, plain, index = match.groups()
+        yield int(index) if index is not None else quoted or plain
+        position = match.end()
+
+
+def _value(written: str) -> Any:
+    """Return JSON as it is, anything else as text."""
+    try:
+        return msgspec.json.decode(written.encode())
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return written
+
+
+@dataclass(slots=True)
+class Changes:
+    """The requested changes of one command, applied to each object that is read."""
+
+    requested: tuple[WhatIf, ...] = ()
+    now: int = 0
+    """The time of a requested completion, in milliseconds."""
+    _used: set[str] = field(default_factory=set)
+
+    def apply(self, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return *body*, an object of *kind*, after the changes of it; raise `InputError` where one is impossible."""
+        for change in self.requested:
+            if change.completes_job and kind == RESOURCE_BINDINGS.kind and _refers_to(body, change):
+                self._used.add(change.text)
+                body = _with_completion(body, change, self.now)
+            elif not change.completes_job and change.kind == kind.lower() and _is_named(body, change):
+                self._used.add(change.text)
+                body = _changed(body, change.path, change)
+        return body
+
+    def concern(self, kind: str) -> bool:
+        """Return whether a change may concern objects of *kind*: bindings, where a job is completed."""
+        kinds = {RESOURCE_BINDINGS.kind.lower() if each.completes_job else each.kind for each in self.requested}
+        return kind.lower() in kinds
+
+    def check_all_used(self) -> None:
+        """Raise `InputError` for changes of objects that do not exist."""
+        unused = [change for change in self.requested if change.text not in self._used]
+        if unused:
+            raise InputError(*(f"--what-if: {change.target} does not exist" for change in unused))
+
+
+def _is_named(body: Mapping[str, Any], change: WhatIf) -> bool:
+    metadata = body.get("metadata") or {}
+    # Namespaced objects of files may be without their namespace.
+    namespaces = {metadata["namespace"]} if metadata.get("namespace") else {"", "default"}
+    return metadata.get("name") == change.name and change.namespace in namespaces
+
+
+def _refers_to(binding: Mapping[str, Any], change: WhatIf) -> bool:
+    reference = (binding.get("spec") or {}).get("resource") or {}
+    wanted = (JOBS.api_version, JOBS.kind, change.namespace, change.name)
+    return tuple(reference.get(name) for name in ("apiVersion", "kind", "namespace", "name")) == wanted
+
+
+def _with_completion(binding: Mapping[str, Any], change: WhatIf, now: int) -> Mapping[str, Any]:
+    """Return *binding* with the phase of *change* reported by each of its clusters."""
+    time = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    state = {"phase": change.value, "lastTransitionTime": time}
+    clusters = (binding.get("spec") or {}).get("clusters") or ()
+    reported = [{"clusterName": cluster["name"], "status": {"state": state}} for cluster in clusters]
+    return {**binding, "status": {**(binding.get("status") or {}), "aggregatedStatus": reported}}
+
+
+def _changed(value: Any, path: tuple[Step, ...], change: WhatIf) -> Any:
+    """Return a copy of *value* with the field at *path* set; missing mappings are created, list items are not."""
+    if not path:
+        is_text = isinstance(value, str) and isinstance(change.value, int | float)
+        return change.text.partition("=")[2].strip() if is_text else change.value
+    step, rest = path[0], path[1:]
+    if isinstance(step, int):
+        if not isinstance(value, list) or step >= len(value):
+            size = len(value) if isinstance(value, list) else 0
+            raise InputError(f"--what-if: {change.text!r}: there is no item [{step}]; the list has {size}")
+        return [*value[:step], _changed(value[step], rest, change), *value[step + 1 :]]
+    if value is not None and not isinstance(value, Mapping):
+        raise InputError(
+            f"--what-if: {change.text!r}: {step} is not a field of {msgspec.json.encode(value).decode()[:40]}"
+        )
+    members = dict(value or {})
+    if not rest and change.value is None:
+        members.pop(step, None)
+    else:
+        members[step] = _changed(members.get(step), rest, change)
+    return members

@@ -1,0 +1,113 @@
+"""Tests of ``plan --what-if`` and of the changes that ``explain`` proposes for it."""
+
+from pathlib import Path
+
+import pytest
+
+from controller.cli.errors import InputError
+from controller.cli.input.what_if import Changes, parse_what_if
+from tests.cli.manifests import NOW
+
+EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "two-teams.yaml")
+WORLD = str(Path(__file__).parent / "queues_and_clusters.yaml")
+
+
+def applied(text, kind, body):
+    return Changes(parse_what_if([text])).apply(kind, body)
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        pytest.param("queue/a.spec.weight=3", {"weight": 3}, id="number"),
+        pytest.param("queue/a.spec.capability.cpu=20", {"weight": 1, "capability": {"cpu": 20}}, id="new-mapping"),
+        pytest.param(
+            "queue/a.spec.capability.'nvidia.com/gpu'=8",
+            {"weight": 1, "capability": {"nvidia.com/gpu": 8}},
+            id="quoted-name",
+        ),
+        pytest.param("queue/a.spec.weight=null", {}, id="removed"),
+        pytest.param("queue/a.spec.parent=b", {"weight": 1, "parent": "b"}, id="text"),
+        pytest.param("queue/b.spec.weight=3", {"weight": 1}, id="other-object"),
+        pytest.param("cluster/a.spec.weight=3", {"weight": 1}, id="other-kind"),
+    ],
+)
+def test_what_if_changes_one_field(text, spec):
+    body = {"metadata": {"name": "a"}, "spec": {"weight": 1}}
+    assert applied(text, "Queue", body)["spec"] == spec
+    assert body["spec"] == {"weight": 1}
+
+
+def test_what_if_finds_names_with_dots_and_list_items():
+    body = {"metadata": {"name": "a.b", "namespace": "ml"}, "spec": {"tasks": [{"replicas": 1}, {"replicas": 2}]}}
+    changed = applied("job/ml/a.b.spec.tasks[1].replicas=5", "Job", body)
+    assert changed["spec"]["tasks"] == [{"replicas": 1}, {"replicas": 5}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("weight=3", "is not a change; write KIND/NAME.FIELD=VALUE", id="no-object"),
+        pytest.param("queue/a.spec.weight", "is not a change", id="no-value"),
+        pytest.param("queue/a.spec.x[=3", "cannot read the field path at '[", id="bad-path"),
+        pytest.param("queue/a.spec.weight.x=3", "x is not a field of 1", id="field-of-a-number"),
+        pytest.param("queue/a.spec.tasks[0].x=3", "there is no item [0]; the list has 0", id="missing-item"),
+    ],
+)
+def test_what_if_names_what_it_cannot_change(text, message):
+    with pytest.raises(InputError) as error:
+        applied(text, "Queue", {"metadata": {"name": "a"}, "spec": {"weight": 1}})
+    assert message in str(error.value)
+
+
+def test_too_many_changes_are_refused():
+    with pytest.raises(InputError, match="101 changes"):
+        parse_what_if([";".join(["queue/a.spec.weight=1"] * 101)])
+
+
+def test_change_of_a_missing_object_is_an_error(run):
+    result = run("plan", "-f", EXAMPLE, "--what-if", "queue/team-x.spec.weight=3")
+    assert result.code == 2
+    assert "queue/team-x does not exist" in result.err
+
+
+def test_invalid_value_is_named_as_in_files(run):
+    result = run("plan", "-f", EXAMPLE, "--what-if", "queue/team-a.spec.weight=lots")
+    assert result.code == 2
+    assert "spec.weight" in result.err
+
+
+def test_plan_lists_the_difference(run):
+    result = run("plan", "-f", EXAMPLE, "-o", "json", "--what-if", "queue/team-a.spec.weight=3")
+    difference = result.answer["whatIf"]
+    assert difference["changes"] == ["queue/team-a.spec.weight=3"]
+    added, removed = (
+        {(each["action"], each["namespace"], each["name"]) for each in difference["decisions"][part]}
+        for part in ("added", "removed")
+    )
+    assert added == {("Admit", "team-a", "train-3"), ("Wait", "team-b", "train-4")}
+    assert removed == {("Wait", "team-a", "train-3"), ("Admit", "team-b", "train-4")}
+
+
+@pytest.mark.parametrize(
+    ("file", "namespace", "name"),
+    [
+        pytest.param(EXAMPLE, "team-a", "train-3", id="full-cluster"),
+        pytest.param(WORLD, "ml", "pretrain", id="large-job"),
+        pytest.param(WORLD, "ml", "backfill", id="behind-its-head"),
+        pytest.param(WORLD, "lab", "sweep", id="missing-queue"),
+    ],
+)
+def test_every_counterfactual_of_explain_admits_the_job(run, file, namespace, name):
+    options = ["-f", file, "--now", NOW, "-o", "json"]
+    explained = run("explain", "job", f"{namespace}/{name}", *options).answer
+    assert explained["counterfactuals"]
+    for counterfactual in explained["counterfactuals"]:
+        planned = run("plan", *options, "--what-if", counterfactual["change"]).answer
+        admitted = {(each["namespace"], each["name"]) for each in planned["decisions"] if each["action"] == "Admit"}
+        assert (namespace, name) in admitted, counterfactual
+
+
+def test_admitted_job_has_no_counterfactuals(run):
+    explained = run("explain", "job", "ml/running", "-f", WORLD, "--now", NOW, "-o", "json").answer
+    assert explained["counterfactuals"] is None
