@@ -71,8 +71,73 @@ class EtcdServer(Protocol):
         """The control plane programs."""
 
 
-@dataclass(slots=True)
-class ControlPlane:
+Component = TypeVar("Component")
+
+
+def _require_started(part: Component | None) -> Component:
+    if part is None:
+        raise RuntimeError("the server is not started; call start() first")
+    return part
+
+
+class LocalServer:
+    """Server with a folder for its run; it keeps its data and ports through restarts."""
+
+    _folder: RunFolder | None = None
+    _server: Server | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def folder(self) -> Path:
+        """Folder of data, keys, kubeconfigs and logs."""
+        return _require_started(self._folder).path
+
+    @property
+    def server(self) -> Server:
+        """The process, which can be killed or frozen."""
+        return _require_started(self._server)
+
+    def start(self) -> None:
+        """Start it and return when it is ready."""
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """Restart the server with the same data and ports."""
+        self.server.serve(self._command, self._is_ready)
+
+    def kill(self) -> None:
+        """Kill the server; `restart` starts it again."""
+        self.server.kill()
+
+    def stop(self) -> None:
+        """Stop the server and delete its files."""
+        if self._server:
+            self._server.close()
+        if self._folder:
+            self._folder.close()
+        self._server = self._folder = None
+
+    def _open(self, name: str, *, count: int = 1) -> None:
+        """Create the folder and a server with *count* ports."""
+        self._folder = RunFolder()
+        self._folder.open()
+        self._server = Server(name, self.folder / f"{name}.log", count=count)
+
+    def _command(self, ports: Sequence[int]) -> list[str | Path]:
+        raise NotImplementedError
+
+    def _is_ready(self) -> bool:
+        raise NotImplementedError
+
+
+@dataclass
+class ControlPlane(LocalServer):
     """API server with the project's CRDs and roles.
 
     Several can share one etcd under different prefixes; an additional one can act as a member cluster.
@@ -93,28 +158,9 @@ class ControlPlane:
     audit: bool = False
     flags: Sequence[str] = ()
     crds: Path = CRDS
-    _folder: RunFolder | None = field(default=None, init=False)
-    _server: Server | None = field(default=None, init=False)
     _controllers: ChildProcess | None = field(default=None, init=False)
     _credentials: Credentials | None = field(default=None, init=False)
     _admin: Api | None = field(default=None, init=False)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    @property
-    def folder(self) -> Path:
-        """Folder of keys, kubeconfigs and logs."""
-        return _require_started(self._folder).path
-
-    @property
-    def server(self) -> Server:
-        """The API server process."""
-        return _require_started(self._server)
 
     @property
     def url(self) -> str:
@@ -151,24 +197,14 @@ class ControlPlane:
     def start(self) -> None:
         """Start it and return when its CRDs are served and its roles are in effect."""
         with stop_on_error(self.stop):
-            self._folder = RunFolder()
-            self._folder.open()
+            self._open("kube-apiserver")
             self._credentials = issue(self.folder)
             (self.folder / "audit.yaml").write_text(_AUDIT_POLICY)
-            self._server = Server("kube-apiserver", self.folder / "kube-apiserver.log")
             self.restart()
             self._admin = self.client("admin")
             apply_files(self.admin, self.crds, OUR_CRDS, *RBAC)
             if self.controllers:
                 self.start_controllers()
-
-    def restart(self) -> None:
-        """Restart the API server with the same data and port."""
-        self.server.serve(self._command, self._is_ready)
-
-    def kill(self) -> None:
-        """Kill the API server; `restart` starts it again."""
-        self.server.kill()
 
     def start_controllers(self) -> None:
         """Start or restart the controllers; they detect new CRDs immediately only at startup."""
@@ -185,11 +221,8 @@ class ControlPlane:
             self._admin.close()
         if self._controllers:
             self._controllers.kill()
-        if self._server:
-            self._server.close()
-        if self._folder:
-            self._folder.close()
-        self._admin = self._controllers = self._server = self._folder = self._credentials = None
+        super().stop()
+        self._admin = self._controllers = self._credentials = None
 
     def _command(self, ports: Sequence[int]) -> list[str | Path]:
         audit = [f"--audit-policy-file={self.folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}"]
@@ -217,36 +250,11 @@ class ControlPlane:
         return any("work.karmada.io" in rule.get("apiGroups", ()) for rule in role["rules"] or ())
 
 
-Component = TypeVar("Component")
-
-
-def _require_started(part: Component | None) -> Component:
-    if part is None:
-        raise RuntimeError("the control plane is not started; call start() first")
-    return part
-
-
-class Etcd:
+class Etcd(LocalServer):
     """etcd without fsync: data survive a crash of the process but not of the machine."""
 
     def __init__(self, binaries: Binaries) -> None:
         self.binaries = binaries
-        self._folder: RunFolder | None = None
-        self._server: Server | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    @property
-    def server(self) -> Server:
-        """The process, which can be killed or frozen."""
-        if self._server is None:
-            raise RuntimeError("etcd is not started; call start() first")
-        return self._server
 
     @property
     def url(self) -> str:
@@ -256,33 +264,13 @@ class Etcd:
     @property
     def data(self) -> Path:
         """Data folder."""
-        if self._folder is None:
-            raise RuntimeError("etcd is not started; call start() first")
-        return self._folder.path / "data"
+        return self.folder / "data"
 
     def start(self) -> None:
         """Start it without data and wait until it is ready."""
         with stop_on_error(self.stop):
-            self._folder = RunFolder()
-            self._folder.open()
-            self._server = Server("etcd", self._folder.path / "etcd.log", count=2)
+            self._open("etcd", count=2)
             self.restart()
-
-    def restart(self) -> None:
-        """Restart it with the same data and ports."""
-        self.server.serve(self._command, self._is_ready)
-
-    def kill(self) -> None:
-        """Kill it; data remain for a restart."""
-        self.server.kill()
-
-    def stop(self) -> None:
-        """Stop it and delete its data."""
-        if self._server:
-            self._server.close()
-        if self._folder:
-            self._folder.close()
-        self._server = self._folder = None
 
     def _command(self, ports: Sequence[int]) -> list[str | Path]:
         clients, peers = (f"http://127.0.0.1:{port}" for port in ports)
