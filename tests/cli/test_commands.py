@@ -80,7 +80,7 @@ def test_commands_accept_empty_input(run, tmp_path, command):
     path = tmp_path / "empty.yaml"
     path.write_text("apiVersion: v1\nkind: List\nitems: []\n---\napiVersion: v1\nkind: ConfigMap\n")
     ended = run(command, "-f", str(path))
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, ended.err) == (0, f"note: {path}: no object in it is read\n")
     assert "Traceback" not in ended.out
 
 

@@ -91,6 +91,27 @@ def test_wrong_selection_is_reported(run, state, arguments, code, expected):
     assert expected in ended.err
 
 
+TYPOS = [
+    pytest.param({"spec": {"wieght": 2}}, "spec.wieght: unknown field; did you mean weight?", id="field"),
+    pytest.param({"kind": "Qeue"}, "not of a kind that is read; did you mean kind Queue?", id="kind"),
+    pytest.param(
+        {"apiVersion": "scheduling/v1"},
+        "not of a kind that is read; did you mean apiVersion scheduling.volcano.sh/v1beta1?",
+        id="group",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), TYPOS)
+def test_typo_is_noted_and_an_error_with_strict(run, tmp_path, changes, expected):
+    path = write(tmp_path, queue("a"), {**queue("b"), **changes})
+    noted, refused = run("queues", "-f", path), run("queues", "-f", path, "--strict")
+    assert noted.code == 0
+    assert expected in noted.err
+    assert (refused.code, refused.out) == (2, "")
+    assert expected in refused.err
+
+
 def test_job_is_explained_by_namespace_and_name(run, state):
     assert run("explain", "job", "ml/big", "-f", state).code == 0
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Self
 
 import msgspec
@@ -39,7 +40,7 @@ from controller.cli.input.default_bindings import (
     wire_type,
 )
 from controller.cli.input.manifests import Manifest
-from controller.cli.input.validation import validate
+from controller.cli.input.validation import misspelled, validate
 from controller.engine.state.clusters import ApiKind
 
 WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
@@ -54,6 +55,11 @@ WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
 }
 
 _DEFAULT_NAMESPACE = "default"
+
+#: Minimum similarity of a misspelled kind with the meant one.
+_SIMILAR = 0.75
+#: Kinds of other groups with the name of a kind that is read.
+_OTHER_KINDS = frozenset({GroupKind("Job.batch"), GroupKind("Cluster.cluster.x-k8s.io")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,7 @@ def validate_objects(manifests: Sequence[Manifest], *, strict: bool = False) -> 
     collector = _ObjectCollector({kind_of(resource): resource for resource in (*integrations, *WIRE_TYPES)}, violations)
     for manifest in manifests:
         collector.add(manifest)
+    collector.notes.extend(_unread_files(manifests, collector))
     if strict:
         violations.extend(note.text for note in collector.notes if not note.is_minor)
     if violations:
@@ -117,6 +124,13 @@ def validate_objects(manifests: Sequence[Manifest], *, strict: bool = False) -> 
     return InputObjects(
         configuration, collector.sorted(), tuple(collector.notes), collector.hyperjobs, has_configuration
     )
+
+
+def _unread_files(manifests: Iterable[Manifest], collector: "_ObjectCollector") -> list[InputNote]:
+    """Return a note for each file without any object that is read."""
+    files = {manifest.location.file for manifest in manifests}
+    read = {manifest.location.file for manifest in manifests if collector.reads(manifest)}
+    return [InputNote(f"{file}: no object in it is read") for file in sorted(files - read)]
 
 
 def _configuration(manifests: Iterable[Manifest], violations: list[str]) -> VolcanoGlobalConfiguration:
@@ -159,15 +173,32 @@ class _ObjectCollector:
         resource = self._resources.get(kind)
         if resource is None:
             if not _is_configuration(manifest):
-                self.notes.append(
-                    InputNote(f"{manifest.location} ({manifest.path}): not of a kind that is read", is_minor=True)
-                )
+                self._note_unread_kind(manifest)
             return
         manifest = _in_namespace(manifest, resource)
         texts = _violations(manifest, resource, kind) or self._conflicts(manifest, kind)
         self._violations.extend(map(manifest.violation, texts))
+        self.notes.extend(InputNote(manifest.violation(text)) for text in _misspelled(manifest, resource, kind))
         if not texts:
             self._kinds.setdefault(kind, {})[manifest.namespace, manifest.name] = manifest
+
+    def reads(self, manifest: Manifest) -> bool:
+        """Return whether objects of the kind of *manifest* are read."""
+        return manifest.group_kind in self._resources or _is_hyperjob(manifest) or _is_configuration(manifest)
+
+    def _note_unread_kind(self, manifest: Manifest) -> None:
+        """Note that the kind is not read; a note about a kind that resembles one that is read is not minor."""
+        known = sorted({resource.kind for resource in self._resources.values()} | {HYPERJOB_KIND, KIND})
+        near = get_close_matches(manifest.kind, known, n=1, cutoff=_SIMILAR)
+        text = f"{manifest.location} ({manifest.path}): not of a kind that is read"
+        if near and near[0] != manifest.kind:
+            self.notes.append(InputNote(f"{text}; did you mean kind {near[0]}?"))
+        elif near and manifest.group_kind not in _OTHER_KINDS:
+            groups = [each.api_version for each in self._resources.values() if each.kind == manifest.kind]
+            meant = f"apiVersion {groups[0]}" if groups else f"another apiVersion than {manifest.api_version}"
+            self.notes.append(InputNote(f"{text}; did you mean {meant}?"))
+        else:
+            self.notes.append(InputNote(text, is_minor=True))
 
     @property
     def hyperjobs(self) -> tuple[tuple[Manifest, HyperJob], ...]:
@@ -218,6 +249,10 @@ def _violations(manifest: Manifest, resource: Resource, kind: GroupKind) -> list
     if struct is not None and manifest.version != resource.version:
         return [f'apiVersion: "{manifest.api_version}" is not read; write {resource.api_version}']
     return validate(struct or wire_type(kind), manifest.body)
+
+
+def _misspelled(manifest: Manifest, resource: Resource, kind: GroupKind) -> list[str]:
+    return misspelled(WIRE_TYPES.get(resource) or wire_type(kind), manifest.body)
 
 
 def _is_hyperjob(manifest: Manifest) -> bool:

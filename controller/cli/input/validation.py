@@ -6,6 +6,7 @@ unreadable fields of live objects, but in files they are most likely mistakes.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -66,10 +67,42 @@ _REQUIRED: Mapping[type, tuple[str, ...]] = MappingProxyType(
 _EXAMPLES = MappingProxyType({"cpu": "500m or 4", "memory": "512Mi or 64Gi"})
 _BYTES = "1 or 16"
 
+#: Minimum similarity of a misspelled name with the meant one.
+_SIMILAR = 0.8
+#: Fields of the APIs that are not read and resemble fields that are.
+_OTHER_FIELDS = frozenset({"apiVersion", "kind", "minSuccess", "maxRetry", "selfLink", "initContainer", "condition"})
+
 
 def validate(struct: type[msgspec.Struct], body: object) -> list[str]:
     """Return the violations of *struct* in *body*, each beginning with its field path."""
     return list(_validate(struct, body, ""))
+
+
+def misspelled(struct: type[msgspec.Struct], body: object) -> list[str]:
+    """Return a message for each field of *body* that is not read and resembles one that is.
+
+    The APIs have more fields than are read, so other unknown fields are not reported.
+    """
+    return list(_misspelled(struct, body, ""))
+
+
+def _misspelled(kind: Any, value: Any, path: str) -> Iterator[str]:
+    origin = get_origin(kind)
+    if origin in {Union, UnionType}:
+        members = [member for member in get_args(kind) if member is not NoneType]
+        if len(members) == 1:
+            yield from _misspelled(members[0], value, path)
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
+        known = dict(_fields(kind))
+        for name, member in value.items():
+            member_path = _field_path(path, name)
+            if name in known:
+                yield from _misspelled(known[name], member, member_path)
+            elif name not in _OTHER_FIELDS and (near := get_close_matches(name, known, n=1, cutoff=_SIMILAR)):
+                yield f"{member_path}: unknown field; did you mean {near[0]}?"
+    elif origin in {list, tuple} and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _misspelled(get_args(kind)[0], item, f"{path}[{index}]")
 
 
 def _validate(kind: Any, value: Any, path: str) -> Iterator[str]:
