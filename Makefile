@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integration test-unit test-long check fuzz bench docs reference lock clean
+.PHONY: help setup demo chart manifests test test-integration test-unit test-long check fuzz bench docs reference lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,17 @@ setup: $(VENV)/.ready ## create .venv with the locked requirements
 
 demo: setup ## run the demo on a real API server (ARGS="--help" lists its options)
 	@$(BIN)/python -m localup demo $(ARGS)
+
+chart: setup ## package the chart as build/chart/*.tgz, for `helm push FILE oci://REGISTRY`
+	@$(BIN)/python -m localup helm package charts/volcano-global --destination build/chart
+
+manifests: setup ## write build/manifests for `kubectl apply -k` (ARGS="--set image.repository=…")
+	@rm -rf build/manifests && mkdir -p build/manifests/uninstall
+	@$(BIN)/python -m localup helm template volcano-global charts/volcano-global --namespace karmada-system --no-hooks $(ARGS) > build/manifests/volcano-global.yaml
+	@$(BIN)/python -m localup helm template volcano-global charts/volcano-global --namespace karmada-system --show-only templates/check.yaml $(ARGS) > build/manifests/check.yaml
+	@$(BIN)/python -m localup helm template volcano-global charts/volcano-global --namespace karmada-system --show-only templates/uninstall.yaml $(ARGS) > build/manifests/uninstall/uninstall.yaml
+	@printf 'apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: karmada-system\nresources: [volcano-global.yaml]\n' > build/manifests/kustomization.yaml
+	@echo build/manifests
 
 check: setup ## format, lint, types, import contracts, documentation
 	@$(BIN)/ruff format --check .

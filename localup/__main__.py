@@ -1,6 +1,7 @@
 """Command line of localup: builds the control plane programs and runs a local control plane or the demo."""
 
 import contextlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -32,6 +33,13 @@ def localup() -> None:
 def provide_binaries() -> None:
     """Build etcd, kube-apiserver and three controllers once; this takes some minutes."""
     print(f"programs: {binaries.ensure_binaries().folder}")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def helm(context: typer.Context) -> None:
+    """Run Helm with the arguments; it is built once, which takes about two minutes."""
+    program = binaries.ensure_helm(lambda text: print(text, file=sys.stderr))
+    os.execv(program, ["helm", *context.args])  # noqa: S606 - Helm replaces this process
 
 
 @app.command()

@@ -46,6 +46,11 @@ VALUES: dict[str, dict[str, Any]] = {
             "nodeSelector": {"disk": "ssd"},
             "tolerations": [{"operator": "Exists"}],
             "podAnnotations": {"a": "b"},
+            "podLabels": {"team": "platform", "app.kubernetes.io/component": "not-replaced"},
+            "extraEnv": [{"name": "TZ", "value": "UTC"}],
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+            ],
             "extraArgs": ["--max-connections", "1000"],
         },
         "controller": {"decisionLog": {"enabled": True}, "estimator": {"secretName": "karmada-cert"}},

@@ -44,7 +44,10 @@ PROCESS = {
     **PLACEMENT,
     "resources": MAP,
     "extraArgs": TEXTS,
+    "extraEnv": LIST,
     "podAnnotations": LABELS,
+    "podLabels": LABELS,
+    "topologySpreadConstraints": LIST,
     "affinity": MAP,
     "priorityClassName": TEXT,
 }
@@ -133,7 +136,9 @@ def values() -> Schema:
                     keyKey=TEXT,
                     insecureSkipVerify=SWITCH,
                 ),
-                decisionLog=section(enabled=SWITCH, sizeLimit={"type": "string", "pattern": "^[0-9]+[KMGT]i?$"}),
+                decisionLog=section(
+                    enabled=SWITCH, sizeLimit={"type": "string", "pattern": "^[0-9]+([kMGT]|[KMGT]i)$"}
+                ),
             ),
             certs=section(
                 mode=one_of("SelfSigned", "External"),

@@ -107,11 +107,53 @@ def test_webhook_gates_the_configured_kinds(render, values):
             id="never-heard-of-the-stage",
         ),
         pytest.param({"networkPolicy": {"apiserverPorts": []}}, "apiserverPorts", id="no-way-out"),
+        pytest.param({"webhook": {"minAvailable": 2}}, "webhook.minAvailable is 2 of 2 replicas", id="no-drain"),
+        pytest.param({"webhook": {"minAvailable": "51%"}}, "webhook.minAvailable is 51% of 2", id="no-drain-percent"),
+        pytest.param({"webhook": {"minAvailable": "half"}}, 'webhook.minAvailable is "half"', id="no-number"),
+        pytest.param({"certs": {"schedule": "daily"}}, 'certs.schedule is "daily"', id="no-cron"),
+        pytest.param({"certs": {"schedule": "61 3 * * *"}}, "is no cron schedule", id="no-minute"),
+        pytest.param({"certs": {"schedule": "0 3 * *"}}, "is no cron schedule", id="four-fields"),
+        pytest.param(
+            {"controller": {"resources": {"limits": {"memory": "1 GB"}}}},
+            'controller.resources.limits.memory is "1 GB", which is no quantity',
+            id="no-quantity",
+        ),
+        pytest.param(
+            {"install": {"resources": {"requests": {"cpu": "-1"}}}}, "install.resources.requests.cpu", id="negative"
+        ),
+        pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "is no duration", id="no-duration"),
     ],
 )
 def test_invalid_values_are_refused_by_name(helm, values, says):
     with pytest.raises(HelmError, match=re.escape(says)):
         helm.template(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"webhook": {"minAvailable": "50%"}},
+        {"webhook": {"minAvailable": 1, "replicas": 1}},
+        {"certs": {"schedule": "*/15 0-6,22 1 JAN-mar 1,5"}},
+        {"certs": {"schedule": "@weekly"}},
+        {"controller": {"resources": {"limits": {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1e0"}}}},
+        {"metrics": {"serviceMonitor": {"interval": "1m30s"}}},
+    ],
+    ids=lambda values: next(iter(values)),
+)
+def test_unusual_valid_values_are_accepted(helm, values):
+    assert helm.template(values)
+
+
+def test_pods_have_labels_environment_and_spread_of_the_values(render):
+    deployment = render(VALUES["all-options"]).one("Deployment", "-webhook")
+    template = deployment["spec"]["template"]
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert template["metadata"]["labels"]["team"] == "platform"
+    assert selector.items() <= template["metadata"]["labels"].items()
+    assert template["spec"]["containers"][0]["env"] == [{"name": "TZ", "value": "UTC"}]
+    (spread,) = template["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"] == {"matchLabels": selector}
 
 
 @pytest.mark.parametrize(
