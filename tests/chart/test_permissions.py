@@ -38,7 +38,8 @@ def plane(fresh_control_plane, tmp_path) -> ControlPlane:
 def run_smoke(plane: ControlPlane, folder: Path, without_right: Permission | None = None) -> None:
     configuration = folder / "admission.yaml"
     configuration.write_text(
-        "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\nclusterStatusSettlePeriod: 1s\n"
+        "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
+        "clusterStatusSettlePeriod: 1s\n"
         "preemption: {enabled: true, minRuntime: 0s, gracePeriod: 0s}\n"
         "repair: {webhookConfiguration: true}\n"
         "integrations:\n"
