@@ -75,8 +75,9 @@ ADMISSION_ANNOTATION = "volcano-global.io/admission"
 RUNTIME_ANNOTATION = "volcano-global.io/runtime"
 SUBMIT_ANNOTATION = "volcano-global.io/submit"
 
-#: ConfigMap with the learned run times, in the namespace of the Lease, and its key.
+#: ConfigMap with the learned run times, in the namespace of the Lease (by default this one), and its key.
 RUN_TIMES_NAME = "volcano-global-run-times"
+RUN_TIMES_NAMESPACE = "karmada-system"
 RUN_TIMES_KEY = "run-times.json"
 
 #: Annotations or labels that name the queue of kinds without a queue field; the first one set counts.

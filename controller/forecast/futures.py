@@ -69,6 +69,12 @@ class Blocker:
     workload: Workload
     cluster: ClusterName | None
 
+    def describe(self, *, is_visible: bool) -> str:
+        """Return it as messages name it; only its queue where the reader may not see the workload."""
+        if not is_visible:
+            return f"a job of queue {self.workload.queue}"
+        return f"{self.workload.path} on {self.cluster}" if self.cluster else self.workload.path
+
 
 @dataclass(frozen=True, slots=True)
 class StartForecast:

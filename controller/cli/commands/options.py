@@ -177,7 +177,9 @@ class CommonOptions:
     async def _live_snapshot(self, api: "Api", changes: "Changes | None" = None) -> "Snapshot":
         from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- see the module
 
-        return await live_snapshot(api, await self._configuration(api), now=self.now, changes=changes)
+        configuration = await self._configuration(api)
+        namespace = self.karmada_namespace
+        return await live_snapshot(api, configuration, namespace=namespace, now=self.now, changes=changes)
 
     async def _live_hyperjob(self, api: "Api", namespace: str, name: str) -> "tuple[Snapshot, HyperJob, Preview]":
         from controller.cli.input.live import find_hyperjob  # noqa: PLC0415 -- see the module

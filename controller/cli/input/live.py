@@ -31,6 +31,8 @@ from controller.api.keys import (
     PUBLISHED_CONFIGURATION,
     QUEUES,
     RESOURCE_BINDINGS,
+    RUN_TIMES_NAME,
+    RUN_TIMES_NAMESPACE,
 )
 from controller.cache.dynamic_informers import served_path
 from controller.cache.store import Store
@@ -48,6 +50,8 @@ from controller.controllers.hyperjob.children import cached_hyperjob_of
 from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import Workload
+from controller.forecast.codec import RunTimesError, decode_config_map
+from controller.forecast.run_times import RunTimes
 from controller.kube.client import NO_PARAMETERS, Api, Parameters
 from controller.kube.collection import Collection, Observation
 from controller.kube.errors import Forbidden, Gone, NotFound
@@ -66,16 +70,30 @@ class KindNotServedError(Exception):
 
 
 async def live_snapshot(
-    api: Api, configuration: ActiveConfiguration, *, now: int, changes: Changes | None = None
+    api: Api,
+    configuration: ActiveConfiguration,
+    *,
+    now: int,
+    namespace: str = RUN_TIMES_NAMESPACE,
+    changes: Changes | None = None,
 ) -> Snapshot:
     """Return the current state of the control plane, after *changes*, with the plan of one scheduling cycle.
 
-    Raises `ApiError`, and `KindNotServedError` if the control plane lacks a required kind.
+    The stored run times are in *namespace*. Raises `ApiError`, and `KindNotServedError` if the control plane lacks a
+    required kind.
     """
     changes = changes or Changes()
     store = await read_store(api, configuration.values, changes=changes)
     changes.check_all_used()
-    return take_snapshot(store, now, configuration)
+    return take_snapshot(store, now, configuration, await read_run_times(api, namespace))
+
+
+async def read_run_times(api: Api, namespace: str) -> RunTimes | None:
+    """Return the run times that the controller stored; ``None`` if there are none, or they may or can not be read."""
+    try:
+        return decode_config_map(await api.get(CONFIG_MAPS.item_path(namespace, RUN_TIMES_NAME)))[0]
+    except (Forbidden, NotFound, RunTimesError):
+        return None
 
 
 async def active_configuration(api: Api, namespace: str) -> tuple[ActiveConfiguration, str]:

@@ -17,10 +17,11 @@ from controller.api.configuration import (
     check_configuration,
 )
 from controller.api.hyperjobs import HyperJob, HyperJobError, read_hyperjob
-from controller.api.jobs import Job
+from controller.api.jobs import EstimateError, Job, parse_running_estimate
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
+    CONFIG_MAPS,
     HYPERJOB_GROUPS,
     HYPERJOB_KIND,
     HYPERJOBS,
@@ -28,6 +29,8 @@ from controller.api.keys import (
     PRIORITY_CLASSES,
     QUEUES,
     RESOURCE_BINDINGS,
+    RUN_TIMES_KEY,
+    RUN_TIMES_NAME,
     Resource,
 )
 from controller.api.queues import PriorityClass, Queue
@@ -42,6 +45,8 @@ from controller.cli.input.default_bindings import (
 from controller.cli.input.manifests import Manifest
 from controller.cli.input.validation import misspelled, validate
 from controller.engine.state.clusters import ApiKind
+from controller.forecast.codec import RunTimesError, decode_config_map
+from controller.forecast.run_times import RunTimes
 
 WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     QUEUES: Queue,
@@ -81,6 +86,8 @@ class InputObjects:
     """HyperJobs of both API groups, sorted by namespace and name."""
     has_configuration: bool = False
     """Whether the configuration is in the files, not the default."""
+    run_times: RunTimes | None = None
+    """Learned run times; ``None`` without the ConfigMap that stores them."""
 
     def of(self, resource: Resource) -> Sequence[Manifest]:
         """Return the objects of *resource*, sorted by name."""
@@ -122,7 +129,12 @@ def validate_objects(manifests: Sequence[Manifest], *, strict: bool = False) -> 
         raise InputError(*violations)
     has_configuration = any(map(_is_configuration, manifests))
     return InputObjects(
-        configuration, collector.sorted(), tuple(collector.notes), collector.hyperjobs, has_configuration
+        configuration,
+        collector.sorted(),
+        tuple(collector.notes),
+        collector.hyperjobs,
+        has_configuration,
+        collector.run_times,
     )
 
 
@@ -158,6 +170,7 @@ class _ObjectCollector:
 
     def __init__(self, resources: Mapping[GroupKind, Resource], violations: list[str]) -> None:
         self.notes: list[InputNote] = []
+        self.run_times: RunTimes | None = None
         self._resources = resources
         self._violations = violations
         self._kinds: dict[GroupKind, dict[tuple[str, str], Manifest]] = {}
@@ -170,6 +183,9 @@ class _ObjectCollector:
             self._add_hyperjob(_in_namespace(manifest, HYPERJOBS))
             return
         kind = manifest.group_kind
+        if kind == kind_of(CONFIG_MAPS) and manifest.name == RUN_TIMES_NAME:
+            self._add_run_times(manifest)
+            return
         resource = self._resources.get(kind)
         if resource is None:
             if not _is_configuration(manifest):
@@ -215,6 +231,12 @@ class _ObjectCollector:
         else:
             self._hyperjobs[key] = manifest, hyperjob
 
+    def _add_run_times(self, manifest: Manifest) -> None:
+        try:
+            self.run_times, _ = decode_config_map(manifest.raw)
+        except RunTimesError as error:
+            self._violations.append(manifest.violation(f"data[{RUN_TIMES_KEY}]: {error}"))
+
     def _conflicts(self, manifest: Manifest, kind: GroupKind) -> list[str]:
         """Return why *manifest* conflicts with an added object; an identical copy is no conflict."""
         known = self._kinds.get(kind, {}).get((manifest.namespace, manifest.name))
@@ -248,7 +270,16 @@ def _violations(manifest: Manifest, resource: Resource, kind: GroupKind) -> list
     struct = WIRE_TYPES.get(resource)
     if struct is not None and manifest.version != resource.version:
         return [f'apiVersion: "{manifest.api_version}" is not read; write {resource.api_version}']
-    return validate(struct or wire_type(kind), manifest.body)
+    texts = validate(struct or wire_type(kind), manifest.body)
+    return texts or (_estimate_violations(manifest) if resource == JOBS else [])
+
+
+def _estimate_violations(manifest: Manifest) -> list[str]:
+    try:
+        parse_running_estimate((manifest.body.get("spec") or {}).get("runningEstimate") or "")
+    except EstimateError as error:
+        return [f"spec.runningEstimate: {error}"]
+    return []
 
 
 def _misspelled(manifest: Manifest, resource: Resource, kind: GroupKind) -> list[str]:

@@ -91,7 +91,9 @@ class OfflineState:
     def snapshot(self, now: int) -> Snapshot:
         """Return the state at *now* with the plan of one scheduling cycle."""
         source = ConfigurationSource.FILE if self.objects.has_configuration else ConfigurationSource.DEFAULTS
-        snapshot = take_snapshot(self.store, now, ActiveConfiguration(self.objects.configuration, source))
+        snapshot = take_snapshot(
+            self.store, now, ActiveConfiguration(self.objects.configuration, source), self.objects.run_times
+        )
         return replace(snapshot, selected=self._selected)
 
     def hyperjob(self, namespace: str, name: str) -> HyperJobSplit:

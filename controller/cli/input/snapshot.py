@@ -19,6 +19,8 @@ from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import Resources, add
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
+from controller.forecast.profiles import finished_runs
+from controller.forecast.run_times import RunTimes
 
 _JOB = "Job"
 _SUGGESTED = 3
@@ -78,6 +80,8 @@ class Snapshot:
     configuration: ActiveConfiguration
     history: History
     """What the engine knew, in addition to its objects, before the plan."""
+    run_times: RunTimes | None = None
+    """Learned run times; ``None`` where no run is known."""
     selected: Callable[[LabelSelector], TemplateNames] | None = None
     """Returns the objects of the files that a selector selects; ``None`` for a live control plane."""
 
@@ -100,12 +104,22 @@ class Snapshot:
         return self.store.binding(workload.uid)
 
 
-def take_snapshot(store: Store, now: int, configuration: ActiveConfiguration) -> Snapshot:
-    """Return the state built from *store* at *now*, with the plan of one scheduling cycle."""
+def take_snapshot(
+    store: Store, now: int, configuration: ActiveConfiguration, run_times: RunTimes | None = None
+) -> Snapshot:
+    """Return the state built from *store* at *now*, with the plan of one scheduling cycle.
+
+    Without stored *run_times*, they are learned from the finished workloads in *store*.
+    """
     state = Engine()
     store.sync_to(state, now)
     current, history = _current_usage(state), take_history(state)
-    return Snapshot(store, state, state.plan(now), now, current, configuration, history)
+    if run_times is None:
+        run_times = RunTimes()
+        for _, profile, run in finished_runs(store):
+            run_times.record(profile, run)
+    known = run_times if len(run_times) else None
+    return Snapshot(store, state, state.plan(now), now, current, configuration, history, known)
 
 
 def _current_usage(state: Engine) -> CurrentUsage:

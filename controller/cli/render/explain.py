@@ -7,7 +7,14 @@ import msgspec
 from controller.api.quantity import parse_quantity
 from controller.cli.render.amounts import Amounts, describe_requests, format_amount, format_minute
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.render.plan import PendingReport, QueueReport, QueueShareReport
+from controller.cli.render.plan import (
+    START_COLUMN,
+    PendingReport,
+    QueueReport,
+    QueueShareReport,
+    StartReport,
+    format_start,
+)
 
 _INDENT = 2
 
@@ -184,6 +191,8 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     waiting: PendingState | None
     running: AdmittedState | None
     finished_on: tuple[str, ...]
+    start: StartReport | None = None
+    """Forecast of its start; null where it is not pending, no run time is known, or it does not start in 24 hours."""
     events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its recorded events, the latest last; from the live control plane only."""
     counterfactuals: tuple[CounterfactualReport, ...] | None = None
@@ -228,6 +237,7 @@ class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
     reason: str
     message: str
     retries: int
+    start: StartReport | None = None
 
 
 class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
@@ -250,6 +260,8 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
     parts = [paragraph(Cell(f"{path} {_state(explanation)}.", "bold"), style)]
     if pending:
         parts.append(_section("Why it is pending", _pending_lines(pending), style))
+    if explanation.start:
+        parts.append(_section("When it starts", _start_lines(explanation.start), style))
     if admitted:
         parts.append(_section("Where it runs", _admission_lines(admitted, queue), style))
     if explanation.counterfactuals is not None:
@@ -313,6 +325,13 @@ def _pending_lines(pending: PendingState) -> Iterator[str]:
         yield "All unmet requirements, in the order in which they are checked:"
         yield from (f"- {unmet.message}" for unmet in pending.missing)
     yield f"What would admit it: {pending.remedy}."
+
+
+def _start_lines(start: StartReport) -> Iterator[str]:
+    median, latest = (f"{format_minute(at)} UTC" if at else "a time after 24 hours" for at in (start.p50, start.p90))
+    yield f"Probably by {median}, with 80 % probability between {format_minute(start.p10)} UTC and {latest}."
+    if start.after:
+        yield f"It waits for {', '.join(start.after)}."
 
 
 def _admission_lines(admitted: AdmittedState, queue: WorkloadQueue) -> Iterator[str]:
@@ -488,7 +507,10 @@ def hyperjob_text(report: HyperJobReport, style: OutputStyle) -> str:
         code = f"{report.reason}: " if report.reason else ""
         sections.append(paragraph(f"{code}{report.message}.", style))
     if report.parts:
-        sections.append(table(_PART_COLUMNS, (_part_row(part) for part in report.parts), style))
+        with_start = any(part.start for part in report.parts)
+        columns = (*_PART_COLUMNS, *((START_COLUMN,) if with_start else ()))
+        rows = ([*_part_row(part), *([format_start(part.start)] if with_start else [])] for part in report.parts)
+        sections.append(table(columns, rows, style))
     return "\n\n".join(sections)
 
 

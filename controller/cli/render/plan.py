@@ -22,6 +22,8 @@ _LEGEND = "Resource columns: used / fair share / limit."
 
 _NO_LIMIT = "none"
 
+START_COLUMN = Column("START (UTC)")
+
 
 class ClusterTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     """A cluster of an admission, with replicas if they are divided."""
@@ -81,6 +83,18 @@ class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """The difference to the plan without the changes of ``--what-if``."""
 
 
+class StartReport(msgspec.Struct, frozen=True):
+    """When a pending workload starts, with 10, 50 and 90 percent probability; null where that is after 24 hours.
+
+    *after* are workloads whose end lets it start, the most frequent first.
+    """
+
+    p10: str | None
+    p50: str | None
+    p90: str | None
+    after: tuple[str, ...]
+
+
 class PendingReport(msgspec.Struct, rename="camel", frozen=True):
     """One pending workload; ``since`` is null if unknown."""
 
@@ -97,6 +111,8 @@ class PendingReport(msgspec.Struct, rename="camel", frozen=True):
     reason: str
     message: str
     remedy: str
+    start: StartReport | None = None
+    """Forecast of its start; null where no run time is known, and for all but the first ones of each queue."""
 
 
 class Pending(msgspec.Struct, rename="camel", frozen=True):
@@ -261,6 +277,7 @@ def _decision_row(step: DecisionReport) -> Sequence[Cell | str]:
 
 def pending_listing(report: Pending) -> Listing:
     """Return the table of the pending workloads, by queue and position."""
+    with_start = any(workload.start for workload in report.pending)
     columns = [
         Column("QUEUE"),
         Column("POS", right=True),
@@ -268,6 +285,7 @@ def pending_listing(report: Pending) -> Listing:
         Column("PRIORITY", right=True),
         Column("AGE", right=True),
         Column("REASON"),
+        *((START_COLUMN,) if with_start else ()),
         Column("KIND", is_wide=True),
         Column("PRIORITY CLASS", is_wide=True),
         Column("SINCE (UTC)", is_wide=True),
@@ -277,14 +295,21 @@ def pending_listing(report: Pending) -> Listing:
     note = f"Not listed: {count} {'workload' if count == 1 else 'workloads'} admitted by the next cycle."
     return Listing(
         columns,
-        [_pending_row(workload) for workload in report.pending],
+        [_pending_row(workload, with_start=with_start) for workload in report.pending],
         [_object_name(workload.kind, workload.namespace, workload.name) for workload in report.pending],
         "No workload is pending.",
         (note,) if count else (),
     )
 
 
-def _pending_row(workload: PendingReport) -> Row:
+def format_start(start: StartReport | None) -> str:
+    """Format the median of a forecast for a table."""
+    if start is None:
+        return "-"
+    return format_minute(start.p50) if start.p50 else "> 24 h"
+
+
+def _pending_row(workload: PendingReport, *, with_start: bool) -> Row:
     return (
         workload.queue,
         str(workload.position),
@@ -292,6 +317,7 @@ def _pending_row(workload: PendingReport) -> Row:
         str(workload.priority),
         workload.age,
         Cell(workload.reason, "yellow"),
+        *((format_start(workload.start),) if with_start else ()),
         workload.kind,
         workload.priority_class,
         format_minute(workload.since),

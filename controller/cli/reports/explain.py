@@ -31,6 +31,8 @@ from controller.cli.render.explain import (
     WorkloadAhead,
     WorkloadQueue,
 )
+from controller.cli.render.plan import StartReport
+from controller.cli.reports.forecast import forecast_starts
 from controller.cli.reports.plan import (
     current_share_report,
     pending_reports,
@@ -55,7 +57,7 @@ from controller.engine.shortfalls import Shortfall, shortfalls
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import positive, subtract
-from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from controller.forecast.counterfactuals import PendingJob, find_counterfactuals
 from controller.forecast.trials import Trials
 from controller.reporting.messages import pending_message, shortfall_message, verified_remedy
@@ -159,6 +161,7 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         waiting=_pending_state(snapshot, workload),
         running=_admitted_state(snapshot, workload),
         finished_on=_finished_on(snapshot, workload),
+        start=forecast_starts(snapshot, [workload]).get(workload.uid),
         events=msgspec.UNSET if events is None else _published_events(events),
         # Last: the trials return the state to that before the plan.
         counterfactuals=_counterfactuals(snapshot, workload),
@@ -353,8 +356,9 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, split: Preview) -> H
         for workload in snapshot.state.workloads.values()
         if workload.gang is not None and workload.gang.hyperjob == uid
     }
+    starts = forecast_starts(snapshot, workloads.values())
     parts = tuple(
-        _part(snapshot, part, positive_quantities(amounts), workloads.get(part.name))
+        _part(snapshot, part, positive_quantities(amounts), workload=workloads.get(part.name), starts=starts)
         for part, amounts in zip(split.parts, demands, strict=True)
     )
     reason, message = _hyperjob_reason(snapshot, hyperjob, split, workloads)
@@ -385,7 +389,14 @@ def _hyperjob_reason(
     return "", "" if workloads else hyperjob.status.message
 
 
-def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Workload | None) -> HyperJobPart:
+def _part(
+    snapshot: Snapshot,
+    part: PartStatus,
+    amounts: Amounts,
+    *,
+    workload: Workload | None,
+    starts: Mapping[WorkloadUid, StartReport],
+) -> HyperJobPart:
     refusal = snapshot.state.refusal(workload.uid) if workload else None
     return HyperJobPart(
         name=part.name,
@@ -399,6 +410,7 @@ def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Work
         reason=refusal.reason if refusal else "",
         message=pending_message(refusal) if refusal else "",
         retries=part.retries,
+        start=starts.get(workload.uid) if workload else None,
     )
 
 

@@ -28,10 +28,12 @@ from controller.cli.render.plan import (
     QueueReport,
     Queues,
     QueueShareReport,
+    StartReport,
     UsageReport,
     WhatIfReport,
     WorkloadUsages,
 )
+from controller.cli.reports.forecast import first_of_queues, forecast_starts
 from controller.cli.reports.selection import Selection
 from controller.engine.placement.feasibility_cache import why_unusable
 from controller.engine.placement.filter import CandidateCache
@@ -344,10 +346,11 @@ def pending_reports(snapshot: Snapshot, selection: Selection | None = None) -> P
     """Return the selected pending workloads; those that the cycle admits are counted only."""
     selection = selection or Selection()
     is_selected = selection.workloads(snapshot)
+    selected = [item for item in pending_workloads(snapshot) if is_selected(item[1])]
+    starts = forecast_starts(snapshot, first_of_queues(workload for _, workload, _ in selected))
     reports = (
-        _pending_report(snapshot, position, workload, refusal)
-        for position, workload, refusal in pending_workloads(snapshot)
-        if is_selected(workload)
+        _pending_report(snapshot, position, workload, refusal, start=starts.get(workload.uid))
+        for position, workload, refusal in selected
     )
     admitted = [
         decision.workload
@@ -357,7 +360,9 @@ def pending_reports(snapshot: Snapshot, selection: Selection | None = None) -> P
     return Pending(selection.sort(reports), len(admitted))
 
 
-def _pending_report(snapshot: Snapshot, position: int, workload: Workload, refusal: Refusal) -> PendingReport:
+def _pending_report(
+    snapshot: Snapshot, position: int, workload: Workload, refusal: Refusal, *, start: StartReport | None
+) -> PendingReport:
     return PendingReport(
         queue=workload.queue,
         position=position,
@@ -371,6 +376,7 @@ def _pending_report(snapshot: Snapshot, position: int, workload: Workload, refus
         reason=refusal.reason,
         message=pending_message(refusal),
         remedy=remedy_message(refusal),
+        start=start,
     )
 
 

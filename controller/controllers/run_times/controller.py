@@ -15,7 +15,7 @@ import structlog
 from controller.api.keys import CONFIG_MAPS, RUN_TIMES_KEY, RUN_TIMES_NAME
 from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
-from controller.forecast.codec import RunTimesError, decode_run_times, encode_run_times
+from controller.forecast.codec import RunTimesError, decode_config_map, encode_run_times
 from controller.forecast.profiles import ended_run, finished_runs
 from controller.forecast.run_times import JobProfile, Outcome, Run, RunTimes
 from controller.kube.client import Api
@@ -111,11 +111,10 @@ class RunTimesController:
     async def _read(self) -> tuple[RunTimes, int]:
         """Return the stored run times; none where there is no ConfigMap, or an unreadable one, which is replaced."""
         try:
-            manifest = msgspec.json.decode(await self._api.get(self._path), type=_ConfigMap)
-            return decode_run_times(manifest.data.get(RUN_TIMES_KEY, ""))
+            return decode_config_map(await self._api.get(self._path))
         except NotFound:
             return RunTimes(), 0
-        except (msgspec.MsgspecError, RunTimesError) as error:
+        except RunTimesError as error:
             log.warning("stored run times unreadable, learning again", path=self._path, error=str(error))
             return RunTimes(), 0
 
@@ -128,7 +127,3 @@ class RunTimesController:
         }
         await self._api.apply(self._path, msgspec.json.encode(manifest), field_manager=_FIELD_MANAGER)
         log.debug("run times stored", path=self._path, bytes=len(document))
-
-
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] = msgspec.field(default_factory=dict)

@@ -1,0 +1,68 @@
+"""Reports when pending workloads start, where run times are known."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from controller.cli.input.snapshot import Snapshot
+from controller.cli.render.amounts import format_time
+from controller.cli.render.output import progress_bar
+from controller.cli.render.plan import StartReport
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
+from controller.forecast.futures import ForecastOptions, StartForecast, StartForecaster
+from controller.forecast.profiles import profile_of
+from controller.forecast.sampling import RepeatedArrivals, RunTimeSampler
+
+#: Futures of a forecast: the interval of nine is from the first to the last of them, that of nineteen varies less.
+_FUTURES = 19
+_FUTURES_OF_LARGE_STATES = 9
+_LARGE = 1_000
+
+#: Scheduling cycles of one future. A start that needs more is shown as unknown.
+_MAX_CYCLES = 5_000
+
+#: `pending` forecasts so many workloads of each queue, the first ones.
+FORECAST_PER_QUEUE = 10
+
+
+def forecast_starts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[WorkloadUid, StartReport]:
+    """Return the forecasts of those *targets* that are pending; none where no run time is known."""
+    uids = [workload.uid for workload in targets if snapshot.state.refusal(workload.uid) is not None]
+    if not uids or snapshot.run_times is None:
+        return {}
+    forecaster = StartForecaster(snapshot.state, snapshot.now, ForecastOptions(max_cycles=_MAX_CYCLES))
+    sampler = RunTimeSampler(snapshot.run_times, lambda workload: profile_of(snapshot.store, workload))
+    workloads = list(snapshot.state.workloads.values())
+    count = _FUTURES if sum(map(_is_pending, workloads)) <= _LARGE else _FUTURES_OF_LARGE_STATES
+    source = RepeatedArrivals(workloads, snapshot.now)
+    latest: Mapping[WorkloadUid, StartForecast] = {}
+    with progress_bar("forecasting") as watch:
+        for number, forecasts in enumerate(forecaster.forecasts(uids, sampler.futures(count, source)), start=1):
+            latest = forecasts
+            watch(number, count)
+    return {uid: report for uid, forecast in latest.items() if (report := _report(forecast)) is not None}
+
+
+def first_of_queues(workloads: Iterable[Workload]) -> Iterator[Workload]:
+    """Yield the first ones of each queue among pending *workloads*, which are in the order of their queues."""
+    counts = Counter[QueueName]()
+    for workload in workloads:
+        counts[workload.queue] += 1
+        if counts[workload.queue] <= FORECAST_PER_QUEUE:
+            yield workload
+
+
+def _is_pending(workload: Workload) -> bool:
+    return workload.state is WorkloadState.PENDING
+
+
+def _report(forecast: StartForecast) -> StartReport | None:
+    """Return the forecast with times as texts; ``None`` if the workload started in too few futures."""
+    if forecast.p10 is None:
+        return None
+    return StartReport(
+        p10=format_time(forecast.p10),
+        p50=format_time(forecast.p50),
+        p90=format_time(forecast.p90),
+        after=tuple(blocker.describe(is_visible=True) for blocker in forecast.after),
+    )
