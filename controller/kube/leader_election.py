@@ -8,6 +8,7 @@ own clock from the moment when it saw the lease change; timestamps inside the le
 import asyncio
 import contextlib
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -267,7 +268,7 @@ class LeaderElection:
             return None
 
     async def _write(self, lease: Lease | None, *, holder: str) -> Lease:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         spec = {"holderIdentity": holder, "leaseDurationSeconds": math.ceil(self._timings.lease), "renewTime": now}
         if lease is None or lease.holder != holder:
             spec |= {"acquireTime": now, "leaseTransitions": lease.transitions + 1 if lease else 0}
