@@ -201,7 +201,7 @@ class ExecutionController(Controller[Key]):
             self.queue.add(key_of(new))
 
     def _cluster_changed(self, name: str, works: set[Key]) -> None:
-        for key in works:
+        for key in sorted(works):
             self._reports.add(key)
         if not works:
             for work in self.cache.works:
