@@ -4,6 +4,7 @@ It has no clock and no randomness: time and UIDs come from the functions that it
 compared with those of the real kube-apiserver by `test_equivalence`.
 """
 
+import bisect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -82,10 +83,13 @@ class ApiServer:
         self.compacted = version
         """Changes up to this version are forgotten."""
         self.watches: list[Watch] = []
+        self.observers: list[Callable[[Change], None]] = []
+        """Called with every stored change."""
         self.expires_as_status = False
         """Whether a watch from a forgotten version gets 410 as its status, instead of an event in the stream."""
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in (NAMESPACES, *kinds)}
         self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in self._kinds.values()}
+        self._discovery = _discovery(self._objects)
         self._owners: dict[str, Ownership] = {}
         self._now = now
         self._uid = uid
@@ -100,10 +104,23 @@ class ApiServer:
         """Return the stored objects, which callers must not change."""
         return self._objects[kind]
 
-    def compact(self) -> None:
-        """Forget all changes, so that watches and pages from an earlier version get 410."""
-        self.compacted = self.version
-        self.changes.clear()
+    def compact(self, version: int | None = None) -> None:
+        """Forget all changes up to *version*, so that watches and pages from an earlier version get 410."""
+        self.compacted = self.version if version is None else version
+        self.changes = [change for change in self.changes if change.version > self.compacted]
+
+    def expire(self, kind: Kind, created_before: str) -> None:
+        """Forget old objects of *kind* without watch events, as the storage does at the end of their lease."""
+        objects = self._objects[kind]
+        for key in [key for key, obj in objects.items() if obj["metadata"]["creationTimestamp"] < created_before]:
+            self._owners.pop(objects.pop(key)["metadata"]["uid"], None)
+
+    def target(self, path: str) -> Target | None:
+        """Return what *path* names, ``None`` if it is not served."""
+        try:
+            return self._route(path)
+        except StatusError:
+            return None
 
     def send_bookmarks(self, watch: Watch) -> None:
         """Send a bookmark to *watch* if its client allows them."""
@@ -125,6 +142,8 @@ class ApiServer:
     def handle(self, request: Request) -> Response:
         """Process one request; errors are responses too."""
         try:
+            if served := self._discovery.get(request.path):
+                return Response(200, served)
             return self._dispatch(request, self._route(request.path))
         except StatusError as error:
             return Response(error.code, error.status)
@@ -261,8 +280,8 @@ class ApiServer:
                 raise statuses.expired(why)
             watch.end(statuses.expired(why).status)
             return Response(200, {}, watch)
-        for change in self.changes:
-            if asked not in {"", "0"} and change.version > version:
+        if asked not in {"", "0"}:
+            for change in self.changes[bisect.bisect_right(self.changes, version, key=_version_of) :]:
                 watch.observe(change)
         self.watches.append(watch)
         return Response(200, {}, watch)
@@ -301,7 +320,7 @@ class ApiServer:
             raise statuses.already_exists(kind.group, kind.plural, name, deleting=deleting)
         if "dryRun" in request.query:
             return Response(201, with_metadata(obj, resourceVersion=version) if version else obj)
-        owners = after_update({}, {"metadata": {}}, obj, _manager(request, kind))
+        owners = after_update({}, {"metadata": {}}, obj, _manager(request, kind)) if kind.owners else {}
         return Response(201, self._store(kind, (target.namespace, name), obj, owners))
 
     def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
@@ -509,6 +528,23 @@ class ApiServer:
         self.changes.append(change)
         for watch in self.watches:
             watch.observe(change)
+        for observer in self.observers:
+            observer(change)
+
+
+def _version_of(change: Change) -> int:
+    return change.version
+
+
+def _discovery(kinds: Iterable[Kind]) -> Mapping[str, Object]:
+    """Return the resources of each group and version, by path."""
+    found: dict[str, Object] = {}
+    for kind in kinds:
+        path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+        head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": kind.api_version}
+        resources = found.setdefault(path, {**head, "resources": []})["resources"]
+        resources.append({"name": kind.plural, "kind": kind.name, "namespaced": kind.namespaced})
+    return found
 
 
 def _manager(request: Request, kind: Kind, operation: str = "Update", subresource: str = "") -> Manager:

@@ -1,11 +1,17 @@
 """An asyncio event loop on virtual time: ready tasks run in a seeded order, and idle time takes none."""
 
 import asyncio
+import heapq
+import itertools
 import random
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, NoReturn, Self, TypeVar
 from unittest import mock
 
 from aiohttp import connector
@@ -20,6 +26,62 @@ class DeadlockError(Exception):
     """No task can run, and no timer is set that would change it."""
 
 
+class ProcessState(Enum):
+    """What the loop does with the callbacks of a simulated process."""
+
+    RUNNING = auto()
+    FROZEN = auto()
+    """They wait until the process continues, as after SIGSTOP."""
+    DEAD = auto()
+    """They are dropped."""
+
+
+@dataclass(eq=False)
+class SimulatedProcess:
+    """A group of tasks with a wall clock of its own, which can be frozen, and stopped at any step."""
+
+    name: str
+    skew: float = 0
+    """Difference of its wall clock, in seconds."""
+    state: ProcessState = ProcessState.RUNNING
+    is_killed: bool = False
+    """Whether it ends now: it sends nothing any more."""
+    steps_left: int | None = None
+    """Number of its steps until ``on_last_step`` is called; ``None`` without limit."""
+    on_last_step: Callable[[], None] = lambda: None
+    waiting: list[asyncio.Handle] = field(default_factory=list)
+    """Callbacks that became ready while it was frozen."""
+
+    def takes(self, handle: asyncio.Handle) -> bool:
+        """Return whether the callback *handle* of this process runs now."""
+        if self.state is ProcessState.FROZEN:
+            self.waiting.append(handle)
+        if self.steps_left is not None:
+            self.steps_left -= 1
+            if self.steps_left <= 0:
+                self.steps_left = None
+                self.on_last_step()
+        return self.state is ProcessState.RUNNING
+
+
+PROCESS: ContextVar[SimulatedProcess | None] = ContextVar("process", default=None)
+"""The simulated process that the current task belongs to; tasks and timers inherit it."""
+
+
+class NumberedTask(asyncio.Task[Any]):
+    """A task with a hash that does not depend on its address, so that sets of tasks have one order."""
+
+    number: int
+
+    def __new__(cls, *_: Any, loop: "VirtualLoop", **__: Any) -> Self:
+        task = super().__new__(cls)
+        task.number = next(loop.numbers)
+        return task
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Runs callbacks in order, and tasks that are ready together in an order drawn from *seed*.
 
@@ -32,8 +94,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.random = random.Random(seed)
         self.steps = 0
         self._now = 0.0
-        self._selector = self
         self._clock_resolution = 1e-9
+        self.numbers = itertools.count(1)
+        """Numbers of the tasks, in order of their creation."""
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_numbers = itertools.count()
+        self.set_task_factory(self._new_task)
+
+    def _new_task(self, _: asyncio.AbstractEventLoop, coro: Any, context: Any = None) -> NumberedTask:
+        return NumberedTask(coro, loop=self, context=context)
+
+    def resume(self, process: SimulatedProcess) -> None:
+        """Let a frozen *process* continue, with the callbacks that became ready meanwhile."""
+        process.state = ProcessState.RUNNING
+        self._ready.extend(process.waiting)
+        process.waiting.clear()
 
     def time(self) -> float:
         return self._now
@@ -46,23 +121,50 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    def select(self, timeout: float | None) -> tuple[()]:
-        """Advance the time to the next timer; called by the base class where a real loop polls its selector."""
-        if timeout is None:
-            raise DeadlockError(f"nothing to do at {self._now}")
-        if timeout > 0:
-            self._now = max(self._now, self._scheduled[0].when())
-        return ()
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        """Call *callback* at *when*; timers of the same time fire in the order in which they were set."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._timer_numbers), timer))
+        return timer
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def _run_once(self) -> None:
-        positions = [index for index, handle in enumerate(self._ready) if _is_task_step(handle)]
-        if len(positions) > 1:
-            drawn = self.random.sample(positions, len(positions))
-            handles = [self._ready[index] for index in drawn]
-            for index, handle in zip(positions, handles, strict=True):
-                self._ready[index] = handle
-        self.steps += len(self._ready)
-        super()._run_once()
+        """Run all ready callbacks; if there are none, advance the time to the next timer first."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not ready and not self._stopping:
+            if not timers:
+                raise DeadlockError(f"nothing to do at {self._now}")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        handles = list(ready)
+        ready.clear()
+        if len(handles) > 1:
+            self._reorder(handles)
+        self.steps += len(handles)
+        for index, handle in enumerate(handles):
+            if handle._cancelled:
+                continue
+            process = handle._context.get(PROCESS)
+            if process is None or process.takes(handle):
+                handle._run()
+            if self._stopping:
+                ready.extendleft(reversed(handles[index + 1 :]))
+                return
+
+    def _reorder(self, handles: list[asyncio.Handle]) -> None:
+        """Put the steps of tasks into an order that depends on the seed and on nothing else."""
+        steps = [(task, index) for index, handle in enumerate(handles) if (task := _task_of(handle)) is not None]
+        if len(steps) > 1:
+            drawn = sorted(steps, key=lambda step: step[0].number)
+            self.random.shuffle(drawn)
+            moved = [handles[index] for _, index in drawn]
+            for (_, index), handle in zip(steps, moved, strict=True):
+                handles[index] = handle
 
     def _process_events(self, event_list: tuple[()]) -> None:
         """There are no events of files."""
@@ -71,8 +173,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There is no thread to wake the loop from."""
 
 
-def _is_task_step(handle: asyncio.Handle) -> bool:
-    return isinstance(getattr(handle._callback, "__self__", None), asyncio.Task)
+def _task_of(handle: asyncio.Handle) -> NumberedTask | None:
+    """Return the task that *handle* is a step of."""
+    task = getattr(handle._callback, "__self__", None)
+    return task if isinstance(task, NumberedTask) else None
 
 
 @contextmanager
@@ -80,16 +184,23 @@ def _virtual_time(loop: VirtualLoop) -> Iterator[None]:
     """Replace the clocks and the random numbers that production code reads."""
 
     def seconds() -> float:
-        return EPOCH + loop.time()
+        process = PROCESS.get()
+        return EPOCH + loop.time() + (process.skew if process else 0)
 
     def nanoseconds() -> int:
-        return EPOCH * 10**9 + int(loop.time() * 1e9)
+        process = PROCESS.get()
+        return EPOCH * 10**9 + int((loop.time() + (process.skew if process else 0)) * 1e9)
 
     def uptime(_: int) -> float:
         return loop.time()
 
     state = random.getstate()
     random.seed(loop.random.getrandbits(64))
+    identifiers = random.Random(loop.random.getrandbits(64))
+
+    def uuid4() -> uuid.UUID:
+        return uuid.UUID(int=identifiers.getrandbits(128), version=4)
+
     with (
         mock.patch.object(time, "monotonic", loop.time),
         mock.patch.object(connector, "monotonic", loop.time),
@@ -97,6 +208,7 @@ def _virtual_time(loop: VirtualLoop) -> Iterator[None]:
         mock.patch.object(time, "time_ns", nanoseconds),
         mock.patch.object(time, "clock_gettime", uptime),
         mock.patch.object(time, "sleep", _refuse_sleep),
+        mock.patch.object(uuid, "uuid4", uuid4),
     ):
         yield
     random.setstate(state)

@@ -1,9 +1,10 @@
 """Field ownership for server-side apply: which manager set which field of an object."""
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tests.deterministic.objects import copied
 
 Path = tuple[str, ...]
 
@@ -111,14 +112,14 @@ def _set_order(path: Path) -> list[tuple[bool, str]]:
 
 def _unfold(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy whose lists with keys are objects, so that each element is a field."""
-    copied = copy.deepcopy(dict(obj))
-    metadata = {key: value for key, value in copied.get("metadata", {}).items() if key not in _SERVER_FIELDS}
+    unfolded = copied(dict(obj))
+    metadata = {key: value for key, value in unfolded.get("metadata", {}).items() if key not in _SERVER_FIELDS}
     if metadata.get("finalizers"):
         names = metadata["finalizers"]
         metadata["finalizers"] = {name: [name] * names.count(name) for name in names}
     if metadata.get("ownerReferences"):
         metadata["ownerReferences"] = {owner["uid"]: [owner] for owner in metadata["ownerReferences"]}
-    return {**copied, "metadata": metadata}
+    return {**unfolded, "metadata": metadata}
 
 
 def _fold(unfolded: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """JSON Patch and JSON merge patch as kube-apiserver applies them, deviations from the RFC included."""
 
-import copy
 from typing import Any
+
+from tests.deterministic.objects import copied
 
 
 class PatchError(Exception):
@@ -23,7 +24,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 def json_patch(document: Any, operations: list[Any]) -> Any:
     """Return *document* with the *operations* applied in order; raise ``PatchError`` at the first that fails."""
-    document = copy.deepcopy(document)
+    document = copied(document)
     for operation in operations:
         document = _apply(document, operation)
     return document
@@ -40,7 +41,7 @@ def _apply(document: Any, operation: Any) -> Any:
     container, key = _parent(document, path)
     if name in {"move", "copy"}:
         source, source_key = _parent(document, operation.get("from", ""))
-        value = copy.deepcopy(_get(source, source_key))
+        value = copied(_get(source, source_key))
         if name == "move":
             _remove(source, source_key)
             container, key = _parent(document, path)

@@ -1,6 +1,5 @@
 """Kinds of objects, and the form in which a server stores and shows them."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +41,8 @@ class Kind:
     unconditional_update: bool = False
     """Whether a PUT without resourceVersion is accepted."""
     create_on_update: bool = False
+    owners: bool = True
+    """Whether the owners of fields are tracked from the creation on, for server-side apply."""
     structs: tuple[str, ...] = ()
     """Fields that are shown even if they are empty."""
     validate: Callable[[Object], Sequence[Violation]] = field(default=no_violations, compare=False)
@@ -54,6 +55,15 @@ class Kind:
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False, builtin=True, structs=("spec",))
 CONFIGMAPS = Kind("", "v1", "configmaps", "ConfigMap", builtin=True, unconditional_update=True)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", builtin=True, create_on_update=True, structs=("spec",))
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of JSON *value*; several times faster than ``copy.deepcopy``."""
+    if isinstance(value, dict):
+        return {key: copied(item) if isinstance(item, dict | list) else item for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) if isinstance(item, dict | list) else item for item in value]
+    return value
 
 
 def with_metadata(obj: Object, **changes: Any) -> Object:
@@ -75,11 +85,11 @@ def spec_of(obj: Object) -> Object:
 
 def normalised(kind: Kind, obj: Object) -> Object:
     """Return a copy of *obj*; built-in kinds have no empty fields."""
-    copied = copy.deepcopy(obj)
+    fields: Object = copied(obj)
     if not kind.builtin:
-        return copied
+        return fields
     return {name: {} for name in kind.structs} | {
-        key: value for key, value in copied.items() if value not in ({}, None)
+        key: value for key, value in fields.items() if value not in ({}, None)
     }
 
 

@@ -6,6 +6,7 @@ concurrent decisions, capacity freed meanwhile, lost writes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -46,7 +47,7 @@ class AdmissionOrder:
     admissions: Sequence[Admission]
     classes: Mapping[str, int]
     """Value of each PriorityClass."""
-    troubled: frozenset[str]
+    troubled: AbstractSet[str]
     """Jobs with a lost or rejected write."""
     patience: float
     """Maximum delay of events until the controller decides, in seconds."""

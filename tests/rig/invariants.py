@@ -5,19 +5,22 @@ verifies I4 and I8 at run time.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.rig.admission_order import AdmissionOrder, find_admissions
+from tests.rig.admission_order import Admission, AdmissionOrder, find_admissions
 from tests.rig.audit import Request
 from tests.rig.binding_state import RECORD, BindingState, parse_binding
 from tests.rig.history import Change
 from tests.rig.hyperjob_invariant import HyperJobChecker
-from tests.rig.observed_usage import ObservedUsage
+from tests.rig.observed_usage import LAG, ObservedUsage
 
 #: Minimum seconds between writes of one binding, with a tolerance for clock differences.
 MIN_RETRY_DELAY = 0.9
+#: Maximum time until Karmada has observed an eviction, in seconds.
+_KARMADA_DELAY = 1.0
 _TRACES = ("managedFields", "resourceVersion", "generation")
 OURS = {
     ("metadata", "annotations", RECORD),
@@ -47,7 +50,7 @@ class Evidence:
     """Fields that another client adds to every write."""
     classes: Mapping[str, int] = field(default_factory=dict)
     """Values of the PriorityClasses."""
-    troubled: frozenset[str] = frozenset()
+    troubled: AbstractSet[str] = frozenset()
     """Jobs with a lost or rejected write."""
     patience: float = 1
     """Maximum delay of events until the controller decides, in seconds."""
@@ -56,34 +59,45 @@ class Evidence:
 def violations(evidence: Evidence) -> list[str]:
     """Return a sentence per violation in order of occurrence."""
     changes = tuple(evidence.changes)
-    usage = ObservedUsage(default_queue=evidence.default_queue)
-    order = _order(evidence, usage, changes)
-    ours = {request.revision: request for request in evidence.requests if request.done and request.revision}
-    found: list[str] = []
-    families = HyperJobChecker()
-    for change in changes:
-        found.extend(families.apply(change))
+    checker = InvariantChecker(evidence, find_admissions(changes, time.time() - time.monotonic()))
+    found = [violation for change in changes for violation in checker.apply(change)]
+    return [*found, *_no_op_writes(evidence), *immediate_retries(evidence.requests)]
+
+
+class InvariantChecker:
+    """Verifies I1, I2, I3, I5 and I6 for one change after the other.
+
+    *admissions* has those of later changes too, as far as they may have been decided earlier. States of queues and
+    clusters up to *lag* seconds old may be decided on.
+    """
+
+    def __init__(self, evidence: Evidence, admissions: Sequence[Admission], *, lag: float = LAG) -> None:
+        self.usage = ObservedUsage(default_queue=evidence.default_queue, lag=lag)
+        self.families = HyperJobChecker()
+        self._evidence = evidence
+        self._order = AdmissionOrder(self.usage, admissions, evidence.classes, evidence.troubled, evidence.patience)
+        self._ours = {request.revision for request in evidence.requests if request.done and request.revision}
+
+    def apply(self, change: Change, *, by_controller: bool = False) -> Iterator[str]:
+        """Apply *change* and yield its violations; *by_controller* names a write that is not in the evidence."""
+        evidence, usage, order = self._evidence, self.usage, self._order
+        yield from self.families.apply(change)
         before = usage.bindings.get(change.key) if change.kind == "resourcebindings" else None
         order.apply(change, before=before)
         usage.apply(change)
+        mine = by_controller or change.revision in self._ours
         if change.kind == "resourcebindings" and change.after is not None:
             after = parse_binding(change.after)
-            found.extend(_over_admitted(usage, change, before=before, after=after))
-            found.extend(order.find_overtaken(change, after))
-            found.extend(_resumed_without_record(change, after, ungated=evidence.ungated))
-            if change.revision in ours:
-                found.extend(_unexpected_changes(change, OURS | evidence.stamps))
-        elif change.kind == "jobs" and change.revision in ours and change.before is not None:
-            found.extend(_unexpected_changes(change, OURS_OF_JOBS | evidence.stamps))
-            found.extend(_overwritten_status(usage, change))
+            yield from _over_admitted(usage, change, before=before, after=after)
+            yield from order.find_overtaken(change, after)
+            yield from _resumed_without_record(change, after, ungated=evidence.ungated)
+            if mine:
+                yield from _unexpected_changes(change, OURS | evidence.stamps)
+        elif change.kind == "jobs" and mine and change.before is not None:
+            yield from _unexpected_changes(change, OURS_OF_JOBS | evidence.stamps)
+            yield from _overwritten_status(usage, change)
         elif change.kind == "works" and change.before is None:
-            found.extend(_work_too_early(usage, change))
-    return [*found, *_no_op_writes(evidence), *_immediate_retries(evidence.requests)]
-
-
-def _order(evidence: Evidence, usage: ObservedUsage, changes: Iterable[Change]) -> AdmissionOrder:
-    found = find_admissions(changes, time.time() - time.monotonic())
-    return AdmissionOrder(usage, found, evidence.classes, evidence.troubled, evidence.patience)
+            yield from _work_too_early(usage, change)
 
 
 def _over_admitted(
@@ -122,11 +136,12 @@ def _resumed_without_record(change: Change, after: BindingState, *, ungated: fro
 
 
 def _work_too_early(usage: ObservedUsage, change: Change) -> Iterator[str]:
-    """I3: no Work before the admission."""
+    """I3: no Work before the admission, nor later than a moment after its end, which Karmada observes with a delay."""
     annotations = (change.after or {}).get("metadata", {}).get("annotations", {})
     name = annotations.get("resourcebinding.karmada.io/name", "")
     binding = usage.bindings.get((annotations.get("resourcebinding.karmada.io/namespace", ""), name))
-    if binding is not None and binding.gated and not binding.admitted:
+    ended = usage.admitted_until.get(binding.uid, float("-inf")) if binding is not None else 0
+    if binding is not None and binding.gated and not binding.admitted and change.at - ended > _KARMADA_DELAY:
         yield f"I3 at {change.revision} there is a Work for {name}, which is not admitted"
 
 
@@ -171,7 +186,7 @@ def _no_op_writes(evidence: Evidence) -> Iterator[str]:
             seen.add(request.revision)
 
 
-def _immediate_retries(requests: Iterable[Request]) -> Iterator[str]:
+def immediate_retries(requests: Iterable[Request]) -> Iterator[str]:
     """I7: rejected writes are not retried immediately."""
     last: dict[tuple[str, str, str, str], Request] = {}
     for request in sorted(requests, key=lambda each: each.at):

@@ -4,7 +4,7 @@ After a limit is reduced, the earlier value is valid for a moment, because the c
 delay.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -22,13 +22,16 @@ NOTHING: requests.Amounts = {}
 class ObservedUsage:
     """Bindings, jobs, queues and clusters at the last applied change."""
 
-    def __init__(self, *, default_queue: str = "default") -> None:
+    def __init__(self, *, default_queue: str = "default", lag: float = LAG) -> None:
         self.bindings: dict[Key, BindingState] = {}
         self.charges: dict[str, requests.Amounts] = {}
         """Charge of each binding by cluster since its admission."""
+        self.admitted_until: dict[str, float] = {}
+        """When each binding, by uid, was last seen admitted."""
         self.jobs: dict[Key, dict[str, Any]] = {}
         """Last state of each job, including deleted ones."""
         self._default_queue = default_queue
+        self._lag = lag
         self._versions: dict[tuple[str, str], list[tuple[float, dict[str, Any] | None]]] = {}
 
     def apply(self, change: Change) -> None:
@@ -38,10 +41,14 @@ class ObservedUsage:
         elif change.kind == "jobs" and change.after is not None:
             self.jobs[change.key] = change.after
         elif change.kind in {"queues", "clusters"}:
-            self._versions.setdefault((change.kind, change.key[1]), []).append((change.at, change.after))
+            versions = self._versions.setdefault((change.kind, change.key[1]), [])
+            if not versions or _limits_of(versions[-1][1]) != _limits_of(change.after):
+                versions.append((change.at, change.after))
 
     def _enter_binding(self, change: Change) -> None:
         before = self.bindings.pop(change.key, None)
+        if before is not None and before.admitted:
+            self.admitted_until[before.uid] = change.at
         after = parse_binding(change.after) if change.after is not None else None
         if before is not None and (after is None or not after.holds or after.uid != before.uid):
             self.charges.pop(before.uid, None)
@@ -75,7 +82,7 @@ class ObservedUsage:
 
     def held_on(self, cluster: str, *, besides: str = "") -> requests.Amounts:
         """Return the usage of *cluster* without the binding *besides*."""
-        there = (holder for holder in self.holders() if cluster in holder.clusters and holder.uid != besides)
+        there = (holder for holder in self.holders() if cluster in placement(holder) and holder.uid != besides)
         return requests.add(*(self.charges[item.uid] for item in there))
 
     def whole(self, binding: BindingState) -> requests.Amounts:
@@ -129,7 +136,15 @@ class ObservedUsage:
         )
 
     def _pool(self, resource: str, at: float) -> Fraction:
-        return sum((self.free_capacity(name, resource, at) for name in self.clusters()), Fraction(0))
+        """Return the capacity of all usable clusters, and what is used on the others (Q1)."""
+        return sum((self._share_of_pool(name, resource, at) for name in self.clusters()), Fraction(0))
+
+    def _share_of_pool(self, cluster: str, resource: str, at: float) -> Fraction:
+        free = self.free_capacity(cluster, resource, at)
+        state = self._recent("clusters", cluster, at)[-1]
+        if state is not None and is_ready(state):
+            return free
+        return max(free, self.held_on(cluster).get(resource, Fraction(0)))
 
     def _promised(self, parent: str, queue: str, resource: str, at: float) -> Fraction:
         """Return the lowest total guarantee of the siblings of *queue* within the lag."""
@@ -143,8 +158,21 @@ class ObservedUsage:
     def _recent(self, kind: str, name: str, at: float) -> list[dict[str, Any] | None]:
         """Return the states within the lag, the current one last; ``None`` while absent."""
         versions = self._versions.get((kind, name), [])
-        old = [state for seen, state in versions if seen < at - LAG]
-        return [old[-1] if old else None, *(state for seen, state in versions if seen >= at - LAG)]
+        old = [state for seen, state in versions if seen < at - self._lag]
+        return [old[-1] if old else None, *(state for seen, state in versions if seen >= at - self._lag)]
+
+
+def placement(binding: BindingState) -> Collection[str]:
+    """Return the clusters of *binding*; those that it was admitted to, while Karmada names none."""
+    return binding.clusters or binding.record.get("clusters") or ()
+
+
+def _limits_of(obj: Mapping[str, Any] | None) -> Any:
+    """Return what limits workloads of a queue or cluster."""
+    status = (obj or {}).get("status") or {}
+    summary = status.get("resourceSummary") or {}
+    ready = obj is not None and is_ready(obj)
+    return obj is None, (obj or {}).get("spec"), status.get("state"), summary.get("allocatable"), ready
 
 
 def _state(queue: Mapping[str, Any]) -> str:
@@ -161,9 +189,11 @@ def _guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
 
 
 def _capacity_of(cluster: Mapping[str, Any], resource: str) -> Fraction:
-    status = cluster.get("status", {})
-    ready = any(
-        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
-    )
-    allocatable = requests.amounts((status.get("resourceSummary") or {}).get("allocatable"))
-    return allocatable.get(resource, Fraction(0)) if ready else Fraction(0)
+    summary = cluster.get("status", {}).get("resourceSummary") or {}
+    return requests.amounts(summary.get("allocatable")).get(resource, Fraction(0)) if is_ready(cluster) else Fraction(0)
+
+
+def is_ready(cluster: Mapping[str, Any]) -> bool:
+    """Return whether *cluster* is ready."""
+    conditions = cluster.get("status", {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -1,0 +1,180 @@
+"""Judges a simulation: verifies the invariants I1 to I8 on every stored change, from the server's history alone.
+
+The rules are those of `tests.rig.invariants`, which judge controllers on a real API server.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from tests.deterministic import kinds
+from tests.deterministic.clock import EPOCH
+from tests.deterministic.objects import Object
+from tests.deterministic.operations import CLASSES, HOSTILE
+from tests.deterministic.system import System
+from tests.deterministic.watches import Change
+from tests.rig import history
+from tests.rig.admission_order import Admission, find_admissions
+from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.invariants import Evidence, InvariantChecker, immediate_retries
+
+_DELAY_SECONDS = 60
+"""A change is judged after this time, when every admission that was decided before it is known."""
+_JUDGED = {"resourcebindings", "jobs", "queues", "clusters", "priorityclasses", "hyperjobs", "works"}
+_TROUBLE_SECONDS = 120
+
+
+class Judge:
+    """Follows the server of *system*; ``found`` has the violations with their times.
+
+    Without faults the judge is strict; with *faults* decisions may be based on older states, until the audit of the
+    caches finds a lost event.
+    """
+
+    def __init__(self, system: System, *, faults: bool) -> None:
+        self.found: list[str] = []
+        self._system = system
+        self._admissions: list[Admission] = []
+        self._troubled: set[str] = set()
+        self._waiting: deque[history.Change] = deque()
+        self._writes_judged = 0
+        evidence = Evidence((), troubled=self._troubled, classes=CLASSES, patience=700 if faults else 2.5)
+        self._checker = InvariantChecker(evidence, self._admissions, lag=700 if faults else 6)
+        self._ours: set[int] = set()
+        self._take_present()
+        system.server.observers.append(self._observe)
+
+    def close(self) -> None:
+        """Judge the remaining changes and stop."""
+        self._system.server.observers.remove(self._observe)
+        self._judge(float("inf"))
+
+    def _take_present(self) -> None:
+        """Apply the objects that exist already."""
+        for kind in self._system.server.kinds:
+            if kind.plural in _JUDGED:
+                for key, obj in sorted(self._system.server.objects(kind).items()):
+                    version = int(obj["metadata"]["resourceVersion"])
+                    change = history.Change(version, kind.plural, key, None, obj, self._system.loop.time())
+                    list(self._checker.apply(change))
+
+    def _observe(self, change: Change) -> None:
+        if change.kind.plural in _JUDGED and not change.key[1].startswith(HOSTILE):
+            self._waiting.append(
+                history.Change(
+                    change.version,
+                    change.kind.plural,
+                    change.key,
+                    change.previous,
+                    change.obj,
+                    self._system.loop.time(),
+                )
+            )
+
+    async def follow(self) -> None:
+        """Judge continuously until cancelled."""
+        while True:
+            await asyncio.sleep(_DELAY_SECONDS / 2)
+            self._judge(self._system.loop.time() - _DELAY_SECONDS)
+
+    def _judge(self, until: float) -> None:
+        self._judge_writes()
+        recent = list(self._waiting)
+        self._admissions.extend(
+            admission
+            for admission in find_admissions(recent, EPOCH)
+            if admission.revision not in {known.revision for known in self._admissions}
+        )
+        while self._waiting and self._waiting[0].at <= until:
+            change = self._waiting.popleft()
+            mine = change.revision in self._ours
+            for violation in self._checker.apply(change, by_controller=mine):
+                self.report(violation, at=change.at)
+        oldest = self._waiting[0].revision if self._waiting else self._system.server.version
+        self._admissions[:] = [admission for admission in self._admissions if admission.revision >= oldest - 500]
+
+    def _judge_writes(self) -> None:
+        """I7: no write is repeated at once after a rejection, and none changes nothing."""
+        writes = self._system.writes[self._writes_judged :]
+        self._writes_judged = len(self._system.writes)
+        for violation in immediate_retries(writes):
+            self.report(violation)
+        for write in writes:
+            if not write.done:
+                self._troubled.add(write.name.removesuffix("-job"))
+            elif write.verb != "DELETE" and write.revision:
+                if write.revision in self._ours:
+                    self.report(f"I7 {write.verb} of {write.resource} {write.namespace}/{write.name} changed nothing")
+                # The HyperJob stage owns the Jobs that it creates.
+                if write.resource != "jobs" or write.user == "volcano-global-controller":
+                    self._ours.add(write.revision)
+        self._troubled |= self._system.unanswered
+
+    def report(self, violation: str, *, at: float | None = None) -> None:
+        """Record a violation."""
+        seconds = self._system.loop.time() if at is None else at
+        self.found.append(f"{seconds:.3f} s: {violation}")
+
+    # -- at rest ---------------------------------------------------------------------
+
+    def unfinished(self) -> Sequence[BindingState]:
+        """Return the gated workloads that should finish when faults have ended and capacity has returned."""
+        found = [parse_binding(obj) for obj in self._system.server.objects(kinds.BINDINGS).values()]
+        return [
+            binding
+            for binding in found
+            if binding.gated and not binding.is_finished and binding.job[1][: len(HOSTILE)] != HOSTILE
+            if self._is_possible(binding)
+        ]
+
+    def _is_possible(self, binding: BindingState) -> bool:
+        """Return whether a job fits into the empty system."""
+        usage, at = self._checker.usage, self._system.loop.time()
+        fits_queues = all(
+            amount <= usage.queue_limit(queue, resource, at)
+            for queue in usage.path(usage.queue(binding), at)
+            for resource, amount in usage.requests_of(binding).items()
+            if resource != "pods"
+        )
+        return fits_queues and any(
+            all(
+                amount <= usage.free_capacity(cluster, resource, at) for resource, amount in usage.gang(binding).items()
+            )
+            for cluster in usage.clusters()
+        )
+
+    def judge_rest(self) -> None:
+        """I2, I5, I8: every job has its binding, every HyperJob its parts, and every pending workload a reason."""
+        self._judge(float("inf"))
+        for violation in self._checker.families.unlike_their_split():
+            self.report(f"I5 {violation}")
+        self._report_all(self._without_binding())
+        self._report_all(self._without_reason())
+
+    def _report_all(self, violations: Iterable[str]) -> None:
+        for violation in violations:
+            self.report(violation)
+
+    def _without_binding(self) -> Iterator[str]:
+        bindings = {parse_binding(obj).job for obj in self._system.server.objects(kinds.BINDINGS).values()}
+        for key in sorted(self._system.server.objects(kinds.JOBS)):
+            if key not in bindings and not key[1].startswith(HOSTILE):
+                yield f"I2 job {key[1]} has no binding"
+
+    def _without_reason(self) -> Iterator[str]:
+        leader = next((item.controller for item in self._system.controllers if item.leads), None)
+        if leader is None or leader.loop.state is None:
+            yield "I4 no controller leads"
+            return
+        reasons = {str(uid) for uid in leader.loop.state.last_reasons}
+        for obj in self._system.server.objects(kinds.BINDINGS).values():
+            binding = parse_binding(obj)
+            if binding.gated and binding.suspended and not binding.is_finished and binding.uid not in reasons:
+                yield f"I8 {binding.job[1]} is pending without a reason"
+
+
+def describe(obj: Object) -> str:
+    """Return an object as one line, for reports."""
+    binding = parse_binding(obj)
+    state = "finished" if binding.is_finished else "suspended" if binding.suspended else "resumed"
+    return f"{binding.job[1]} {state} on {','.join(binding.clusters) or 'no cluster'} record {binding.record}"

@@ -1,0 +1,74 @@
+"""The kinds of a Karmada control plane with Volcano, for simulations of the whole system."""
+
+from collections.abc import Mapping
+
+from controller.api import keys
+from tests.deterministic.objects import CONFIGMAPS, LEASES, NAMESPACES, Kind
+
+#: Kinds that the HyperJob controller writes with server-side apply.
+_APPLIED = (keys.JOBS, keys.PROPAGATION_POLICIES)
+
+
+def _custom(resource: keys.Resource, *, status: bool = True) -> Kind:
+    return Kind(
+        resource.group,
+        resource.version,
+        resource.plural,
+        resource.kind,
+        namespaced=resource.namespaced,
+        status=status,
+        owners=resource in _APPLIED,
+    )
+
+
+def _builtin(resource: keys.Resource) -> Kind:
+    return Kind(
+        resource.group,
+        resource.version,
+        resource.plural,
+        resource.kind,
+        namespaced=resource.namespaced,
+        builtin=True,
+        unconditional_update=True,
+        owners=False,
+    )
+
+
+BINDINGS = _custom(keys.RESOURCE_BINDINGS)
+JOBS = _custom(keys.JOBS)
+QUEUES = _custom(keys.QUEUES)
+CLUSTERS = _custom(keys.CLUSTERS)
+PRIORITY_CLASSES = _builtin(keys.PRIORITY_CLASSES)
+POLICIES = _custom(keys.PROPAGATION_POLICIES, status=False)
+WORKS = Kind("work.karmada.io", "v1alpha1", "works", "Work", status=True, owners=False)
+HYPERJOBS = _custom(keys.HYPERJOBS)
+COMMANDS = _custom(keys.COMMANDS, status=False)
+MUTATING = _builtin(keys.MUTATING_WEBHOOKS)
+VALIDATING = _builtin(keys.VALIDATING_WEBHOOKS)
+EVENTS = _builtin(keys.EVENTS)
+CORE_EVENTS = Kind("", "v1", "events", "Event", builtin=True, unconditional_update=True)
+
+SYSTEM = (
+    BINDINGS,
+    _custom(keys.CLUSTER_RESOURCE_BINDINGS),
+    JOBS,
+    QUEUES,
+    CLUSTERS,
+    PRIORITY_CLASSES,
+    POLICIES,
+    Kind("policy.karmada.io", "v1alpha1", "clusterpropagationpolicies", "ClusterPropagationPolicy", namespaced=False),
+    WORKS,
+    HYPERJOBS,
+    _custom(keys.BATCH_HYPERJOBS),
+    COMMANDS,
+    MUTATING,
+    VALIDATING,
+    EVENTS,
+    CORE_EVENTS,
+    Kind("apps", "v1", "deployments", "Deployment", builtin=True, status=True),
+    CONFIGMAPS,
+    LEASES,
+)
+"""Every kind that some part of the system reads or writes."""
+
+BY_KIND: Mapping[str, Kind] = {kind.name: kind for kind in (*SYSTEM, NAMESPACES) if kind is not EVENTS}

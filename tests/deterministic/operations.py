@@ -1,0 +1,311 @@
+"""What tenants, operators and clusters do to the simulated system, and the script of it that a seed gives."""
+
+import json
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.deterministic import kinds
+from tests.deterministic.objects import Key, Kind, Object
+from tests.deterministic.system import NAMESPACE, System, wait_until
+
+CLUSTERS: Mapping[str, Mapping[str, str]] = {
+    "member1": {"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "4"},
+    "member2": {"cpu": "24", "memory": "96Gi", "pods": "110", "nvidia.com/gpu": "4"},
+    "member3": {"cpu": "8", "memory": "32Gi", "pods": "20"},
+}
+QUEUES: Mapping[str, Object] = {
+    "default": {"weight": 1},
+    "research": {"weight": 1, "capability": {"cpu": "40"}},
+    "vision": {"weight": 1, "parent": "research"},
+    "speech": {"weight": 3, "parent": "research"},
+    "urgent": {"weight": 1, "priority": 100, "capability": {"cpu": "12"}},
+}
+LEAVES = ("default", "vision", "speech", "urgent")
+CLASSES: Mapping[str, int] = {"high": 1000, "low": -10}
+ALLOCATABLE = "standin.volcano-global.io/allocatable"
+EXTERNAL = "standin.volcano-global.io/external-usage"
+READY = "standin.volcano-global.io/ready"
+NEVER = "never-"
+"""Prefix of the names of jobs that can never be admitted."""
+HOSTILE = "hostile-"
+"""Prefix of the names of objects that are written to cause damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One action at a time in seconds; *draw* seeds its choices."""
+
+    at: float
+    name: str
+    draw: int
+
+
+Action = Callable[[System, random.Random], Awaitable[None]]
+
+
+# -- objects of tenants ------------------------------------------------------------
+
+
+def job(name: str, queue: str, *, pods: int, cpu: str, seconds: int, **more: Any) -> Object:
+    """Return a Volcano Job of *pods* equal pods that start together."""
+    requests = {"cpu": cpu, "memory": "1Gi", **({"nvidia.com/gpu": more["gpu"]} if more.get("gpu") else {})}
+    container = {"name": "main", "image": "busybox", "resources": {"requests": requests}}
+    annotations = {"volcano-global.io/runtime": f"{seconds}s"}
+    if more.get("fails"):
+        annotations["volcano-global.io/outcome"] = "Failed"
+    spec: Object = {
+        "minAvailable": more.get("minimum", pods),
+        "tasks": [
+            {
+                "name": "main",
+                "replicas": pods,
+                "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+            }
+        ],
+        **({"queue": queue} if queue else {}),
+        **({"priorityClassName": more["priority"]} if more.get("priority") else {}),
+    }
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations}, "spec": spec}
+
+
+async def submit_job(system: System, draw: random.Random) -> None:
+    pods = draw.choice((1, 1, 2, 2, 3, 4, 6))
+    gang = pods if draw.random() < 0.8 else max(pods - 1, 1)
+    await system.create(
+        kinds.JOBS,
+        job(
+            f"job-{draw.getrandbits(40):x}",
+            draw.choice((*LEAVES, "")),
+            pods=pods,
+            cpu=draw.choice(("500m", "1", "1", "2", "2", "3")),
+            seconds=draw.choice((20, 60, 120, 240, 400)),
+            gpu=draw.choice(("", "", "", "1")),
+            minimum=gang,
+            fails=draw.random() < 0.1,
+            priority=draw.choice(("", "", "high", "low")),
+        ),
+    )
+
+
+async def submit_burst(system: System, draw: random.Random) -> None:
+    for _ in range(draw.randint(3, 8)):
+        await submit_job(system, draw)
+
+
+async def submit_impossible_job(system: System, draw: random.Random) -> None:
+    name = f"{NEVER}{draw.getrandbits(32):x}"
+    await system.create(kinds.JOBS, job(name, "default", pods=2, cpu="64", seconds=10))
+
+
+async def submit_hyperjob(system: System, draw: random.Random) -> None:
+    worker = job("part", "", pods=draw.randint(1, 3), cpu="1", seconds=60)["spec"]["tasks"][0]
+    replicated: Object = {
+        "name": "trainer",
+        "templateSpec": {"queue": draw.choice(LEAVES), "tasks": [{**worker, "name": "worker"}]},
+    }
+    if draw.random() < 0.5:
+        replicated["replicas"] = draw.randint(1, 3)
+    else:
+        replicated |= {"replicas": 1, "splitPolicy": {"mode": "auto"}}
+    name = f"hyper-{draw.getrandbits(32):x}"
+    await system.create(
+        kinds.HYPERJOBS, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"replicatedJobs": [replicated]}}
+    )
+
+
+def _any(system: System, kind: Kind, draw: random.Random, prefix: str = "") -> Key | None:
+    """Return the key of a random object."""
+    found = sorted(key for key in system.server.objects(kind) if key[1].startswith(prefix))
+    return draw.choice(found) if found else None
+
+
+async def delete_job(system: System, draw: random.Random) -> None:
+    if key := _any(system, kinds.JOBS, draw, "job-"):
+        await system.delete(kinds.JOBS, key)
+
+
+async def delete_binding(system: System, draw: random.Random) -> None:
+    """Delete a binding; the next change of its job creates another one of the same name."""
+    if key := _any(system, kinds.BINDINGS, draw, "job-"):
+        await system.delete(kinds.BINDINGS, key)
+        await wait_until(lambda: key not in system.server.objects(kinds.BINDINGS), 30)
+        name = key[1].removesuffix("-job")
+        await system.merge(kinds.JOBS, (key[0], name), {"metadata": {"annotations": {"touched": "yes"}}})
+
+
+async def delete_hyperjob(system: System, draw: random.Random) -> None:
+    if key := _any(system, kinds.HYPERJOBS, draw):
+        await system.delete(kinds.HYPERJOBS, key)
+
+
+async def replace_job(system: System, draw: random.Random) -> None:
+    """Delete a job and create one of the same name at once."""
+    if key := _any(system, kinds.JOBS, draw, "job-"):
+        found = system.server.objects(kinds.JOBS)[key]
+        await system.delete(kinds.JOBS, key)
+        metadata = {name: found["metadata"][name] for name in ("name", "namespace", "annotations")}
+        await system.create(kinds.JOBS, {"metadata": metadata, "spec": found["spec"]})
+
+
+async def resize_job(system: System, draw: random.Random) -> None:
+    if key := _any(system, kinds.JOBS, draw, "job-"):
+        tasks = system.server.objects(kinds.JOBS)[key]["spec"]["tasks"]
+        grown = [{**task, "replicas": max(1, task["replicas"] + draw.choice((-1, 1)))} for task in tasks]
+        await system.merge(kinds.JOBS, key, {"spec": {"tasks": grown, "minAvailable": 1}})
+
+
+# -- operators ----------------------------------------------------------------------
+
+
+async def change_queue(system: System, draw: random.Random) -> None:
+    name = draw.choice(LEAVES)
+    spec: Object = {"weight": draw.randint(1, 4)}
+    if draw.random() < 0.4:
+        spec["capability"] = draw.choice(({"cpu": "12"}, {"cpu": "20", "nvidia.com/gpu": "4"}, None))
+    if draw.random() < 0.3:
+        spec["deserved"] = draw.choice(({"cpu": "8"}, None))
+    if draw.random() < 0.2:
+        spec["priority"] = draw.choice((0, 50, 100))
+    await system.merge(kinds.QUEUES, ("", name), {"spec": spec})
+
+
+async def guarantee_queue(system: System, draw: random.Random) -> None:
+    guarantee = draw.choice(({"resource": {"cpu": "4"}}, None))
+    await system.merge(kinds.QUEUES, ("", draw.choice(LEAVES)), {"spec": {"guarantee": guarantee}})
+
+
+async def close_queue(system: System, draw: random.Random) -> None:
+    state = draw.choice(("Closed", "Open"))
+    await system.merge(kinds.QUEUES, ("", draw.choice(LEAVES)), {"status": {"state": state}}, "/status")
+
+
+async def delete_queue(system: System, draw: random.Random) -> None:
+    await system.delete(kinds.QUEUES, ("", draw.choice(LEAVES[1:])))
+
+
+async def create_queue(system: System, draw: random.Random) -> None:
+    name = draw.choice(LEAVES[1:])
+    await system.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": dict(QUEUES[name])})
+
+
+async def change_class(system: System, draw: random.Random) -> None:
+    name = draw.choice(sorted(CLASSES))
+    if ("", name) in system.server.objects(kinds.PRIORITY_CLASSES):
+        await system.delete(kinds.PRIORITY_CLASSES, ("", name))
+    else:
+        await system.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": CLASSES[name]})
+
+
+async def change_configuration(system: System, draw: random.Random) -> None:
+    evictions = {"enabled": draw.random() < 0.7, "minRuntime": "30s"}
+    system.configure(
+        reclaim=evictions,
+        preemption=evictions,
+        headReservation={"after": draw.choice(("1m", "10m"))},
+        queueOrder=draw.choice(("PriorityFirst", "FairShareFirst")),
+        tenantFairness=draw.choice(("None", "Namespace")),
+        startupTimeout=draw.choice(("5m", "30m")),
+    )
+
+
+# -- clusters -------------------------------------------------------------------------
+
+
+async def _describe(system: System, name: str, **annotations: str | None) -> None:
+    await system.merge(kinds.CLUSTERS, ("", name), {"metadata": {"annotations": annotations}})
+
+
+async def fill_cluster(system: System, draw: random.Random) -> None:
+    name = draw.choice(sorted(CLUSTERS))
+    used = json.dumps({"cpu": draw.choice(("2", "6", "8"))})
+    await _describe(system, name, **{EXTERNAL: draw.choice((used, used, None))})
+
+
+async def fail_cluster(system: System, draw: random.Random) -> None:
+    state = draw.choice(("False", "Unknown", "True", "True"))
+    await _describe(system, draw.choice(sorted(CLUSTERS)), **{READY: state})
+
+
+async def change_cluster(system: System, draw: random.Random) -> None:
+    name = draw.choice(sorted(CLUSTERS))
+    capacity = {**CLUSTERS[name], "cpu": draw.choice(("4", "10", CLUSTERS[name]["cpu"]))}
+    await _describe(system, name, **{ALLOCATABLE: json.dumps(capacity)})
+
+
+async def leave_cluster(system: System, draw: random.Random) -> None:
+    await system.delete(kinds.CLUSTERS, ("", draw.choice(sorted(CLUSTERS))))
+
+
+async def join_cluster(system: System, draw: random.Random) -> None:
+    await create_cluster(system, draw.choice(sorted(CLUSTERS)))
+
+
+async def create_cluster(system: System, name: str) -> None:
+    """Create a cluster with its full capacity; it becomes ready when Karmada has reached it."""
+    annotations = {ALLOCATABLE: json.dumps(dict(CLUSTERS[name]))}
+    spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
+    await system.create(kinds.CLUSTERS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+
+
+async def describe(system: System, name: str, capacity: Mapping[str, str]) -> None:
+    """Give a cluster its capacity, and nothing else that uses it."""
+    await _describe(system, name, **{ALLOCATABLE: json.dumps(dict(capacity)), EXTERNAL: None, READY: None})
+
+
+TENANTS: Mapping[str, Action] = {
+    "submit-job": submit_job,
+    "submit-burst": submit_burst,
+    "submit-impossible-job": submit_impossible_job,
+    "submit-hyperjob": submit_hyperjob,
+    "delete-job": delete_job,
+    "delete-binding": delete_binding,
+    "delete-hyperjob": delete_hyperjob,
+    "replace-job": replace_job,
+    "resize-job": resize_job,
+}
+OPERATORS: Mapping[str, Action] = {
+    "change-queue": change_queue,
+    "guarantee-queue": guarantee_queue,
+    "close-queue": close_queue,
+    "delete-queue": delete_queue,
+    "create-queue": create_queue,
+    "change-class": change_class,
+    "change-configuration": change_configuration,
+    "fill-cluster": fill_cluster,
+    "fail-cluster": fail_cluster,
+    "change-cluster": change_cluster,
+    "leave-cluster": leave_cluster,
+    "join-cluster": join_cluster,
+}
+_RATES: Mapping[str, float] = {
+    "submit-job": 90,
+    "submit-burst": 4,
+    "submit-impossible-job": 1,
+    "submit-hyperjob": 6,
+    "delete-job": 6,
+    "delete-binding": 2,
+    "delete-hyperjob": 1,
+    "replace-job": 3,
+    "resize-job": 4,
+}
+"""Operations of tenants per hour; of the others about one each."""
+
+
+def times(draw: random.Random, per_hour: float, begin: float, end: float) -> Sequence[float]:
+    """Return random times between *begin* and *end*, in order."""
+    found, at = [], begin
+    while (at := at + draw.expovariate(per_hour / 3600)) < end:
+        found.append(round(at, 3))
+    return found
+
+
+def script(draw: random.Random, begin: float, end: float, *, calm: bool) -> list[Operation]:
+    """Return the operations between *begin* and *end*; a *calm* hour has only those of tenants."""
+    rates = {**_RATES, **({} if calm else dict.fromkeys(OPERATORS, 1.2))}
+    return [
+        Operation(at, name, draw.getrandbits(48))
+        for name, per_hour in rates.items()
+        for at in times(draw, per_hour, begin, end)
+    ]

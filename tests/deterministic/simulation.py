@@ -1,0 +1,241 @@
+"""Runs the whole system from one seed, hour by hour: activity with faults, then rest, in which everything must finish.
+
+Every fourth hour has no faults and a stricter judge.
+"""
+
+import asyncio
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.deterministic import faults, kinds, operations
+from tests.deterministic.clock import simulate
+from tests.deterministic.faults import Faults
+from tests.deterministic.judge import Judge, describe
+from tests.deterministic.objects import Kind, Object
+from tests.deterministic.operations import CLASSES, CLUSTERS, HOSTILE, QUEUES, Operation
+from tests.deterministic.system import NAMESPACE, System, path_of, wait_until
+
+HOUR = 3600
+ACTIVE_SECONDS = 1800
+"""Part of an hour with operations and faults, by default."""
+_FAULT_SECONDS = 100
+"""An operation ends within this time."""
+_DRAIN_SECONDS = 1400
+_QUIET_SECONDS = 60
+_CLEANUP_SECONDS = 60
+_CALM_EVERY = 4
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run showed."""
+
+    seed: int
+    digest: str
+    """Digest of all writes with their times."""
+    violations: Sequence[str]
+    occurrences: Counter[str]
+    operations: Sequence[Operation]
+    """Those that were carried out."""
+    simulated_seconds: float
+    requests: int
+
+
+def script(seed: int, hours: int, active: float = ACTIVE_SECONDS) -> list[Operation]:
+    """Return the operations and faults of a run, in order of time."""
+    found: list[Operation] = []
+    for hour in range(hours):
+        draw = random.Random(f"{seed}/{hour}")
+        begin, calm = hour * HOUR, is_calm(seed, hour)
+        end = begin + active
+        found += operations.script(draw, begin, end, calm=calm)
+        found += [] if calm else faults.script(draw, begin, end)
+    return sorted(found, key=lambda operation: (operation.at, operation.name, operation.draw))
+
+
+def is_calm(seed: int, hour: int) -> bool:
+    """Return whether an hour has no faults, and a strict judge."""
+    return (seed + hour) % _CALM_EVERY == 0
+
+
+def run(
+    seed: int,
+    hours: int,
+    *,
+    chosen: Iterable[Operation] | None = None,
+    calm: bool | None = None,
+    active: float = ACTIVE_SECONDS,
+    progress: Callable[[int, Counter[str]], None] = lambda _, __: None,
+) -> Result:
+    """Simulate *hours* from *seed*, until the first hour with a violation.
+
+    *chosen* replaces the seed's operations, and *calm* its choice between a strict judge and one that expects faults.
+    *active* is the part of each hour with operations, in seconds.
+    """
+    planned = sorted(script(seed, hours, active) if chosen is None else chosen, key=lambda operation: operation.at)
+    with tempfile.TemporaryDirectory() as folder:
+
+        async def main() -> Result:
+            return await _Run(seed, Path(folder), planned, calm, active).execute(hours, progress)
+
+        return simulate(main, seed)
+
+
+class _Run:
+    def __init__(self, seed: int, folder: Path, planned: Sequence[Operation], calm: bool | None, active: float) -> None:  # noqa: FBT001 -- private
+        self.seed = seed
+        self.calm = calm
+        self.active = active
+        self.system = System(seed, folder)
+        self.faults = Faults(self.system)
+        self.planned = list(planned)
+        self.done: list[Operation] = []
+        self.violations: list[str] = []
+        self.loop = self.system.loop
+
+    async def execute(self, hours: int, progress: Callable[[int, Counter[str]], None]) -> Result:
+        system = self.system
+        await system.install()
+        await self._create_world()
+        system.start()
+        maintaining = self.loop.create_task(system.maintain())
+        for hour in range(hours):
+            await asyncio.sleep(max(0, hour * HOUR - self.loop.time()))
+            await self._hour(hour)
+            progress(hour + 1, system.occurrences)
+            if self.violations:
+                break
+        await system.stop()
+        maintaining.cancel()
+        return Result(
+            self.seed,
+            system.digest,
+            self.violations,
+            system.occurrences,
+            self.done,
+            self.loop.time(),
+            system.network.requests,
+        )
+
+    async def _create_world(self) -> None:
+        system = self.system
+        for name, value in CLASSES.items():
+            await system.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+        for name, spec in QUEUES.items():
+            await system.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": dict(spec)})
+        for name in CLUSTERS:
+            await operations.create_cluster(system, name)
+        selector = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.name}
+        spread = {"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}
+        spec = {"resourceSelectors": [selector], "placement": {"spreadConstraints": [spread]}}
+        await system.create(kinds.POLICIES, {"metadata": {"name": "jobs", "namespace": NAMESPACE}, "spec": spec})
+
+    async def _hour(self, hour: int) -> None:
+        system = self.system
+        judge = Judge(system, faults=not (is_calm(self.seed, hour) if self.calm is None else self.calm))
+        following = self.loop.create_task(judge.follow())
+        try:
+            await self._act(hour)
+            await self._heal()
+            await self._drain(judge)
+            await self._rest(judge)
+            await self._clean(judge)
+        finally:
+            following.cancel()
+        judge.close()
+        system.writes.clear()
+        self.violations += [*judge.found, *system.failures]
+
+    async def _act(self, hour: int) -> None:
+        """Carry out the operations of this hour."""
+        begin = self.loop.time()
+        async with asyncio.TaskGroup() as tasks:
+            while self.planned and self.planned[0].at < (hour + 1) * HOUR:
+                operation = self.planned.pop(0)
+                await asyncio.sleep(max(0, begin + operation.at - hour * HOUR - self.loop.time()))
+                self.done.append(operation)
+                tasks.create_task(self._perform(operation))
+            await asyncio.sleep(max(0, begin + self.active - self.loop.time()))
+
+    async def _perform(self, operation: Operation) -> None:
+        name, draw = operation.name, random.Random(operation.draw)
+        if name in faults.REQUEST_FAULTS or name in faults.WATCH_FAULTS:
+            self.faults.begin(name, draw)
+            return
+        self.system.occurrences[name] += 1
+        action = {**operations.TENANTS, **operations.OPERATORS, **faults.SYSTEM_FAULTS}[name]
+        await action(self.system, draw)
+
+    async def _heal(self) -> None:
+        """End all faults, and give queues, clusters, classes and configuration the state in which every job can run."""
+        system, server = self.system, self.system.server
+        self.faults.end()
+        system.network.is_listening = True
+        for process in system.processes:
+            process.resume()
+            process.skew = 0
+            process.start()
+        # Its members start again from the status that they reported.
+        await system.karmada.stop()
+        system.karmada.start()
+        system.configure()
+        for kind in (kinds.JOBS, kinds.HYPERJOBS, kinds.QUEUES, kinds.CLUSTERS):
+            for key in sorted(key for key in server.objects(kind) if key[1].startswith(HOSTILE)):
+                await system.delete(kind, key)
+        for name, spec in QUEUES.items():
+            await self._restore(kinds.QUEUES, name, dict(spec))
+            await system.merge(kinds.QUEUES, ("", name), {"status": {"state": "Open"}}, "/status")
+        for name, value in CLASSES.items():
+            await system.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+        for name, capacity in CLUSTERS.items():
+            await operations.create_cluster(system, name)
+            await operations.describe(system, name, capacity)
+
+    async def _restore(self, kind: Kind, name: str, spec: Object) -> None:
+        found = self.system.server.objects(kind).get(("", name))
+        if found is None:
+            await self.system.create(kind, {"metadata": {"name": name}, "spec": spec})
+        else:
+            await self.system.send("PUT", path_of(kind, "", name), {**found, "spec": spec})
+
+    async def _drain(self, judge: Judge) -> None:
+        """I4: every job that can be admitted finishes."""
+        if not await wait_until(lambda: not judge.unfinished(), _DRAIN_SECONDS, every=5):
+            bindings = self.system.server.objects(kinds.BINDINGS)
+            stuck = {binding.uid for binding in judge.unfinished()}
+            lines = [describe(obj) for obj in bindings.values() if obj["metadata"]["uid"] in stuck]
+            judge.report("I4 not finished after the faults: " + "; ".join(sorted(lines)))
+
+    async def _rest(self, judge: Judge) -> None:
+        """I7: at rest the controllers write nothing; and the state is complete."""
+        await asyncio.sleep(_QUIET_SECONDS)
+        judge.judge_rest()
+        before = len(self.system.writes)
+        await asyncio.sleep(_QUIET_SECONDS)
+        for write in self.system.writes[before:]:
+            judge.report(f"I7 at rest: {write.verb} {write.resource} {write.namespace}/{write.name} {write.body}")
+
+    async def _clean(self, judge: Judge) -> None:
+        """Delete all jobs; nothing of them may remain."""
+        system, server = self.system, self.system.server
+        for kind in (kinds.HYPERJOBS, kinds.JOBS):
+            for key in sorted(server.objects(kind)):
+                await system.delete(kind, key)
+
+        def left() -> list[str]:
+            owners = (kinds.HYPERJOBS, kinds.JOBS, kinds.BINDINGS)
+            # Works without this annotation propagate namespaces.
+            works = [
+                key[1]
+                for key, work in server.objects(kinds.WORKS).items()
+                if "resourcebinding.karmada.io/name" in work["metadata"].get("annotations", {})
+            ]
+            return works + [key[1] for kind in owners for key in server.objects(kind)]
+
+        if not await wait_until(lambda: not left(), _CLEANUP_SECONDS):
+            names = left()
+            judge.report(f"I2 objects of deleted jobs remain: {', '.join(sorted(names)[:10])}")
