@@ -45,6 +45,8 @@ from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.workload_events import WorkloadEvents
 from controller.settings import ControllerSettings, parse_flags
+from controller.visibility.access import Access
+from controller.visibility.server import ServingCertificate, Visibility, serve_visibility
 
 #: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.
 _CONNECTIONS = 1024 + 32
@@ -310,6 +312,24 @@ async def _log_decisions(
         await asyncio.to_thread(decision_log.stop, _DECISION_LOG_STOP_SECONDS)
 
 
+@asynccontextmanager
+async def _serve_tenants(settings: ControllerSettings, process: Controller, api: Api) -> AsyncIterator[None]:
+    """Serve the visibility endpoint, if a port is configured, until the context ends."""
+    folder, port = settings.visibility_certificate_directory, settings.visibility_port
+    if folder is None or port is None:
+        yield
+        return
+    certificate = ServingCertificate(folder)
+    visibility = Visibility(Access(api), lambda: process.loop.state, leads=lambda: process.election.leads)
+    async with serve_visibility(visibility, certificate, host=settings.host, port=port) as bound:
+        log.info("visibility endpoint started", port=bound)
+        following = asyncio.create_task(certificate.follow(poll_seconds=settings.poll_seconds))
+        try:
+            yield
+        finally:
+            following.cancel()
+
+
 async def serve(settings: ControllerSettings) -> None:
     """Run the controller until SIGTERM or SIGINT."""
     stop = asyncio.Event()
@@ -325,6 +345,7 @@ async def serve(settings: ControllerSettings) -> None:
             process = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
             served = serve_probes(process.metrics, process.readiness, host=settings.host, port=settings.port)
             port = await stack.enter_async_context(served)
+            await stack.enter_async_context(_serve_tenants(settings, process, api))
             await stack.enter_async_context(_log_decisions(settings, process.loop, process.metrics))
             log.info("controller started", server=api.access.server, port=port)
             await process.run(stop)

@@ -54,6 +54,14 @@ class ControllerSettings(BaseModel):
     )
     host: str = Field("0.0.0.0", description="listen address of --port; all by default, for the kubelet's probes")  # noqa: S104 -- inside a pod
     port: Port = Field(8080, description="HTTP port of /metrics, /healthz and /readyz; 0 selects a free port")
+    visibility_port: Port | None = Field(
+        None,
+        description="HTTPS port of the read-only endpoint that shows tenants why their workloads are pending; 0 "
+        "selects a free port; default: not served",
+    )
+    visibility_certificate_directory: Path | None = Field(
+        None, description="folder with tls.crt and tls.key of the visibility endpoint, reloaded when they change"
+    )
     identity: str = Field(
         default_factory=_default_identity,
         min_length=1,
@@ -161,6 +169,13 @@ class ControllerSettings(BaseModel):
         is_encrypted = self.scheduler_estimator_ca_file is not None or self.insecure_skip_estimator_verify
         if self.scheduler_estimator_cert_file is not None and not is_encrypted:
             raise ValueError("scheduler-estimator-cert-file is not used without scheduler-estimator-ca-file")
+        return self
+
+    @model_validator(mode="after")
+    def _has_visibility_certificate(self) -> Self:
+        """Reject a visibility endpoint without a certificate, and a certificate without the endpoint."""
+        if (self.visibility_port is None) != (self.visibility_certificate_directory is None):
+            raise ValueError("set visibility-port and visibility-certificate-directory together")
         return self
 
     @model_validator(mode="after")

@@ -54,6 +54,7 @@ MAPPINGS: Final[Mapping[str, RestMapping]] = {
     "CustomResourceDefinition": RestMapping(
         "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", is_pruned=False
     ),
+    "ConfigMap": RestMapping(_CORE, "configmaps", namespaced=True),
     "ServiceAccount": RestMapping(_CORE, "serviceaccounts", namespaced=True),
     "ClusterRole": RestMapping(_RBAC, "clusterroles"),
     "ClusterRoleBinding": RestMapping(_RBAC, "clusterrolebindings"),

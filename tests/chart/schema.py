@@ -140,6 +140,14 @@ def values() -> Schema:
                     enabled=SWITCH, sizeLimit={"type": "string", "pattern": "^[0-9]+([kMGT]|[KMGT]i)$"}
                 ),
             ),
+            readers=section(groups={**TEXTS, "uniqueItems": True}),
+            visibility=section(
+                enabled=SWITCH,
+                port={**PORT, "minimum": 1024},
+                url={"type": "string", "maxLength": 1024, "pattern": "^(https://[^/?#]+/?)?$"},
+                ca=TEXT,
+                service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
+            ),
             certs=section(
                 mode=one_of("SelfSigned", "External"),
                 secretName=NAME,
@@ -154,6 +162,7 @@ def values() -> Schema:
                 enabled=SWITCH,
                 karmadaApiserver=LIST,
                 metrics=LIST,
+                visibility=LIST,
                 apiserverPorts={"type": "array", "items": PORT, "minItems": 1},
                 dnsPorts={"type": "array", "items": PORT, "minItems": 1},
             ),

@@ -155,6 +155,17 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end -}}
 {{- end -}}
 
+{{/* Address that tenants use for the visibility endpoint. */}}
+{{- define "vg.visibility.host" -}}
+{{ include "vg.fullname" . }}-visibility.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{- define "vg.visibility.url" -}}
+{{- if .Values.visibility.url -}}{{ trimSuffix "/" .Values.visibility.url }}
+{{- else -}}https://{{ include "vg.visibility.host" . }}:{{ .Values.visibility.service.port }}
+{{- end -}}
+{{- end -}}
+
 {{- define "vg.host" -}}
 {{- regexReplaceAll ":[0-9]+$" (get (urlParse (include "vg.url" .)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
 {{- end -}}
@@ -164,7 +175,12 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- $service := include "vg.service" . -}}
 {{- $host := include "vg.host" . -}}
 {{- $short := printf "%s-webhook.%s" (include "vg.fullname" .) .Release.Namespace -}}
-{{- range (concat (list $host $short $service (printf "%s.cluster.local" $service)) .Values.webhook.extraNames) | uniq }}
+{{- $visibility := list -}}
+{{- if .Values.visibility.enabled -}}
+{{- $named := regexReplaceAll ":[0-9]+$" (get (urlParse (include "vg.visibility.url" .)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- $visibility = list (include "vg.visibility.host" .) $named -}}
+{{- end -}}
+{{- range (concat (list $host $short $service (printf "%s.cluster.local" $service)) $visibility .Values.webhook.extraNames) | uniq }}
 - {{ ternary "--ip" "--dns" (regexMatch "^([0-9]+\\.){3}[0-9]+$|:" .) }}
 - {{ . | quote }}
 {{- end }}

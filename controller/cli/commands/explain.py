@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.commands.options import CommonOptions, parse_job, with_common_options
+from controller.cli.commands.tenant import with_tenant_fallback
 
 if TYPE_CHECKING:
     from controller.cli.input.snapshot import Snapshot
@@ -56,6 +57,7 @@ app = typer.Typer(
 
 @app.command("job", help=JOB_HELP, short_help="Explain why a job is pending, or where it runs.")
 @with_common_options
+@with_tenant_fallback
 def explain_job(
     options: CommonOptions,
     name: Annotated[

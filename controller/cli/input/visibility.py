@@ -1,0 +1,91 @@
+"""Asks the controller's visibility endpoint about the workloads of one namespace, with the user's own token."""
+
+import asyncio
+import os
+import ssl
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+
+from controller.api.visibility import VisibleWorkloads, namespace_path
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, read_status
+
+URL_VARIABLE = "VOLCANO_GLOBAL_SERVER_URL"
+CA_VARIABLE = "VOLCANO_GLOBAL_SERVER_CA"
+
+_CONFIG_MAP = "/api/v1/namespaces/{}/configmaps/volcano-global-visibility"
+
+#: Replicas that do not lead refuse, so that another connection may reach the leader.
+_RETRIES, _PAUSE_SECONDS = 12, 0.25
+
+_TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
+
+
+class VisibilityError(Exception):
+    """The endpoint cannot be asked, or does not answer; the message says why and what to do."""
+
+
+class _Data(msgspec.Struct, frozen=True):
+    url: str = ""
+    ca: str = msgspec.field(name="ca.crt", default="")
+
+
+class _ConfigMap(msgspec.Struct, frozen=True):
+    data: _Data = _Data()
+
+
+async def visible_workloads(api: Api, namespace: str, name: str = "", *, karmada_namespace: str) -> VisibleWorkloads:
+    """Return the workloads of *namespace*, all or the Job *name*; raise `VisibilityError`."""
+    if not api.access.authorization:
+        text = "this kubeconfig has no token, which the endpoint needs; use one with a token"
+        raise VisibilityError(text)
+    address = await _address(api, karmada_namespace)
+    if not address.url.startswith("https://"):
+        raise VisibilityError(f"the address {address.url!r} of the endpoint does not begin with https://")
+    try:
+        context = ssl.create_default_context(cadata=address.ca or None)
+    except ssl.SSLError as error:
+        raise VisibilityError(f"the CA certificates of the endpoint cannot be used: {error}") from error
+    query = f"?{urlencode({'kind': 'Job', 'name': name})}" if name else ""
+    url = f"{address.url.rstrip('/')}{namespace_path(quote(namespace, safe=''))}{query}"
+    status, body = await _get(api, url, context)
+    for _ in range(_RETRIES):
+        if status != HTTPStatus.SERVICE_UNAVAILABLE:
+            break
+        await asyncio.sleep(_PAUSE_SECONDS)
+        status, body = await _get(api, url, context)
+    if status != HTTPStatus.OK:
+        raise VisibilityError(f"{address.url} answered {status}: {read_status(body).message or 'no reason given'}")
+    try:
+        return msgspec.json.decode(body, type=VisibleWorkloads)
+    except msgspec.MsgspecError as error:
+        raise VisibilityError(f"{address.url} did not answer with a list of workloads: {error}") from error
+
+
+async def _address(api: Api, karmada_namespace: str) -> _Data:
+    """Return the address in the environment, or the one that the chart publishes in the control plane."""
+    if url := os.environ.get(URL_VARIABLE):
+        file = os.environ.get(CA_VARIABLE)
+        return _Data(url, await asyncio.to_thread(Path(file).read_text) if file else "")
+    try:
+        return msgspec.json.decode(await api.get(_CONFIG_MAP.format(karmada_namespace)), type=_ConfigMap).data
+    except (ApiError, msgspec.MsgspecError) as error:
+        remedy = f"ask an operator to switch `visibility.enabled` on, or set {URL_VARIABLE}"
+        raise VisibilityError(f"the address of the visibility endpoint is not known: {error}; {remedy}") from error
+
+
+async def _get(api: Api, url: str, context: ssl.SSLContext) -> tuple[int, bytes]:
+    headers = {"Authorization": api.access.authorization or ""}
+    try:
+        async with api.session.get(
+            url, headers=headers, ssl=context, timeout=_TIMEOUT, allow_redirects=False
+        ) as answer:
+            return answer.status, await answer.read()
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        raise VisibilityError(
+            f"{url.partition('/apis/')[0]} cannot be reached: {str(error) or type(error).__name__}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Read-only HTTPS endpoint that answers tenants why their workloads are pending."""

@@ -1,0 +1,159 @@
+"""Decides whether a caller may read a namespace: TokenReview for who it is, SubjectAccessReview for what it may do.
+
+Answers are cached for a short time, with a bounded number of entries: a permission that is withdrawn ends after that
+time, and a flood of invalid tokens costs the API server a bounded number of reviews.
+"""
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from controller.api.visibility import GROUP, RESOURCE
+from controller.kube.client import Api
+
+_TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 -- a path
+_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+#: Lifetime of a positive and of a negative answer, in seconds.
+_YES_SECONDS, _NO_SECONDS = 30.0, 5.0
+
+#: Answers of each kind that are cached; the oldest is dropped.
+_MAX_CACHED = 4096
+
+#: Reviews per second that are sent to the API server for all callers together, and how many at once.
+_REVIEWS_PER_SECOND = 20.0
+
+V = TypeVar("V")
+
+
+class RefusedError(Exception):
+    """A request that is not answered: HTTP status, reason and what the caller can do."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+def unauthenticated() -> RefusedError:
+    """Return the error for a missing or invalid token."""
+    text = "send a valid token of the Karmada API server: Authorization: Bearer TOKEN"
+    return RefusedError(401, "Unauthorized", text)
+
+
+class User(msgspec.Struct, frozen=True):
+    """The user of a token, as the API server names it."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: User = User()
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+class AnswerCache(Generic[V]):
+    """Answers by key, each with a lifetime; at most *size* of them."""
+
+    def __init__(self, size: int = _MAX_CACHED, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size = size
+        self._clock = clock
+        self._answers: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def get(self, key: Hashable) -> tuple[V] | None:
+        """Return the cached answer in a tuple, ``None`` without one."""
+        entry = self._answers.get(key)
+        if entry is None or entry[0] <= self._clock():
+            self._answers.pop(key, None)
+            return None
+        return (entry[1],)
+
+    def put(self, key: Hashable, answer: V, *, is_yes: bool) -> None:
+        """Cache *answer*; a negative one for a shorter time."""
+        self._answers.pop(key, None)
+        self._answers[key] = self._clock() + (_YES_SECONDS if is_yes else _NO_SECONDS), answer
+        while len(self._answers) > self._size:
+            self._answers.popitem(last=False)
+
+
+class Access:
+    """Reviews callers with the controller's own credentials."""
+
+    def __init__(self, api: Api, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api = api
+        self._clock = clock
+        self._users: AnswerCache[User | None] = AnswerCache(clock=clock)
+        self._allowed: AnswerCache[bool] = AnswerCache(clock=clock)
+        self._slot_at = 0.0
+
+    async def require(self, token: str, namespace: str, verb: str) -> None:
+        """Raise `RefusedError` unless the caller may *verb* the workloads of *namespace*.
+
+        Raises `ApiError` where the API server does not answer.
+        """
+        user = await self._user(token)
+        if user is None:
+            raise unauthenticated()
+        key = user.username, user.uid, user.groups, msgspec.json.encode(user.extra, order="sorted"), namespace, verb
+        cached = self._allowed.get(key)
+        if cached is None:
+            cached = (await self._is_allowed(user, namespace, verb),)
+            self._allowed.put(key, cached[0], is_yes=cached[0])
+        if not cached[0]:
+            text = f"you may not {verb} {RESOURCE} of {GROUP} in namespace {namespace!r}; the role `view` allows it"
+            raise RefusedError(403, "Forbidden", text)
+
+    async def _user(self, token: str) -> User | None:
+        # Only a hash is kept, so that a memory dump has no tokens of tenants.
+        key = hashlib.sha256(token.encode()).digest()
+        cached = self._users.get(key)
+        if cached is None:
+            spec = {"token": token}
+            raw = await self._review(_TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", spec)
+            status = msgspec.json.decode(raw, type=_TokenReview).status
+            cached = (status.user if status.authenticated and status.user.username else None,)
+            self._users.put(key, cached[0], is_yes=cached[0] is not None)
+        return cached[0]
+
+    async def _is_allowed(self, user: User, namespace: str, verb: str) -> bool:
+        attributes = {"namespace": namespace, "verb": verb, "group": GROUP, "resource": RESOURCE}
+        spec: dict[str, Any] = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
+            "resourceAttributes": attributes,
+        }
+        raw = await self._review(_ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
+        return msgspec.json.decode(raw, type=_AccessReview).status.allowed
+
+    async def _review(self, path: str, api_version: str, kind: str, spec: dict[str, Any]) -> bytes:
+        now = self._clock()
+        self._slot_at = max(self._slot_at, now - 1) + 1 / _REVIEWS_PER_SECOND
+        if self._slot_at > now:
+            self._slot_at -= 1 / _REVIEWS_PER_SECOND
+            raise RefusedError(429, "TooManyRequests", "too many callers; try again after a second")
+        body = {"apiVersion": api_version, "kind": kind, "spec": spec}
+        return await self._api.create(path, msgspec.json.encode(body))

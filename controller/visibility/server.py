@@ -1,0 +1,176 @@
+"""Serves the workloads of a namespace to its readers over HTTPS; only the leader answers, others say so.
+
+Callers are tenants: connections, their silence, headers and the number of requests in progress are limited, a body is
+refused, and answers have a bounded number of workloads.
+"""
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from controller.api.visibility import VisibleWorkloads, namespace_path
+from controller.engine.engine import Engine
+from controller.kube.errors import ApiError
+from controller.visibility.access import Access, RefusedError, unauthenticated
+from controller.visibility.report import describe, workloads_of
+
+#: Workloads in one answer.
+MAX_ITEMS = 500
+
+_MAX_CONNECTIONS = 256
+_MAX_IN_PROGRESS = 32
+_MAX_TOKEN_CHARACTERS = 16_384
+_HANDSHAKE_SECONDS = 5
+#: Time for a whole connection: each answer closes its connection.
+_CONNECTION_SECONDS = 30
+#: Workloads that are described without a pause for decisions.
+_SLICE = 10
+
+_PATH = re.compile(namespace_path(r"(?P<namespace>[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)"))
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
+
+_CLOSE = {"Connection": "close"}
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Visibility:
+    """Answers requests."""
+
+    def __init__(self, access: Access, state: Callable[[], Engine], *, leads: Callable[[], bool]) -> None:
+        self._access = access
+        self._state = state
+        self._leads = leads
+        self._in_progress = 0
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """Answer one request."""
+        if self._in_progress >= _MAX_IN_PROGRESS:
+            return _error(429, "TooManyRequests", "too many requests are in progress; try again")
+        self._in_progress += 1
+        try:
+            return await self._answer(request)
+        except RefusedError as error:
+            return _error(error.status, error.reason, str(error))
+        except (ApiError, msgspec.MsgspecError) as error:
+            log.warning("caller not reviewed", error=str(error))
+            return _error(503, "ServiceUnavailable", "the API server did not review the caller; try again")
+        finally:
+            self._in_progress -= 1
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        path = _PATH.fullmatch(request.path)
+        if path is None or request.method != "GET":
+            raise RefusedError(404, "NotFound", f"only GET {namespace_path('NAMESPACE')} is served")
+        namespace, kind, name = path["namespace"], request.query.get("kind", ""), request.query.get("name", "")
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip() or len(token) > _MAX_TOKEN_CHARACTERS:
+            raise unauthenticated()
+        if (name and not _NAME.fullmatch(name)) or (kind and not _KIND.fullmatch(kind)):
+            raise RefusedError(400, "BadRequest", "the name or the kind is not valid; write a kind like Job")
+        if request.body_exists:
+            raise RefusedError(400, "BadRequest", "the request must not have a body")
+        await self._access.require(token.strip(), namespace, "get" if name else "list")
+        state = self._state()
+        if not self._leads() or state.queue_shares is None:
+            text = (
+                "this replica is not the leader, or has made no plan yet; try again: each connection may reach another"
+            )
+            raise RefusedError(503, "ServiceUnavailable", text)
+        chosen = workloads_of(state, namespace, kind=kind, name=name)
+        items = []
+        for number, workload in enumerate(chosen[:MAX_ITEMS]):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            if state.workloads.get(workload.uid) is workload:
+                items.append(describe(state, workload))
+        items.sort(key=lambda item: (item.position is None, item.queue, item.position or 0, item.name))
+        remaining = max(len(chosen) - MAX_ITEMS, 0)
+        return _json(200, VisibleWorkloads(namespace, tuple(items), remaining))
+
+
+def _json(status: int, body: object) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/json", headers=_CLOSE)
+
+
+def _error(status: int, reason: str, message: str) -> web.Response:
+    """Return an error as Kubernetes' ``Status``."""
+    body = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status, "reason": reason}
+    return _json(status, {**body, "message": message})
+
+
+class _LimitedServer(web.Server):
+    """aiohttp's server with a limited number and duration of connections."""
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Close the connection at once if there are too many, and otherwise after its time."""
+        super().connection_made(handler, transport)
+        if len(self.connections) > _MAX_CONNECTIONS:
+            _abort(transport)
+        else:
+            asyncio.get_running_loop().call_later(_CONNECTION_SECONDS, _abort, transport)
+
+
+def _abort(transport: asyncio.Transport) -> None:
+    # In early Python 3.11 a closed TLS transport has no connection left, and abort raises.
+    with contextlib.suppress(AttributeError):
+        transport.abort()
+
+
+class ServingCertificate:
+    """The certificate in a folder, which is loaded again for new connections when its files change."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._contents: tuple[bytes, ...] = ()
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._refresh()
+
+    async def follow(self, *, poll_seconds: float) -> NoReturn:
+        """Load the files again when they have changed; a pair that cannot be loaded is logged and not served."""
+        while True:
+            await asyncio.sleep(poll_seconds)
+            try:
+                self._refresh()
+            except OSError as error:  # ssl.SSLError is an OSError
+                log.warning("certificate load failed", folder=str(self._folder), error=str(error))
+
+    def _refresh(self) -> None:
+        # A mounted Secret changes by one symbolic link: resolved once, both files have the same version.
+        version = (self._folder / "tls.crt").resolve().parent
+        contents = (version / "tls.crt").read_bytes(), (version / "tls.key").read_bytes()
+        if contents != self._contents:
+            # A pair that does not match must not replace the one that is served.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(version / "tls.crt", version / "tls.key")
+            self.context.load_cert_chain(version / "tls.crt", version / "tls.key")
+            self._contents = contents
+            log.info("certificate loaded", folder=str(self._folder))
+
+
+@asynccontextmanager
+async def serve_visibility(
+    visibility: Visibility, certificate: ServingCertificate, *, host: str, port: int
+) -> AsyncIterator[int]:
+    """Serve *visibility*; yield the port, which differs from *port* if that is 0."""
+    server = _LimitedServer(visibility.handle, access_log=None, auto_decompress=False)
+    sockets = await asyncio.get_running_loop().create_server(
+        server, host, port, ssl=certificate.context, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+    )
+    try:
+        yield int(sockets.sockets[0].getsockname()[1])
+    finally:
+        sockets.close()
+        server.pre_shutdown()
+        await server.shutdown(1)

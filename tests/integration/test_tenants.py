@@ -1,0 +1,145 @@
+"""A tenant with the roles of the chart learns why its jobs are pending, and nothing of other tenants by name."""
+
+import asyncio
+import json
+import os
+import shutil
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from controller.api.visibility import namespace_path
+from controller.kube.client import Api
+from localup.credentials import issue
+from tests.rig.harness import Harness, open_harness
+from tests.waiting import LIMIT_SECONDS
+
+FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@asynccontextmanager
+async def visible(plane, tmp_path) -> AsyncIterator[tuple[Harness, dict[str, str]]]:
+    """Yield a harness whose controller serves the endpoint, and the environment of the tenant's commands."""
+    keys = tmp_path / "serving"
+    keys.mkdir()
+    credentials = issue(keys)
+    shutil.copy(keys / "apiserver.crt", keys / "tls.crt")
+    shutil.copy(keys / "apiserver.key", keys / "tls.key")
+    (keys / "ca.crt").write_text(credentials.ca)
+    flags = ("--visibility-port", "0", "--visibility-certificate-directory", keys)
+    async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
+        await apply_roles(harness)
+        await harness.karmada.queue("shared", dequeueStrategy="fifo")
+        await harness.karmada.cluster("m1", cpu="2")
+        await harness.controller.start()
+        await harness.controller.wait_for_log("visibility endpoint started")
+        lines = [json.loads(line) for line in harness.controller.part.output.splitlines() if line.startswith("{")]
+        port = next(line["port"] for line in lines if line["event"] == "visibility endpoint started")
+        environment = {
+            "VOLCANO_GLOBAL_SERVER_URL": f"https://127.0.0.1:{port}",
+            "VOLCANO_GLOBAL_SERVER_CA": str(keys / "ca.crt"),
+        }
+        yield harness, environment
+
+
+async def apply_roles(harness: Harness) -> None:
+    """Apply the roles of the chart; without a controller manager the tenant is bound to the part of `view`."""
+    api = harness.karmada.api
+    for file in ("readers", "visibility"):
+        for manifest in yaml.safe_load_all((FILES / f"{file}.yaml").read_text()):
+            plural, space = f"{manifest['kind'].lower()}s", manifest["metadata"].get("namespace")
+            folder = f"{RBAC}/namespaces/{space}/{plural}" if space else f"{RBAC}/{plural}"
+            body = json.dumps(manifest).encode()
+            await api.apply(f"{folder}/{manifest['metadata']['name']}", body, field_manager="test")
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "volcano-global-view"}
+    binding = {"metadata": {"name": "view"}, "roleRef": role, "subjects": [subject]}
+    await harness.karmada.create(f"{RBAC}/namespaces/{harness.karmada.namespace}/rolebindings", binding)
+
+
+async def ask(plane, environment: dict[str, str], path: str, identity: str = "tenant") -> tuple[int, Any]:
+    """Return status and body of a request with the token of *identity*."""
+    context = ssl.create_default_context(cafile=environment["VOLCANO_GLOBAL_SERVER_CA"])
+    headers = {"Authorization": f"Bearer {plane.token(identity)}"} if identity else {}
+    async with aiohttp.ClientSession() as session:
+        url = f"{environment['VOLCANO_GLOBAL_SERVER_URL']}{path}"
+        async with session.get(url, headers=headers, ssl=context) as answer:
+            return answer.status, await answer.json()
+
+
+async def command(plane, environment: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """Return the exit code and the output of a command of the tenant."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "controller.cli", *arguments, "--kubeconfig", str(plane.kubeconfig("tenant"))),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **environment},
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
+
+
+async def pending(plane, environment: dict[str, str], namespace: str, count: int) -> list[dict[str, Any]]:
+    """Wait until so many workloads of the namespace are pending; return them."""
+    items: list[dict[str, Any]] = []
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while len([item for item in items if item["reason"]]) < count:
+            _, body = await ask(plane, environment, namespace_path(namespace))
+            items = [item for item in body.get("items", ()) if item["position"]]
+            await asyncio.sleep(0.2)
+    return items
+
+
+async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tmp_path):
+    async with visible(plane, tmp_path) as (harness, environment):
+        namespace, foreign = harness.karmada.namespace, "secret-namespace"
+        async with Api.connect(plane.kubeconfig("admin")) as api:
+            await api.apply(
+                f"/api/v1/namespaces/{foreign}",
+                json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": foreign}}).encode(),
+                field_manager="test",
+            )
+        await harness.karmada.job("runs", "shared", cpu=2)
+        await harness.admitted("runs")
+        harness.karmada.namespace = foreign
+        await harness.karmada.job("secret-job", "shared", cpu=2)
+        harness.karmada.namespace = namespace
+        await asyncio.sleep(1.1)
+        await harness.karmada.job("mine", "shared", cpu=1)
+        (item,) = await pending(plane, environment, namespace, 1)
+        assert (item["name"], item["position"], item["of"], item["queue"]) == ("mine", 2, 2, "shared")
+        assert (item["reason"], "another workload is ahead of it" in item["message"]) == ("BlockedByQueueHead", True)
+
+        code, text = await command(plane, environment, "explain", "job", "mine", "-n", namespace)
+        assert (code, "at position 2 of 2" in text, "BlockedByQueueHead" in text) == (0, True, True), text
+        code, listed = await command(plane, environment, "explain", "job", "mine", "-n", namespace, "-o", "json")
+        assert (code, "secret" in listed, "secret" in text) == (0, False, False), listed
+        code, other = await command(plane, environment, "explain", "job", "secret-job", "-n", foreign)
+        assert (code != 0, "you may not get workloads" in other) == (True, True), other
+
+        status, body = await ask(plane, environment, namespace_path(foreign))
+        assert (status, body["reason"]) == (403, "Forbidden")
+        harness.karmada.namespace = foreign
+        await harness.clear()
+        harness.karmada.namespace = namespace
+
+
+async def test_endpoint_refuses_other_callers_and_paths(plane, tmp_path):
+    cases = [
+        (namespace_path("ml"), "", 401),
+        (namespace_path("ml"), "tenant", 403),
+        ("/metrics", "tenant", 404),
+        (namespace_path("a%2Fb"), "tenant", 404),
+        (f"{namespace_path('ml')}?name=%00", "tenant", 400),
+    ]
+    async with visible(plane, tmp_path) as (_, environment):
+        for path, identity, status in cases:
+            answered, body = await ask(plane, environment, path, identity)
+            assert (answered, body["kind"], body["code"]) == (status, "Status", status), path

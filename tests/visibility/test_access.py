@@ -1,0 +1,95 @@
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.kube.client import Api
+from controller.visibility.access import Access, AnswerCache, RefusedError
+from tests.scripted_server import answering, scripted_server
+
+TOKENS, REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def reviewed(tmp_path, *, known: bool = True, allowed: bool = True):
+    """Yield an access whose API server gives these answers, the server, and its clock."""
+    clock = Clock()
+    async with scripted_server() as server:
+        user = {"username": "ann", "groups": ["team"]} if known else {}
+        server.says("POST", TOKENS, answering(201, {"status": {"authenticated": known, "user": user}}))
+        server.says("POST", REVIEWS, answering(201, {"status": {"allowed": allowed}}))
+        async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+            yield Access(api, clock=clock), server, clock
+
+
+def paths(server) -> list[str]:
+    return [path.rpartition("/")[2] for _, path, _ in server.requests]
+
+
+async def test_permission_is_reviewed_once_and_again_after_its_lifetime(tmp_path):
+    async with reviewed(tmp_path) as (access, server, clock):
+        await access.require("t", "ml", "list")
+        await access.require("t", "ml", "list")
+        assert paths(server) == ["tokenreviews", "subjectaccessreviews"]
+        spec = json.loads(server.bodies[1])["spec"]
+        assert (spec["user"], spec["groups"], spec["resourceAttributes"]["namespace"]) == ("ann", ["team"], "ml")
+        clock.now += 31
+        await access.require("t", "ml", "list")
+        assert len(server.requests) == 4
+
+
+async def test_other_namespace_and_verb_are_reviewed_separately(tmp_path):
+    async with reviewed(tmp_path) as (access, server, _):
+        await access.require("t", "ml", "list")
+        await access.require("t", "other", "list")
+        await access.require("t", "ml", "get")
+        assert paths(server).count("subjectaccessreviews") == 3
+
+
+async def test_invalid_token_is_cached_for_a_short_time(tmp_path):
+    async with reviewed(tmp_path, known=False) as (access, server, clock):
+        for _ in range(3):
+            with pytest.raises(RefusedError) as refused:
+                await access.require("t", "ml", "list")
+            assert refused.value.status == 401
+        assert paths(server) == ["tokenreviews"]
+        clock.now += 6
+        with pytest.raises(RefusedError):
+            await access.require("t", "ml", "list")
+        assert len(server.requests) == 2
+
+
+async def test_denied_user_is_refused(tmp_path):
+    async with reviewed(tmp_path, allowed=False) as (access, _, _):
+        with pytest.raises(RefusedError, match="you may not list workloads") as refused:
+            await access.require("t", "ml", "list")
+        assert refused.value.status == 403
+
+
+async def test_flood_of_tokens_is_limited(tmp_path):
+    async with reviewed(tmp_path, known=False) as (access, server, _):
+        answers = await asyncio.gather(
+            *(access.require(f"t{number}", "ml", "list") for number in range(200)), return_exceptions=True
+        )
+        statuses = [answer.status for answer in answers if isinstance(answer, RefusedError)]
+        assert len(statuses) == 200
+        assert statuses.count(429) >= 175
+        assert len(server.requests) <= 25
+
+
+def test_cache_is_bounded():
+    cache = AnswerCache[bool](size=3, clock=lambda: 0)
+    for number in range(10):
+        cache.put(number, answer=True, is_yes=True)
+    assert len(cache) == 3
+    assert cache.get(0) is None
+    assert cache.get(9) == (True,)

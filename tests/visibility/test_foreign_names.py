@@ -1,0 +1,64 @@
+"""No answer to a reader of one namespace names workloads of others, or queues outside of its own paths."""
+
+import re
+from dataclasses import replace
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api.visibility import VisibleWorkloads
+from controller.cli.render.output import PLAIN
+from controller.cli.render.visibility import pending_text, workload_text
+from controller.engine.engine import Engine
+from controller.engine.plan import Plan
+from controller.engine.policy import HeadReservation
+from controller.engine.state.hierarchy import QueueName
+from controller.scheduling.workload_events import pending_note
+from controller.visibility.report import describe, workloads_of
+from tests.engine import worlds
+
+NAMESPACES = ("one", "two")
+
+
+def own_queues(state: Engine, name: QueueName) -> set[str]:
+    """Return a queue and its ancestors, also in a cycle."""
+    path: set[str] = set()
+    while name not in path:
+        path.add(name)
+        queue = state.queues.get(name)
+        name = queue.parent if queue is not None else name
+    return path
+
+
+def texts_for(state: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName, str]]:
+    """Return every text that a reader of *namespace* gets, with the queue of the workload."""
+    texts = []
+    for workload in workloads_of(state, namespace):
+        answer = VisibleWorkloads(namespace, (describe(state, workload),))
+        shown = (msgspec.json.encode(answer).decode(), pending_text(answer, PLAIN), workload_text(answer, PLAIN))
+        texts += [(workload.queue, text) for text in shown]
+    return texts + [
+        (wait.workload.queue, pending_note(wait)) for wait in plan.waits if wait.workload.namespace == namespace
+    ]
+
+
+@given(
+    queues=worlds.queues(),
+    clusters=worlds.clusters(),
+    workloads=worlds.workloads(),
+    policy=worlds.policies(),
+    later=st.sampled_from([0, 10_000]),
+)
+def test_no_text_names_objects_of_others(queues, clusters, workloads, policy, later):
+    policy = replace(policy, head_reservation=HeadReservation(after_ms=1000, max_ms=1_000_000))
+    state = worlds.build(policy, *queues, *clusters, *workloads)
+    state.plan(worlds.NOW)
+    plan = state.plan(worlds.NOW + later)
+    for namespace in NAMESPACES:
+        foreign = {each.name for each in state.workloads.values() if each.namespace != namespace}
+        for queue, text in texts_for(state, plan, namespace):
+            named = set(re.findall(r"[a-z]+-\d+|q\d+", text))
+            assert not named & foreign, text
+            others = {name for name in state.queues if name not in own_queues(state, queue)}
+            assert not named & others, text
