@@ -5,7 +5,10 @@ from ``ordering`` and ``tournament``.
 """
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from controller.engine.context import Context
@@ -13,7 +16,6 @@ from controller.engine.fairness.ordering import HeadIterator
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import FittingTournament, Head, LeafIterator, SchedulableClass
 from controller.engine.lifecycle.gangs import GangPlacer, GangTrial
-from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, Stage
 from controller.engine.plan import Admit, Assume, Decision
 from controller.engine.reasons import Refusal
 from controller.engine.reservations.active import ActiveReservations
@@ -21,9 +23,17 @@ from controller.engine.reservations.nominations import Nominations
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.pending import Counts, QueueingHint, WorkloadClass
 from controller.engine.state.quota import Quota
+from controller.engine.state.request_index import Slots, slots_in
 from controller.engine.state.resources import EMPTY, Resources, add
-from controller.engine.state.workloads import Admission, Choice, HyperJobGang, Workload, WorkloadUid
-from controller.engine.steps import Steps, finish
+from controller.engine.state.workloads import (
+    Admission,
+    Choice,
+    HyperJobGang,
+    SchedulingRequirements,
+    Workload,
+    WorkloadUid,
+)
+from controller.engine.steps import Steps
 
 if TYPE_CHECKING:
     from controller.engine.state.clusters import ClusterName
@@ -116,38 +126,40 @@ class AdmissionPass:
 
     def _select_fitting(self, fitting: Iterable[int]) -> Steps[frozenset[int]]:
         """Return those of *fitting* that are still pending and fit the root's limit and some cluster."""
-        reserved, result = self.context.active_reservations(), set[int]()
-        feasibility_cache = self.context.feasibility_cache
-        for key in set(fitting) - feasibility_cache.infeasible(self.quota):
-            yield 1
-            classes = self.context.pending.by_requirements.get(key)
-            if not classes or not feasibility_cache.is_feasible(self.quota, classes[0].requirements):
-                continue
-            if reserved is None or (reserved.may_use_capacity(key) and not self._are_blocked(reserved, classes)):
-                result.add(key)
-        return frozenset(result)
+        index, reserved = self.context.fitting_index, self.context.active_reservations()
+        yield from index.update()
+        yield 1
+        slots = index.feasible(self.quota) & index.slots_of(fitting)
+        if reserved is not None:
+            slots = reserved.may_use_capacity(slots)
+        if reserved is None or self.quota.guaranteed or self.context.policy.is_by_tenant:
+            return frozenset(index.keys_of(slots))
+        return frozenset(self._not_blocked(reserved, slots))
 
-    def _are_blocked(self, reserved: ActiveReservations, classes: Iterable[WorkloadClass]) -> bool:
-        """Return whether all *classes* are blocked by reservations, and skipping them does not affect other heads."""
-        if self.quota.guaranteed or self.context.policy.is_by_tenant:
-            return False
-        return all(self._is_blocked(reserved, workload_class) for workload_class in classes)
+    def _not_blocked(self, reserved: ActiveReservations, slots: Slots) -> Iterator[int]:
+        """Yield the requirements of *slots*, except those of which all classes may be skipped for a reservation."""
+        index, skipped = self.context.fitting_index, dict[QueueName, Slots]()
+        for slot in slots_in(slots):
+            key = index.key(slot)
+            for workload_class in self.context.pending.by_requirements[key]:
+                if workload_class.inadmissible is not None or not workload_class.competes_alone:
+                    yield key
+                    break
+                queue = workload_class.queue
+                if queue not in skipped:
+                    skipped[queue] = self._skipped_slots(reserved, queue)
+                if not skipped[queue] >> slot & 1:
+                    yield key
+                    break
 
-    def _is_blocked(self, reserved: ActiveReservations, workload_class: WorkloadClass) -> bool:
-        """Return whether reservations block the class, and its head ranks its queue as any other head would (O1)."""
-        if (
-            workload_class.inadmissible is not None
-            or not workload_class.is_waiting
-            or not reserved.blocks(workload_class)
-        ):
-            return False
-        leaf, resources = (
-            self.quota.tree.nodes[workload_class.queue],
-            self.context.feasibility_cache.get(workload_class.requirements).requested_resources,
-        )
-        return not leaf.queue.fifo and all(
-            above.parent is None or self.shares.has_fair_share_of(above.name, resources) for above in leaf.path()
-        )
+    def _skipped_slots(self, reserved: ActiveReservations, queue: QueueName) -> Slots:
+        """Return the requirements that are blocked in *queue*, and rank it as any other head would (O1)."""
+        leaf = self.quota.tree.nodes[queue]
+        if leaf.queue.fifo:
+            return 0
+        charges = self.context.fitting_index.charges
+        lacking = (self.shares.lacking_fair_share(above.name, charges) for above in leaf.path() if above.parent)
+        return reserved.blocked_in(queue) & ~reduce(or_, lacking, 0)
 
     def _tournament(self, counts: Counts) -> FittingTournament:
         of = self.context.feasibility_cache.get
@@ -157,7 +169,7 @@ class AdmissionPass:
 
     def _leaf_iterator(self, leaf: Node) -> LeafIterator:
         return LeafIterator(
-            leaf, finish(_leaf_classes(self.context, self.quota, leaf, self._fitting)), self.shares, self.context.policy
+            leaf, _leaf_classes(self.context, self.quota, leaf, self._fitting), self.shares, self.context.policy
         )
 
     def _run_fair_share_first(self) -> Steps[None]:
@@ -169,7 +181,7 @@ class AdmissionPass:
         classes = yield from schedulable_classes(self.context, self.quota)
         while classes and not self.is_at_limit:
             heads = self.head_iterator(classes)
-            remaining = _RemainingClasses(self.context.feasibility_cache, self.quota, classes)
+            remaining = _RemainingClasses(self.context, self.quota, classes)
             while (head := (yield from heads.next())) is not None:
                 count = self.try_admit(head)
                 yield 1
@@ -291,57 +303,43 @@ class AdmissionPass:
 def schedulable_classes(context: Context, quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
     """Return, by queue, the classes that may fit: there is capacity, and usage was freed since their refusal."""
     queues, result = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
-    for classes in context.pending.by_requirements.values():
-        if context.feasibility_cache.is_feasible(quota, classes[0].requirements):
-            queues.update(
-                workload_class.queue for workload_class in classes if quota.tree.leaf(workload_class.queue) is not None
-            )
+    yield from context.fitting_index.update()
+    feasible = frozenset(context.fitting_index.keys_of(context.fitting_index.feasible(quota)))
+    for key in feasible:
+        queues.update(
+            workload_class.queue
+            for workload_class in context.pending.by_requirements[key]
+            if quota.tree.leaf(workload_class.queue) is not None
+        )
         yield 1
     for name in queues:
-        result[name] = yield from _leaf_classes(context, quota, quota.tree.nodes[name])
+        result[name] = _leaf_classes(context, quota, quota.tree.nodes[name], feasible)
+        yield len(context.pending.queues[name])
     return {name: entries for name, entries in result.items() if entries}
 
 
-def _leaf_classes(
-    context: Context, quota: Quota, leaf: Node, with_room: frozenset[int] | None = None
-) -> Steps[list[SchedulableClass]]:
+def _leaf_classes(context: Context, quota: Quota, leaf: Node, feasible: AbstractSet[int]) -> list[SchedulableClass]:
     """Return the classes of a leaf that may be tried; of a fifo queue all, and only if its head may.
 
-    Where the requirements *with_room* are given, capacity for others is not checked again.
+    Only *feasible* requirements may be tried.
     """
-    of = context.feasibility_cache.get
-    classes = [
+    of, classes = context.feasibility_cache.get, context.pending.queues.get(leaf.name, ())
+    tried = [
         workload_class
-        for workload_class in context.pending.queues.get(leaf.name, ())
-        if workload_class.inadmissible is None and workload_class.is_waiting
+        for workload_class in classes
+        if id(workload_class.requirements) in feasible
+        and workload_class.inadmissible is None
+        and workload_class.is_waiting
+        and _should_retry(quota, workload_class)
     ]
-    tried, is_feasible = [], context.feasibility_cache.is_feasible
-    for workload_class in classes:
-        has_room = (
-            is_feasible(quota, workload_class.requirements)
-            if with_room is None
-            else id(workload_class.requirements) in with_room
-        )
-        if has_room and _should_retry(quota, workload_class):
-            tried.append(workload_class)
-        yield 1
     if leaf.queue.fifo:
         first = context.order.blocking_head(leaf.name)
-        tried = classes if any(workload_class.head is first for workload_class in tried) else []
+        may_try = any(workload_class.head is first for workload_class in tried)
+        tried = [each for each in classes if each.inadmissible is None and each.is_waiting] if may_try else []
     return [
         SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
         for workload_class in tried
     ]
-
-
-def filter_stage(feasibility_cache: FeasibilityCache, quota: Quota, feasible: ClassFeasibility) -> Stage:
-    """Return which filters the requirements pass: the root's limit, its unreserved quota, some cluster."""
-    if feasible.candidates.refusal is not None:
-        return False, False, False
-    root = quota.tree.root
-    has_free = quota.has_free(root, feasible.charge)
-    has_unreserved = quota.has_unreserved(root, feasible.charge) if quota.guaranteed else has_free
-    return has_free, has_unreserved, feasibility_cache.fits(feasible)
 
 
 def _should_retry(quota: Quota, workload_class: WorkloadClass) -> bool:
@@ -361,13 +359,9 @@ def _should_retry(quota: Quota, workload_class: WorkloadClass) -> bool:
 class _RemainingClasses:
     """Tracks how many of the classes could still fit."""
 
-    def __init__(
-        self,
-        feasibility_cache: FeasibilityCache,
-        quota: Quota,
-        classes: Mapping[QueueName, list[SchedulableClass]],
-    ) -> None:
-        self._feasibility_cache = feasibility_cache
+    def __init__(self, context: Context, quota: Quota, classes: Mapping[QueueName, list[SchedulableClass]]) -> None:
+        self._index = context.fitting_index
+        self._feasibility_cache = context.feasibility_cache
         self._quota = quota
         self._counts: Tally[int] = Tally(
             id(entry.workload_class.requirements) for entries in classes.values() for entry in entries
@@ -381,14 +375,18 @@ class _RemainingClasses:
 
     def are_few(self) -> Steps[bool]:
         """Return whether dropping the classes without a chance would save more than half of the tries."""
+        yield from self._index.update()
+        yield 1
+        feasible = {*self._index.keys_of(self._index.feasible(self._quota))}
         for key, requirements in list(self._requirements.items()):
-            has_free, _, has_room = filter_stage(
-                self._feasibility_cache, self._quota, self._feasibility_cache.get(requirements)
-            )
-            if not (has_free and has_room):
+            if key not in feasible and (key in self._index or not self._would_fit(requirements)):
                 del self._requirements[key], self._counts[key]
-            yield 1
         return 2 * sum(self._counts.values()) < self._most
+
+    def _would_fit(self, requirements: SchedulingRequirements) -> bool:
+        """Return whether requirements of which no workload is left pending would fit."""
+        feasible = self._feasibility_cache.get(requirements)
+        return self._quota.has_free(self._quota.tree.root, feasible.charge) and self._feasibility_cache.fits(feasible)
 
 
 def _queueing_hint(exceeded: Refusal, leaf: Node, quota: Quota) -> QueueingHint | None:

@@ -7,6 +7,7 @@ from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.fairness.shares import FairShareTracker, QueueShares
 from controller.engine.placement.estimate_tracker import EstimateTracker
 from controller.engine.placement.feasibility_cache import FeasibilityCache
+from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.policy import Policy
 from controller.engine.preemption.candidates import PreemptionCandidates, ReclaimableCapacity
 from controller.engine.reservations.active import ActiveReservations, ReservedResources, reserved_resources
@@ -27,6 +28,7 @@ class Context:
         self.workloads = WorkloadIndex()
         self.pending = self.workloads.pending
         self.feasibility_cache = FeasibilityCache(self.cluster_usage)
+        self.fitting_index = FittingIndex(self.pending, self.feasibility_cache)
         self.estimate_tracker = EstimateTracker(self.cluster_usage)
         self.shares = FairShareTracker(self.queue_usage, self.pending)
         self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares)
@@ -62,7 +64,7 @@ class Context:
                 self._reserved_resources, shares.quota, self.workloads, self.feasibility_cache
             )
             self._active_reservations = ActiveReservations(
-                shares, self._reserved_resources, self.pending, self.feasibility_cache
+                shares, self._reserved_resources, self.fitting_index, self.cluster_usage
             )
         return self._active_reservations
 

@@ -7,16 +7,15 @@ classes for which something was freed are tried.
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from controller.engine.admission import AdmissionPass, filter_stage
+from controller.engine.admission import AdmissionPass
 from controller.engine.context import Context
 from controller.engine.lifecycle.gangs import incomplete_refusal
 from controller.engine.lifecycle.resize import ResizeTracker
 from controller.engine.lifecycle.startup import StartupChecks, StartupTracker
 from controller.engine.pending_reasons import PendingReasons, PendingReasonUpdater
-from controller.engine.placement.feasibility_cache import Stage
 from controller.engine.plan import Assume, Evict, Plan, RecordUpdate
 from controller.engine.preemption_pass import admit_with_preemption
-from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reasons import EvictionReason, Refusal
 from controller.engine.reservations.nominations import Nominations
 from controller.engine.reservations.placement import ReservationPlanner
 from controller.engine.reservations.starvation import HeadReservations, StarvationTimers
@@ -77,7 +76,7 @@ class Cycle:
         if pending.unevaluated:
             stale |= dict.fromkeys((yield from self._classify()))
         # 6. Publish changed reasons, and determine when the next cycle is due without an event.
-        yield from self._mark_stale_reasons(stale, admission, changed, reservations_changed=bool(lapsed or reserved))
+        self._mark_stale_reasons(stale, admission, changed, reservations_changed=bool(lapsed or reserved))
         if reasons_depended_on_shares or self.reasons.depend_on_shares:
             self.reason_updates.mark_stale(pending.classes())
         waits = yield from self.reason_updates.flush()
@@ -124,11 +123,12 @@ class Cycle:
         changed: AbstractSet[QueueName],
         *,
         reservations_changed: bool,
-    ) -> Steps[None]:
+    ) -> None:
         """Mark the classes in *stale*, and those whose reason this cycle's decisions may have changed."""
-        stage_changes = yield from self._classes_with_changed_stage(admission.quota)
-        stale |= dict.fromkeys([*admission.refused, *self._context.pending.unpublished, *stage_changes])
-        stale |= dict.fromkeys(self._classes_near_reservations(has_changed=reservations_changed))
+        pending, stage_changes = self._context.pending, self._classes_with_changed_stage(admission.quota)
+        stale |= dict.fromkeys([*admission.refused, *pending.unpublished, *stage_changes])
+        near_reservations = pending.classes() if reservations_changed else self.reasons.changed_near_reservations()
+        stale |= dict.fromkeys(near_reservations)
         queues = {*changed, *(workload_class.queue for workload_class in stale)}
         stale |= dict.fromkeys(self._classes_of_fuller_queues(admission, queues))
         self.reason_updates.mark_stale(stale)
@@ -167,6 +167,7 @@ class Cycle:
                 or (incomplete_refusal(context.workloads, workload_class.gang) if workload_class.gang else None)
             )
             context.queue_usage.changed.add(workload_class.queue)
+            pending.changed_classes[workload_class] = None
             yield 1
         pending.unevaluated.clear()
         return list(classes)
@@ -201,43 +202,12 @@ class Cycle:
             return {*pending.queues, *self.starvation_timers.heads}
         return {*changed, *pending.changed, *(workload_class.queue for workload_class in judged)}
 
-    def _classes_near_reservations(self, *, has_changed: bool) -> list[WorkloadClass]:
-        """Return the classes that would fit without reservations; all classes when reservations have changed."""
-        context = self._context
-        if has_changed:
-            return list(context.pending.classes())
-        stages = context.feasibility_cache.stages if context.workloads.with_reservation else {}
-        near = (
-            workload_class
-            for key, changed in stages.items()
-            if all(changed)
-            for workload_class in context.pending.by_requirements.get(key, ())
-        )
-        return [
-            workload_class
-            for workload_class in near
-            if workload_class.last_reason is not Reason.BLOCKED_BY_RESERVATION
-            or self.reasons.code_of_class(workload_class) is not workload_class.last_reason
-        ]
-
-    def _classes_with_changed_stage(self, quota: Quota) -> Steps[list[WorkloadClass]]:
+    def _classes_with_changed_stage(self, quota: Quota) -> list[WorkloadClass]:
         """Return the classes whose requirements pass more or fewer filters than in the last cycle."""
-        feasibility_cache = self._context.feasibility_cache
-        before, at = feasibility_cache.stages, (quota, quota.version, self._context.cluster_usage.version)
-        is_as_before = feasibility_cache.staged_at == at
-        after = dict[int, Stage]()
-        changed: list[WorkloadClass] = []
-        for key, classes in self._context.pending.by_requirements.items():
-            if is_as_before and key in before:
-                after[key] = before[key]
-                continue
-            after[key] = filter_stage(feasibility_cache, quota, feasibility_cache.get(classes[0].requirements))
-            if before.get(key, after[key]) != after[key]:
-                changed += classes
-            yield 1
-        feasibility_cache.stages, feasibility_cache.staged_at = after, at
-        feasibility_cache.prune(after, len(after))
-        return changed
+        context, by_requirements = self._context, self._context.pending.by_requirements
+        changed = context.fitting_index.changed_stages(quota)
+        context.feasibility_cache.prune(by_requirements, len(by_requirements))
+        return [workload_class for key in changed for workload_class in by_requirements[key]]
 
     def _classes_of_fuller_queues(self, admission: AdmissionPass, queues: Iterable[QueueName]) -> list[WorkloadClass]:
         """Return the classes of queues with more usage now, and of fifo queues whose head may have changed."""

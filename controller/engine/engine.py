@@ -175,7 +175,7 @@ class Engine:
     def _plan(self, now: int, most: int | None) -> Steps[Plan]:
         if self._is_idle(now):
             return self._idle
-        if not self._is_due(now):
+        if not self.is_due(now):
             waits = yield from self.cycle.reason_updates.flush()
             return self._with_follow_up(replace(self._idle, waits=waits), now)
         self._expire_holds(now)
@@ -186,11 +186,12 @@ class Engine:
         self._idle = Plan(wake_at=plan.wake_at)
         return self._with_follow_up(plan, now)
 
-    def _is_due(self, now: int) -> bool:
+    def is_due(self, now: int) -> bool:
+        """Return whether a plan at *now* runs a cycle; otherwise it only publishes pending reasons."""
         return self._has_changed or (self._idle.wake_at is not None and self._idle.wake_at <= now)
 
     def _is_idle(self, now: int) -> bool:
-        return not (self._is_due(now) or self.cycle.reason_updates.is_behind)
+        return not (self.is_due(now) or self.cycle.reason_updates.is_behind)
 
     def _with_follow_up(self, plan: Plan, now: int) -> Plan:
         """Return *plan*, with an early wake-up while pending reasons remain to be published."""

@@ -15,6 +15,7 @@ from controller.engine.plan import Wait
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.request_index import Slots, slots_in
 from controller.engine.state.workloads import Choice, HyperJobGang, Workload, WorkloadState, WorkloadUid
 from controller.engine.steps import Steps
 
@@ -101,13 +102,39 @@ class PendingReasons:
         ):
             why = self.of_class(workload_class)
             return why.reason if why else None
-        exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
-        if exceeded is not None:
-            return exceeded.reason
-        if not context.feasibility_cache.fits(context.feasibility_cache.get(workload_class.requirements)):
+        leaf, index = shares.quota.tree.nodes[workload_class.queue], context.fitting_index
+        if not index.contains(index.within_limits(shares.quota, leaf), workload_class.requirements):
+            exceeded = shares.quota.refusal(leaf, workload_class.charge)
+            if exceeded is not None:
+                return exceeded.reason
+        if not index.fits(workload_class.requirements):
             return Reason.INSUFFICIENT_CAPACITY
         reserved = context.active_reservations()
         return Reason.BLOCKED_BY_RESERVATION if reserved is not None and reserved.blocks(workload_class) else None
+
+    def changed_near_reservations(self) -> list[WorkloadClass]:
+        """Return the classes that would fit without reservations, except those that these block as before."""
+        context, shares, reserved = self._context, self._context.shares.current, self._context.active_reservations()
+        if shares is None or reserved is None:
+            return []
+        index, quota, blocked = context.fitting_index, shares.quota, dict[QueueName, Slots]()
+        depend_on_shares, changed = self.depend_on_shares, list[WorkloadClass]()
+        for slot in slots_in(index.passing_all_stages()):
+            for workload_class in context.pending.by_requirements[index.key(slot)]:
+                if workload_class.last_reason is Reason.BLOCKED_BY_RESERVATION:
+                    queue = workload_class.queue
+                    if queue not in blocked:
+                        within = 0 if depend_on_shares else index.within_limits(quota, quota.tree.nodes[queue])
+                        blocked[queue] = within and within & reserved.blocked_in(queue)
+                    is_blocked = (
+                        blocked[queue] >> slot & 1
+                        and workload_class.competes_alone
+                        and workload_class.inadmissible is None
+                    )
+                    if is_blocked or self.code_of_class(workload_class) is Reason.BLOCKED_BY_RESERVATION:
+                        continue
+                changed.append(workload_class)
+        return changed
 
 
 class PendingReasonUpdater:

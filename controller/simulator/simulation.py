@@ -176,7 +176,9 @@ class Simulation:
     def _run_cycle(self, now: int) -> None:
         """Handle the events due at *now*, plan one cycle and write its decisions."""
         was_idle = self._events.is_idle
+        has_changed = self._state.is_due(self._trace.start + now) or self._cycles == 0
         for event in self._events.pop_due(now):
+            has_changed |= not isinstance(event, WakeUp)
             self._handle(event, now)
         plan = self._state.plan(self._trace.start + now)
         self._cycles += 1
@@ -188,11 +190,11 @@ class Simulation:
         self._wake_at(plan.wake_at)
         self._idle_wake_ups = self._idle_wake_ups + 1 if was_idle and not plan.decisions else 0
         if not was_idle or plan.decisions or self._cycles == 1:
-            self._measure(now)
+            self._measure(now, has_changed=has_changed)
 
-    def _measure(self, now: int) -> None:
+    def _measure(self, now: int, *, has_changed: bool) -> None:
         self._ended_at = now
-        if self._state.queue_shares is not None:
+        if has_changed and self._state.queue_shares is not None:
             self._share_metrics.read(self._state.queue_shares, now)
             self._idle_capacity.read(self._state, now)
         if self._observe is not None:

@@ -1,11 +1,12 @@
 """Orders the pending workloads of one queue (O2)."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from operator import attrgetter
 
 from controller.engine.fairness.shares import FairShareTracker
 from controller.engine.policy import Policy
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.pending import order_key
+from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Workload
@@ -28,23 +29,29 @@ class PendingOrder:
         if known is None or not known.fifo:
             return None
         classes = self._workloads.pending.queues.get(queue, ())
-        heads = [workload_class.head for workload_class in classes if workload_class.inadmissible is None]
-        return self.first_of(queue, heads)
+        return self.first_of(
+            queue, [workload_class for workload_class in classes if workload_class.inadmissible is None]
+        )
 
     def queue_head(self, queue: QueueName) -> Workload | None:
         """Return the first workload of a queue that is not nominated; ``None`` while its eviction is in progress."""
         classes = self._workloads.pending.queues.get(queue, ())
-        heads = [
-            workload_class.head
+        competing = [
+            workload_class
             for workload_class in classes
             if workload_class.inadmissible is None and workload_class.nominated_cluster is None
         ]
-        first = self.first_of(queue, heads)
+        first = self.first_of(queue, competing)
         return None if first is None or first.is_leaving else first
 
-    def first_of(self, queue: QueueName, heads: Collection[Workload]) -> Workload | None:
-        """Return the first of *heads* in the order of their queue."""
-        return min(heads, key=self._sort_key(queue, heads)) if heads else None
+    def first_of(self, queue: QueueName, classes: Collection[WorkloadClass]) -> Workload | None:
+        """Return the first workload of *classes* in the order of their queue."""
+        if not classes:
+            return None
+        if not self._is_by_tenant(queue):
+            return min(classes, key=attrgetter("order_key")).head
+        heads = [workload_class.head for workload_class in classes]
+        return min(heads, key=self._sort_key(queue, heads))
 
     def pending_workloads(self, queue: QueueName) -> list[Workload]:
         """Return all pending workloads of *queue*, those on hold included, in the order of the last cycle."""

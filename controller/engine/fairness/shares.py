@@ -6,10 +6,11 @@ from math import floor
 
 from controller.engine.fairness.fair_share import FairShareDivision, FairShares
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.pending import PendingWorkloads
+from controller.engine.state.pending import PendingWorkloads, WorkloadClass
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import PODS, Resources, add, scale
+from controller.engine.state.request_index import RequestIndex, Slots
+from controller.engine.state.resources import EMPTY, PODS, Resources, add, nonzero, scale, subtract
 
 UsageRatio = tuple[int, Fraction]
 """Ordered: ``(0, ratio)``, or ``(1, 0)`` for an infinite ratio."""
@@ -68,10 +69,11 @@ class QueueShares:
             known = self._ratio_keys[queue] = (is_infinite, _coarse(share), share), entitled
         return known[0] if resources <= known[1] else _INFINITE
 
-    def has_fair_share_of(self, queue: QueueName, resources: frozenset[str]) -> bool:
-        """Return whether *queue* has a fair share of all *resources*, so that its ratio is finite."""
-        self.ratio_key(queue, resources)
-        return resources <= self._ratio_keys[queue][1]
+    def lacking_fair_share(self, queue: QueueName, charges: RequestIndex) -> Slots:
+        """Return those of *charges* with a resource of which *queue* has no fair share; its ratio is infinite then."""
+        self.ratio_key(queue, frozenset())
+        entitled = self._ratio_keys[queue][1]
+        return charges.exceeding({name: 0 for name in charges.resources if name not in entitled and name != PODS})
 
     def namespace_ratio(self, queue: QueueName, namespace: str) -> UsageRatio:
         """Return the namespace's usage divided by the queue's fair share, dominant over resources (O2)."""
@@ -85,6 +87,13 @@ class QueueShares:
             if amount > 0 and usage.get(name, 0) + amount > due.get(name, 0) and name != PODS:
                 first = name if first is None else min(first, name)
         return first
+
+    def above_fair_share(self, node: Node, charges: RequestIndex) -> Slots:
+        """Return those of *charges* for which ``first_above_fair_share`` returns a resource."""
+        due, usage = self._whole_share(node.name), self.quota.allocated[node.name]
+        return charges.exceeding(
+            {name: due.get(name, 0) - usage.get(name, 0) for name in charges.resources if name != PODS}
+        )
 
     def borrows(self, leaf: Node, charge: Resources) -> bool:
         """Return whether *charge* would raise the queue or an ancestor below the root above its fair share."""
@@ -126,6 +135,10 @@ class FairShareTracker:
         self._queue_usage = queue_usage
         self._pending = pending
         self._requested: dict[QueueName, Resources] = {}
+        self._pending_requests: dict[QueueName, Resources] = {}
+        """The requests of competing workloads, by queue."""
+        self._counted: dict[WorkloadClass, Resources] = {}
+        """The part of each class in them."""
         self._shares: QueueShares | None = None
         self._division: FairShareDivision | None = None
         queue_usage.on_usage_change.append(self._invalidate)
@@ -148,8 +161,11 @@ class FairShareTracker:
         quota = self._queue_usage.quota()
         self._queue_usage.drop_stale_current_quota()
         changed = self._queue_usage.changed | self._pending.changed
+        self._update_pending_requests()
         for name in changed:
-            self._requested[name] = self._queue_requests(name)
+            self._requested[name] = add(
+                self._queue_usage.settled.get(name, EMPTY), self._pending_requests.get(name, EMPTY)
+            )
         shares = self.current
         if shares is None or self._division is None:
             self._division = FairShareDivision(quota, self._requested)
@@ -165,10 +181,15 @@ class FairShareTracker:
         if self._shares is not None:
             self._shares.invalidate(above.name for above in node.path())
 
-    def _queue_requests(self, queue: QueueName) -> Resources:
-        """Return a queue's requests: its charges, and those of its classes that only capacity holds back."""
-        requests = self._queue_usage.settled.get(queue, {})
-        for workload_class in self._pending.queues.get(queue, ()):
-            if workload_class.inadmissible is None and workload_class.nominated_cluster is None:
-                requests = add(requests, scale(workload_class.charge, len(workload_class.workloads)))
-        return requests
+    def _update_pending_requests(self) -> None:
+        """Update the sums of the classes that only capacity holds back."""
+        for workload_class in self._pending.changed_classes:
+            queue, before = workload_class.queue, self._counted.pop(workload_class, EMPTY)
+            is_counted = workload_class.inadmissible is None and workload_class.nominated_cluster is None
+            after = scale(workload_class.charge, len(workload_class.workloads)) if is_counted else EMPTY
+            if workload_class.workloads:
+                self._counted[workload_class] = after
+            self._pending_requests[queue] = nonzero(
+                subtract(add(self._pending_requests.get(queue, EMPTY), after), before)
+            )
+        self._pending.changed_classes = {}

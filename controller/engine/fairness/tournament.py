@@ -267,7 +267,12 @@ class FittingTournament(Tournament):
     def _eligible(self, parent: Node, child: Node, fitting: frozenset[int]) -> frozenset[int]:
         """Return the requirements pending in *child* that fit the quota above it."""
         pending = self._counts.get(child.name, {})
-        eligible = fitting.intersection(pending) if pending else frozenset[int]()
+        # An intersection visits all of its argument, which may be much larger.
+        eligible = (
+            frozenset(filter(pending.__contains__, fitting))
+            if len(fitting) < len(pending)
+            else fitting.intersection(pending)
+        )
         if not eligible or child.name in self._quota.guaranteed or not self._quota.guaranteed:
             return eligible
         # Reserved quota is available only to queues that have a guarantee.

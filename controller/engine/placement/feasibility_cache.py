@@ -6,7 +6,6 @@ on its last fitting cluster.
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -22,21 +21,13 @@ from controller.engine.placement.node_packing import can_hold_gang
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster, ClusterName
-from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, fits, scale, subtract
 from controller.engine.state.workloads import Choice, SchedulingRequirements
 
 LastFit = tuple[int, ClusterName | None]
 """Generation of the cluster usage at the last check, and a cluster that fitted then."""
 
-_NEVER: LastFit = (0, None)
-_NOTHING_RESERVED: Mapping[ClusterName, Resources] = {}
 _MAX_UNUSED = 1024
-#: Maximum number of cached sets of reserved capacity per class: those of queues, and the sum.
-_MAX_RESERVED_CAPACITIES = 4
-
-Stage = tuple[bool, bool, bool]
-"""Whether the root has enough quota, has enough beyond guarantees, and some cluster fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,48 +151,38 @@ class ClassFeasibility:
     """Choice or refusal of one more admission, with the generation of the cluster usage."""
     refused_at: int | None = None
     """Generation of the cluster usage at the last check of a class that needs several clusters, if it did not fit."""
-    last_fits: dict[ReservedCapacity | None, LastFit] = field(default_factory=dict)
-    """Last fit of a class that needs only one cluster: next to reserved capacity, and without it."""
+    last_fit: LastFit | None = None
+    """Last fit of a class that needs only one cluster; ``None`` before the first check."""
 
     needs_one_cluster: bool = field(init=False)
     """One fitting cluster suffices."""
     is_monotone: bool = field(init=False)
     """It can become admissible only if a cluster gains capacity; not so where regions are selected."""
-    is_decided_by_headroom: bool = field(init=False)
-    """Without a cluster that has enough headroom for the gang it stays inadmissible."""
 
     def __post_init__(self) -> None:
         placement = self.requirements.placement
         is_divided = self.requirements.replicas > 0 and placement.divided
         self.needs_one_cluster = self.candidates.copies == 1 and not is_divided
         self.is_monotone = not any(spread.by == "region" for spread in placement.spread)
-        self.is_decided_by_headroom = self.needs_one_cluster and self.is_monotone
 
 
 class FeasibilityCache:
     """Feasibility of all requirements that were evaluated since the clusters last changed."""
 
     def __init__(self, cluster_usage: ClusterUsage) -> None:
-        self.stages: dict[int, Stage] = {}
-        """Filter stage that each pending class reached in the last cycle, by id of its requirements."""
+        self.generation = 0
+        """How often the results were dropped."""
         self.steps = 0
         """Number of evaluations of a cluster."""
         self.cluster_usage = cluster_usage
         self._candidates = CandidateCache()
         self._by_requirements: dict[int, ClassFeasibility] = {}
-        self._infeasible: dict[int, ClassFeasibility] = {}
-        """Ids of requirements that do not fit the root quota or the clusters until something is freed."""
-        self._infeasible_at: tuple[Quota | None, int, int] = (None, 0, 0)
-        """Quota, and generations of its and the clusters' freed capacity, for which they were found."""
-        self.staged_at: tuple[Quota | None, int, int] = (None, 0, 0)
-        """Quota, its version and that of the cluster usage for which *stages* were computed."""
         self._failures: list[Exception] = []
 
     def clear(self) -> None:
         """Drop everything after a change of clusters."""
         self._by_requirements.clear()
-        self._infeasible.clear()
-        self.staged_at = (None, 0, 0)
+        self.generation += 1
 
     def get(self, requirements: SchedulingRequirements) -> ClassFeasibility:
         """Return the feasibility of *requirements*."""
@@ -251,79 +232,26 @@ class FeasibilityCache:
         """Drop requirements without pending workloads, if they outnumber the *count* of used ones."""
         if len(self._by_requirements) > 2 * count + _MAX_UNUSED:
             self._by_requirements = {key: cached for key, cached in self._by_requirements.items() if key in used_ids}
-            self._infeasible = {key: known for key, known in self._infeasible.items() if key in used_ids}
 
     @property
     def total_steps(self) -> int:
         """Return the number of all evaluations, those of affinities included."""
         return self.steps + self._candidates.steps
 
-    def infeasible(self, quota: Quota) -> AbstractSet[int]:
-        """Return the ids of requirements that ``is_feasible`` refused, and that stay so until enough is freed."""
-        root = quota.tree.root.name
-        at = quota, quota.free_counts[root], self.cluster_usage.free_count
-        if at != self._infeasible_at:
-            is_same_quota = self._infeasible_at[0] is quota
-            self._infeasible_at = at
-            self._infeasible = {
-                key: known
-                for key, known in self._infeasible.items()
-                if is_same_quota and self._stays_infeasible(known, quota)
-            }
-        return self._infeasible.keys()
-
-    def _stays_infeasible(self, class_feasibility: ClassFeasibility, quota: Quota) -> bool:
-        """Say whether a refused class does not fit although something was freed; ``False`` if undecided."""
-        checked_generation, fitting_cluster = class_feasibility.last_fits.get(None, _NEVER)
-        if fitting_cluster is None and class_feasibility.is_decided_by_headroom:
-            freed = self.cluster_usage.freed_since(checked_generation)
-            request = class_feasibility.requirements.gang_requests
-            if freed is not None and not any(
-                fits(request, self.cluster_usage.cluster_state(name).headroom)
-                for name in freed & class_feasibility.cluster_names
-            ):
-                class_feasibility.last_fits[None] = self.cluster_usage.free_count, None
-                return True
-        return not quota.has_free(quota.tree.root, class_feasibility.charge)
-
-    def is_feasible(self, quota: Quota, requirements: SchedulingRequirements) -> bool:
-        """Say whether the root quota, without guarantees, and the clusters have enough free capacity."""
-        infeasible = self.infeasible(quota)
-        if id(requirements) in infeasible:
-            return False
-        class_feasibility = self.get(requirements)
-        has_free = class_feasibility.candidates.refusal is None and quota.has_free(
-            quota.tree.root, class_feasibility.charge
-        )
-        if has_free and self.fits(class_feasibility):
-            return True
-        if not has_free or class_feasibility.is_monotone:
-            self._infeasible[id(requirements)] = class_feasibility
-        return False
-
-    def fits(self, class_feasibility: ClassFeasibility, reserved: ReservedCapacity | None = None) -> bool:
-        """Say whether one more workload of the class fits the clusters.
-
-        With *reserved*, next to that capacity (O6): only for a class that needs one cluster.
-        """
+    def fits(self, class_feasibility: ClassFeasibility) -> bool:
+        """Say whether one more workload of the class fits the clusters."""
         if not class_feasibility.needs_one_cluster:
             return self._fits_several(class_feasibility)
-        by_cluster = _NOTHING_RESERVED if reserved is None else reserved.by_cluster
-        last_fits = class_feasibility.last_fits
-        last = last_fits.get(reserved)
-        if last is not None:
-            checked_generation, cluster = last
-            if cluster is not None and self._fits_on(class_feasibility, cluster, by_cluster.get(cluster)):
+        names: Iterable[ClusterName] = class_feasibility.candidates.names
+        if class_feasibility.last_fit is not None:
+            checked_generation, cluster = class_feasibility.last_fit
+            if cluster is not None and self.fits_on(class_feasibility, cluster):
                 return True
             if cluster is None and checked_generation == self.cluster_usage.free_count:
                 return False
             names = self._clusters_to_check(class_feasibility, checked_generation, cluster)
-        else:
-            if len(last_fits) > _MAX_RESERVED_CAPACITIES:
-                class_feasibility.last_fits = last_fits = {None: last_fits[None]}
-            names = class_feasibility.candidates.names
-        cluster = next((name for name in names if self._fits_on(class_feasibility, name, by_cluster.get(name))), None)
-        last_fits[reserved] = self.cluster_usage.free_count, cluster
+        cluster = next((name for name in names if self.fits_on(class_feasibility, name)), None)
+        class_feasibility.last_fit = self.cluster_usage.free_count, cluster
         return cluster is not None
 
     def _clusters_to_check(
@@ -365,7 +293,7 @@ class FeasibilityCache:
         for name in class_feasibility.candidates.names:
             if needed == 0 or spare_clusters < 0:
                 break
-            if self._fits_on(class_feasibility, name):
+            if self.fits_on(class_feasibility, name):
                 needed -= 1
             else:
                 spare_clusters -= 1
@@ -391,7 +319,7 @@ class FeasibilityCache:
         choice = self.choose(class_feasibility)
         return choice if isinstance(choice, Refusal) else None
 
-    def _fits_on(
+    def fits_on(
         self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: Resources | None = None
     ) -> bool:
         """Say whether one more workload of the class fits a cluster of which *reserved* is not available to it."""

@@ -12,11 +12,14 @@ from operator import is_
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, ReservedCapacity
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
+from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key
 from controller.engine.state.quota import Quota
+from controller.engine.state.request_index import Slots, slots_in
 from controller.engine.state.resources import EMPTY, Resources, add
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
@@ -186,13 +189,12 @@ class ActiveReservations:
         self,
         queue_shares: QueueShares,
         reserved: ReservedResources,
-        pending: PendingWorkloads,
-        feasibility_cache: FeasibilityCache,
+        index: FittingIndex,
+        cluster_usage: ClusterUsage,
     ) -> None:
         self.queue_shares = queue_shares
-        self._pending = pending
-        self._feasibility_cache = feasibility_cache
-        self._cluster_usage = feasibility_cache.cluster_usage
+        self._index = index
+        self._cluster_usage = cluster_usage
         self._reserved = reserved
         self._reservations = reserved.reservations
         self._exceeding = [self._exceeds_fair_share(item) for item in self._reservations]
@@ -200,28 +202,27 @@ class ActiveReservations:
         """Refusals by quota reservations, for the current queue shares."""
         self._resolved: dict[_Key, tuple[int, Choice | Refusal]] = {}
         """Choices or refusals, with the generation of the cluster usage for which they are valid."""
-        self._blocks: dict[WorkloadClass, tuple[int, bool]] = {}
-        """Results of ``blocks``, with the generation of the cluster usage for which they are valid."""
+        self._blocked: dict[QueueName, tuple[int, Slots]] = {}
+        """Blocked requirements, with the generation of the cluster usage for which they are valid."""
+        self._fitting: dict[ReservedCapacity, tuple[int, Slots]] = {}
+        """Requirements that fit next to reserved capacity, with the same generation."""
         self._remaining_by_queue: dict[QueueName, _RemainingQuota] = {}
 
     def __bool__(self) -> bool:
         return bool(self._reservations)
 
-    def may_use_capacity(self, requirements_id: int) -> bool:
-        """Say whether some workload with these requirements may use free capacity; ``True`` if undecided."""
+    def may_use_capacity(self, slots: Slots) -> Slots:
+        """Return those of *slots* of which some workload may use free capacity; also those that are undecided."""
         if any(self._exceeding):
-            return True
-        feasibility = self._feasibility_cache.get(self._pending.by_requirements[requirements_id][0].requirements)
-        reserved = (
-            reserved_requirements
-            for reservation in self._reservations
-            for reserved_requirements in reservation.requirements.values()
+            return slots
+        own = self._index.slots_of(
+            id(requirements) for reservation in self._reservations for requirements in reservation.requirements.values()
         )
-        if any(reserved_requirements is feasibility.requirements for reserved_requirements in reserved):
-            return True
-        if feasibility.needs_one_cluster:
-            return self._feasibility_cache.fits(feasibility, self._reserved.by_queue[None])
-        return isinstance(self._choose(feasibility, self._reservations), Choice)
+        usable = slots & (own | self._fitting_next_to(self._reserved.by_queue[None]))
+        for slot in slots_in(self._index.without_one_cluster(slots & ~own)):
+            if isinstance(self._choose(self._index.member(slot), self._reservations), Choice):
+                usable |= 1 << slot
+        return usable
 
     def resolve(
         self, workload: Workload, feasibility: ClassFeasibility, choice: Choice, quota: Quota | None = None
@@ -253,29 +254,33 @@ class ActiveReservations:
         """
         if workload_class.gang is not None or workload_class.reservation_owner is not None:
             return False
-        known, version = self._blocks.get(workload_class), self._cluster_usage.version
+        return self._index.contains(self.blocked_in(workload_class.queue), workload_class.requirements)
+
+    def blocked_in(self, queue: QueueName) -> Slots:
+        """Return the requirements of which all workloads in *queue* are blocked, as long as usage only grows."""
+        known, version = self._blocked.get(queue), self._cluster_usage.version
         if known is None or known[0] != version:
-            known = self._blocks[workload_class] = version, self._blocks_class(workload_class)
+            known = self._blocked[queue] = version, self._find_blocked(queue)
         return known[1]
 
-    def _blocks_class(self, workload_class: WorkloadClass) -> bool:
-        remaining = self._remaining(workload_class.queue)
-        if _exceeds(workload_class.charge, remaining.excluding_own):
-            return True
-        is_over = (
-            self.queue_shares.first_above_fair_share(
-                self.queue_shares.quota.tree.nodes[workload_class.queue], workload_class.charge
-            )
-            is not None
-        )
-        if is_over and _exceeds(workload_class.charge, remaining.excluding_all):
-            return True
+    def _find_blocked(self, queue: QueueName) -> Slots:
+        remaining, charges = self._remaining(queue), self._index.charges
+        leaf = self.queue_shares.quota.tree.nodes[queue]
+        over = self.queue_shares.above_fair_share(leaf, charges)
+        blocked = charges.exceeding(remaining.excluding_own) | over & charges.exceeding(remaining.excluding_all)
         # All reservations bind a queue above its fair share; its own always bind it.
-        reserved = self._reserved.by_queue.get(None if is_over else workload_class.queue)
-        if reserved is None or not reserved.by_cluster:
-            return False
-        feasibility = self._feasibility_cache.get(workload_class.requirements)
-        return feasibility.needs_one_cluster and not self._feasibility_cache.fits(feasibility, reserved)
+        for bound, key in ((over, None), (~over, queue)):
+            reserved = self._reserved.by_queue.get(key)
+            if reserved is not None and reserved.by_cluster:
+                blocked |= bound & self._index.single & ~self._fitting_next_to(reserved)
+        return blocked
+
+    def _fitting_next_to(self, reserved: ReservedCapacity) -> Slots:
+        """Return the requirements that need one cluster, and fit one next to *reserved* capacity."""
+        known, version = self._fitting.get(reserved), self._cluster_usage.version
+        if known is None or known[0] != version:
+            known = self._fitting[reserved] = version, self._index.fitting_next_to(reserved)
+        return known[1]
 
     def _remaining(self, queue: QueueName) -> _RemainingQuota:
         """Return the quota that reservations leave on the path of *queue*."""
@@ -422,14 +427,6 @@ def _reserved_capacity(reservations: Iterable[_Reservation]) -> ReservedCapacity
         for name, charge in reservation.charges_by_cluster.items():
             amounts[name] = add(amounts.get(name, EMPTY), charge)
     return ReservedCapacity(amounts)
-
-
-def _exceeds(charge: Resources, remaining: Resources) -> bool:
-    """Say whether *charge* exceeds what is *remaining* of a listed resource."""
-    for name, amount in remaining.items():  # noqa: SIM110 - called often; a generator costs more
-        if 0 < charge.get(name, 0) > amount:
-            return True
-    return False
 
 
 def _blocked_refusal(reservation: _Reservation, resource: str, requested: int, remaining: int, queue: Node) -> Refusal:

@@ -53,12 +53,12 @@ class StarvationTimers:
 
     def _first_blocked(self, queue: QueueName) -> Workload | None:
         """Return the first workload of a queue that is inadmissible for capacity only."""
-        heads = [
-            workload_class.head
+        blocked = [
+            workload_class
             for workload_class in self._workloads.pending.queues.get(queue, ())
             if workload_class.inadmissible is None and workload_class.is_waiting
         ]
-        return self._order.first_of(queue, heads)
+        return self._order.first_of(queue, blocked)
 
     def reset(self, workload: Workload, now: int) -> None:
         """Restart the timer of *workload*, whose reservation has expired."""

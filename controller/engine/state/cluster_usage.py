@@ -8,6 +8,7 @@ at once and falls only after a settle period without changes of ours.
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -27,7 +28,7 @@ from controller.engine.state.resources import (
 )
 from controller.engine.state.workloads import Admission, Choice, ClusterCharge, Workload
 
-#: So many of the last frees are remembered one by one.
+#: So many of the last changes and frees are remembered one by one.
 _MAX_REMEMBERED: Final = 1024
 
 
@@ -206,6 +207,8 @@ class ClusterUsage:
         """Results of ``freed_since``, until the next of *frees*."""
         self.version = 0
         """Changes with every change of any headroom."""
+        self._changed: deque[ClusterName] = deque(maxlen=_MAX_REMEMBERED)
+        """The clusters that changed, one for each version."""
         self._states: dict[ClusterName, ClusterState] = {}
         self._unsettled: set[ClusterName] = set()
         """Clusters whose external usage may change with time."""
@@ -275,11 +278,20 @@ class ClusterUsage:
         return changed
 
     def _has_changed(self, cluster_state: ClusterState, *, gave_room: bool) -> None:
-        self.version += 1
+        self._next_version(cluster_state.name)
         if gave_room:
             self._has_freed(cluster_state)
         if gave_room or not cluster_state.is_usable:
             self._root_limit = None
+
+    def _next_version(self, name: ClusterName) -> None:
+        self.version += 1
+        self._changed.append(name)
+
+    def changed_since(self, version: int) -> AbstractSet[ClusterName] | None:
+        """Return the clusters that changed after *version*; ``None`` means any of them."""
+        count = self.version - version
+        return {*islice(reversed(self._changed), count)} if count <= len(self._changed) else None
 
     def _has_freed(self, cluster_state: ClusterState) -> None:
         self.free_count += 1
@@ -304,7 +316,7 @@ class ClusterUsage:
         cluster_state.cluster = None
         self._released += cluster_state.orphans.charges
         cluster_state.orphans = NO_ORPHANS
-        self.version += 1
+        self._next_version(name)
         self._root_limit = None
         if not any(cluster_state.charged.values()) and not cluster_state.nominated:
             del self._states[name]
@@ -325,14 +337,14 @@ class ClusterUsage:
         for booking in bookings:
             cluster_state = self.cluster_state(booking.cluster)
             cluster_state.charged = add(cluster_state.charged, booking.charge)
-            self.version += 1
+            self._next_version(cluster_state.name)
 
     def unassume(self, bookings: Iterable[ClusterCharge]) -> None:
         """Remove the charges of a trial."""
         for booking in bookings:
             cluster_state = self.cluster_state(booking.cluster)
             cluster_state.charged = subtract(cluster_state.charged, booking.charge)
-            self.version += 1
+            self._next_version(cluster_state.name)
 
     def begin_trial(self, workload: Workload, choice: Choice) -> None:
         """Charge the clusters of an admission until ``end_trial`` undoes it completely."""

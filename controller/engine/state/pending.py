@@ -71,6 +71,13 @@ class WorkloadClass:
     """Set while the class is known to be refused."""
     last_reason: Reason | None = None
     """The reason published for all its workloads except unpublished ones."""
+    order_key: OrderKey = field(init=False)
+    """The order key of the first workload."""
+    competes_alone: bool = field(init=False)
+    """Its workloads compete for capacity, without a gang or a reservation; a field, because it is read most often."""
+
+    def __post_init__(self) -> None:
+        self.competes_alone = self.is_waiting and self.gang is None and self.reservation_owner is None
 
     @property
     def is_waiting(self) -> bool:
@@ -82,16 +89,24 @@ class WorkloadClass:
         """Return the first workload; a class in the collection has at least one."""
         return self.workloads[0]
 
-    @property
-    def order_key(self) -> OrderKey:
-        """Return the order key of the first workload."""
-        return order_key(self.workloads[0])
-
     def __iter__(self) -> Iterator[Workload]:
         return iter(self.workloads)
 
+    def add(self, workload: Workload) -> None:
+        """Insert a workload in order."""
+        insort(self.workloads, workload, key=order_key)
+        self.order_key = order_key(self.workloads[0])
+
+    def remove(self, workload: Workload) -> None:
+        """Remove a workload as it was added."""
+        del self.workloads[self.count_before(order_key(workload))]
+        if self.workloads:
+            self.order_key = order_key(self.workloads[0])
+
     def count_before(self, other: OrderKey) -> int:
         """Return how many of its workloads come before that key."""
+        if other <= self.order_key:
+            return 0
         return bisect_left(self.workloads, other, key=order_key)
 
 
@@ -146,8 +161,14 @@ class PendingWorkloads:
         """Classes that were not evaluated since they were created."""
         self.changed: set[QueueName] = set()
         """Queues in which a workload was added or removed since this was last emptied."""
+        self.changed_classes: dict[WorkloadClass, None] = {}
+        """Classes in which a workload was added or removed, or that were evaluated, since this was last emptied."""
         self.unpublished: dict[WorkloadClass, set[WorkloadUid]] = {}
         """Workloads without a published reason, by class."""
+        self._opened: dict[int, None] = {}
+        """Requirements that were added to *by_requirements* since ``pop_requirement_changes``."""
+        self._closed: dict[int, None] = {}
+        """Requirements that were removed from it since then, and existed before."""
         self._counts: ClassCounts | None = None
         self._classes: dict[_Key, WorkloadClass] = {}
         self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
@@ -187,9 +208,10 @@ class PendingWorkloads:
             reserved,
         )
         workload_class = self._classes.get(key) or self._open(key, requirements)
-        insort(workload_class.workloads, workload, key=order_key)
+        workload_class.add(workload)
         self.unpublished.setdefault(workload_class, set()).add(workload.uid)
         self.changed.add(workload.queue)
+        self.changed_classes[workload_class] = None
         self._class_of[workload.uid] = workload_class
 
     def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
@@ -206,7 +228,10 @@ class PendingWorkloads:
         )
         self._classes[key] = workload_class
         self.queues.setdefault(queue, []).append(workload_class)
-        self.by_requirements.setdefault(id(requirements), []).append(workload_class)
+        if id(requirements) not in self.by_requirements:
+            self.by_requirements[id(requirements)] = []
+            self._opened[id(requirements)] = None
+        self.by_requirements[id(requirements)].append(workload_class)
         self.unevaluated[workload_class] = None
         if self._counts is not None:
             self._counts.add(workload_class, 1)
@@ -215,10 +240,11 @@ class PendingWorkloads:
     def remove(self, workload: Workload) -> None:
         """Remove *workload*, as it was added, from its class."""
         workload_class = self._class_of.pop(workload.uid)
-        del workload_class.workloads[workload_class.count_before(order_key(workload))]
+        workload_class.remove(workload)
         if workload_class in self.unpublished:
             self.unpublished[workload_class].discard(workload.uid)
         self.changed.add(workload.queue)
+        self.changed_classes[workload_class] = None
         if not workload_class.workloads:
             self._close(workload_class)
 
@@ -240,8 +266,24 @@ class PendingWorkloads:
         self.by_requirements[id(requirements)].remove(workload_class)
         if not self.by_requirements[id(requirements)]:
             del self.by_requirements[id(requirements)], self._requirements[requirements.scheduling_key]
+            if id(requirements) in self._opened:
+                del self._opened[id(requirements)]
+            else:
+                self._closed[id(requirements)] = None
         self.unevaluated.pop(workload_class, None)
         self.unpublished.pop(workload_class, None)
+
+    @property
+    def has_requirement_changes(self) -> bool:
+        """Return whether ``pop_requirement_changes`` would return any."""
+        return bool(self._opened or self._closed)
+
+    def pop_requirement_changes(self) -> tuple[list[int], list[int]]:
+        """Return the ids removed from *by_requirements* and then those added to it, since the last call."""
+        changes = [*self._closed], [*self._opened]
+        self._closed.clear()
+        self._opened.clear()
+        return changes
 
     def in_order(self, queue: QueueName) -> list[Workload]:
         """Return all workloads pending in *queue*, ordered by ``order_key``."""

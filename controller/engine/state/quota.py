@@ -6,7 +6,7 @@ quota and its direct charges. That sum must stay within its limit (Q2).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import ROOT, Node, QueueLimits, QueueName, Tree
@@ -164,6 +164,15 @@ class Quota:
     def has_unreserved(self, node: Node, charge: Resources) -> bool:
         """Return whether *charge* fits the unreserved quota of *node*, if none of it were reserved already."""
         return _fits_free_amount(node, charge, self.limits[node.name].limit, self._sums[node.name])
+
+    def free_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
+        """Return what ``has_free`` compares charges with, of those of *resources* that *node* limits."""
+        limit, taken = self.limits[node.name].limit, self.allocated[node.name]
+        return {name: limit.get(name, 0) - taken.get(name, 0) for name in resources if node.limits_resource(name)}
+
+    def unreserved_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
+        """Return what ``has_unreserved`` compares charges with, of those of *resources* that *node* limits."""
+        return {name: self.unreserved(node, name) for name in resources if node.limits_resource(name)}
 
     def overlay(self) -> "Quota":
         """Return a copy-on-write overlay of this quota, to try charges."""

@@ -1,0 +1,305 @@
+"""Finds which pending requirements fit the clusters and the queue limits, for all of them at once.
+
+A cycle visits only requirements for which a result differs from before; the
+others cost a few operations on sets of slots. Requirements have slots in the
+order of ``PendingWorkloads.by_requirements``.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
+
+from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, ReservedCapacity
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import Node, QueueName
+from controller.engine.state.pending import PendingWorkloads
+from controller.engine.state.quota import Quota
+from controller.engine.state.request_index import RequestIndex, Slots, slots_in
+from controller.engine.state.resources import Resources, fits, subtract
+from controller.engine.state.workloads import SchedulingRequirements
+from controller.engine.steps import Steps, finish
+
+_MAX_UNUSED_SLOTS = 1024
+
+
+class _Stages(NamedTuple):
+    """The filters that requirements pass."""
+
+    known: Slots = 0
+    """The requirements for which the others are known."""
+    free: Slots = 0
+    """The root has enough quota."""
+    unreserved: Slots = 0
+    """The root has enough quota beyond guarantees."""
+    fitting: Slots = 0
+    """Some cluster fits."""
+
+
+class FittingIndex:
+    """The pending requirements, and which of them fit now."""
+
+    def __init__(self, pending: PendingWorkloads, feasibility_cache: FeasibilityCache) -> None:
+        self._pending = pending
+        self._cache = feasibility_cache
+        self._cluster_usage = feasibility_cache.cluster_usage
+        self._cluster_version = 0
+        self._generation = 0
+        """The generation of the feasibility cache that the members are from."""
+        self._stages = _Stages()
+        """The filters that requirements passed in the last cycle."""
+        self._staged_at: tuple[Quota | None, int, int, int] = (None, 0, 0, 0)
+        """The quota, its version, that of the cluster usage and the generation for which they were found."""
+        self._removed_stages: dict[int, _Stages] = {}
+        """Stages of requirements that were removed since the last cycle; they may be added again."""
+        self._clear()
+
+    def _clear(self) -> None:
+        self._charges = RequestIndex()
+        self._gangs = RequestIndex()
+        """The gang minimums."""
+        self._slots: dict[int, int] = {}
+        """The slots of the pending requirements, by their ids."""
+        self._members: list[ClassFeasibility] = []
+        """The requirements by slot, including those that are no longer pending."""
+        self._all: Slots = 0
+        self._refused: Slots = 0
+        """Requirements that no cluster satisfies even while it is empty."""
+        self.single: Slots = 0
+        """Requirements that need one cluster."""
+        self._candidates: dict[ClusterName, Slots] = {}
+        """Requirements that need one cluster, by candidate cluster."""
+        self._fits_on: dict[ClusterName, Slots] = {}
+        """Those of them that fit, for clusters of which all headroom is available."""
+        self._others: set[ClusterName] = set()
+        """The other clusters, on which requirements are checked one by one."""
+        self._sure: Slots | None = None
+        """Requirements that fit one of the clusters in *_fits_on*; ``None`` while unknown."""
+        self._within: tuple[Quota, int, dict[QueueName, Slots]] | None = None
+        """Results of ``within_limits``, with the quota and the version for which they are valid."""
+
+    # -- members ---------------------------------------------------------
+
+    def update(self) -> Steps[None]:
+        """Follow the changes of the pending workloads and of the clusters."""
+        closed, opened = self._pending.pop_requirement_changes()
+        if self._generation != self._cache.generation or len(self._members) > 2 * len(self._slots) + _MAX_UNUSED_SLOTS:
+            closed, opened = [*self._slots], [*self._pending.by_requirements]
+        for key in closed:
+            self._remove(key)
+        if not self._slots:
+            self._clear()
+            self._generation, self._stages = self._cache.generation, _Stages()
+        for key in opened:
+            self._add(key)
+            yield 1
+        if self._cluster_version != self._cluster_usage.version:
+            changed = self._cluster_usage.changed_since(self._cluster_version)
+            self._cluster_version, self._sure = self._cluster_usage.version, None
+            for name in [*self._candidates] if changed is None else changed & self._candidates.keys():
+                self._update_cluster(name)
+
+    def _add(self, key: int) -> None:
+        member, slot = self._cache.get(self._pending.by_requirements[key][0].requirements), len(self._members)
+        bit = 1 << slot
+        self._members.append(member)
+        self._slots[key] = slot
+        self._all |= bit
+        self._charges.add(slot, member.charge)
+        self._gangs.add(slot, member.requirements.gang_requests)
+        self._sure = self._within = None
+        if member.candidates.refusal is not None:
+            self._refused |= bit
+        if member.needs_one_cluster:
+            self.single |= bit
+            for name in member.candidates.names:
+                self._add_candidate(name, member, bit)
+        if key in self._removed_stages:
+            stages = self._removed_stages.pop(key)
+            self._stages = _Stages(
+                *(before | of_key << slot for before, of_key in zip(self._stages, stages, strict=True))
+            )
+
+    def _add_candidate(self, name: ClusterName, member: ClassFeasibility, bit: Slots) -> None:
+        is_new = name not in self._candidates
+        self._candidates[name] = self._candidates.get(name, 0) | bit
+        if is_new:
+            self._update_cluster(name)
+        elif name in self._fits_on and fits(
+            member.requirements.gang_requests, self._cluster_usage.cluster_state(name).headroom
+        ):
+            self._fits_on[name] |= bit
+
+    def _remove(self, key: int) -> None:
+        slot = self._slots.pop(key, None)
+        if slot is None:
+            return
+        member, others = self._members[slot], ~(1 << slot)
+        self._all &= others
+        self._charges.remove(slot, member.charge)
+        self._gangs.remove(slot, member.requirements.gang_requests)
+        for name in member.candidates.names if member.needs_one_cluster else ():
+            self._candidates[name] &= others
+            if name in self._fits_on:
+                self._fits_on[name] &= others
+        self._sure = self._within = None
+        if self._stages.known >> slot & 1:
+            self._removed_stages[key] = _Stages(*(stage >> slot & 1 for stage in self._stages))
+            self._stages = _Stages(*(stage & others for stage in self._stages))
+
+    def _update_cluster(self, name: ClusterName) -> None:
+        cluster_state = self._cluster_usage.cluster_state(name)
+        if cluster_state.is_headroom_available:
+            self._others.discard(name)
+            self._fits_on[name] = self._candidates[name] & ~self._gangs.not_fitting(cluster_state.headroom)
+        else:
+            self._others.add(name)
+            self._fits_on.pop(name, None)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._slots
+
+    def slots_of(self, keys: Iterable[int]) -> Slots:
+        """Return the slots of those of the requirements *keys* that are pending."""
+        slots = 0
+        for key in keys:
+            slot = self._slots.get(key)
+            if slot is not None:
+                slots |= 1 << slot
+        return slots
+
+    def key(self, slot: int) -> int:
+        """Return the id of the requirements of a slot."""
+        return id(self._members[slot].requirements)
+
+    def keys_of(self, slots: Slots) -> list[int]:
+        """Return the ids of the requirements of *slots*, in order."""
+        return [id(self._members[slot].requirements) for slot in slots_in(slots)]
+
+    def contains(self, slots: Slots, requirements: SchedulingRequirements) -> bool:
+        """Return whether *requirements*, which are pending, are among *slots*."""
+        return bool(slots >> self._slots[id(requirements)] & 1)
+
+    def member(self, slot: int) -> ClassFeasibility:
+        """Return the requirements of a slot."""
+        return self._members[slot]
+
+    # -- queries ---------------------------------------------------------
+
+    @property
+    def charges(self) -> RequestIndex:
+        """Return the charges of one admission."""
+        self._synchronize()
+        return self._charges
+
+    def feasible(self, quota: Quota) -> Slots:
+        """Return the requirements for which the root quota, without guarantees, and the clusters have enough."""
+        self._synchronize()
+        return self._fitting(self._with_free_root(quota))
+
+    def fits(self, requirements: SchedulingRequirements) -> bool:
+        """Return whether one more workload with *requirements*, which are pending, fits the clusters."""
+        self._synchronize()
+        slot = self._slots[id(requirements)]
+        if self._sure_slots() >> slot & 1:
+            return True
+        return bool(self._others or not self.single >> slot & 1) and self._cache.fits(self._members[slot])
+
+    def within_limits(self, quota: Quota, leaf: Node) -> Slots:
+        """Return the requirements that are within the limits of *leaf* and its ancestors, if none are reserved yet."""
+        self._synchronize()
+        if self._within is None or self._within[0] is not quota or self._within[1] != quota.version:
+            self._within = quota, quota.version, {}
+        known = self._within[2].get(leaf.name)
+        if known is None:
+            above = self.within_limits(quota, leaf.parent) if leaf.parent is not None else self._all
+            known = self._within[2][leaf.name] = above & ~self._exceeding_limit(quota, leaf)
+        return known
+
+    def fitting_next_to(self, reserved: ReservedCapacity) -> Slots:
+        """Return the requirements that need one cluster, and fit one next to *reserved* capacity (O6)."""
+        self._synchronize()
+        fitting: Slots = 0
+        for name, slots in self._fits_on.items():
+            amounts = reserved.by_cluster.get(name)
+            if amounts is not None:
+                remaining = subtract(self._cluster_usage.cluster_state(name).headroom, amounts)
+                slots &= ~(self._charges.not_fitting(remaining) | self._gangs.not_fitting(remaining))  # noqa: PLW2901
+            fitting |= slots
+        for name in sorted(self._others):
+            fitting |= self._fitting_on(name, self.single & ~fitting, reserved.by_cluster.get(name))
+        return fitting
+
+    def without_one_cluster(self, slots: Slots) -> Slots:
+        """Return those of *slots* that need several clusters, or all of them."""
+        return slots & ~self.single
+
+    def changed_stages(self, quota: Quota) -> list[int]:
+        """Return the requirements that pass more or fewer filters than at the last call.
+
+        The filters are the root's limit, its unreserved quota, and the clusters.
+        """
+        self._synchronize()
+        at = quota, quota.version, self._cluster_version, self._generation
+        before, kept = self._stages, self._stages.known if at == self._staged_at else 0
+        free = self._with_free_root(quota)
+        unreserved = (
+            free & ~self._charges.exceeding(quota.unreserved_amounts(quota.tree.root, self._charges.resources))
+            if quota.guaranteed
+            else free
+        )
+        now = _Stages(self._all, free, unreserved, self._fitting(self._all & ~self._refused))
+        self._stages = _Stages(*(old & kept | new & ~kept for old, new in zip(before, now, strict=True)))
+        self._stages = self._stages._replace(known=self._all)
+        self._staged_at = at
+        self._removed_stages.clear()
+        return self.keys_of(
+            before.known & reduce(or_, (old ^ new for old, new in zip(before[1:], self._stages[1:], strict=True)))
+        )
+
+    def passing_all_stages(self) -> Slots:
+        """Return the requirements that passed all filters at the last call of ``changed_stages``."""
+        return self._stages.free & self._stages.unreserved & self._stages.fitting
+
+    def _synchronize(self) -> None:
+        if (
+            self._pending.has_requirement_changes
+            or self._generation != self._cache.generation
+            or self._cluster_version != self._cluster_usage.version
+        ):
+            finish(self.update())
+
+    def _with_free_root(self, quota: Quota) -> Slots:
+        exceeding = self._charges.exceeding(quota.free_amounts(quota.tree.root, self._charges.resources))
+        return self._all & ~self._refused & ~exceeding
+
+    def _exceeding_limit(self, quota: Quota, node: Node) -> Slots:
+        exceeding = self._charges.exceeding(quota.free_amounts(node, self._charges.resources))
+        if quota.guaranteed:
+            exceeding |= self._charges.exceeding(quota.unreserved_amounts(node, self._charges.resources))
+        return exceeding
+
+    def _sure_slots(self) -> Slots:
+        if self._sure is None:
+            self._sure = reduce(or_, self._fits_on.values(), 0)
+        return self._sure
+
+    def _fitting(self, among: Slots) -> Slots:
+        """Return those of *among* that fit the clusters."""
+        fitting = among & self._sure_slots()
+        for name in sorted(self._others):
+            fitting |= self._fitting_on(name, among & ~fitting)
+        for slot in slots_in(among & ~self.single):
+            if self._cache.fits(self._members[slot]):
+                fitting |= 1 << slot
+        return fitting
+
+    def _fitting_on(self, name: ClusterName, among: Slots, reserved: Resources | None = None) -> Slots:
+        """Return those of *among* that fit a cluster of which not all headroom is available to them."""
+        possible = among & self._candidates[name]
+        possible &= ~self._gangs.not_fitting(self._cluster_usage.cluster_state(name).headroom)
+        fitting: Slots = 0
+        for slot in slots_in(possible):
+            if self._cache.fits_on(self._members[slot], name, reserved):
+                fitting |= 1 << slot
+        return fitting
