@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import admission, hyperjob, plan, restart, webhook
+from tests.benchmarks import admission, forecast, hyperjob, plan, restart, webhook
 from tests.benchmarks.figures import Figure, show, write
 
 Measure = Callable[..., list[Figure]]
@@ -15,6 +15,7 @@ FAMILIES: Mapping[str, Measure] = {
     "plan": plan.measure,
     "webhook": webhook.measure,
     "hyperjob": hyperjob.measure,
+    "forecast": forecast.measure,
 }
 REPORT = Path(__file__).parents[2] / "build" / "bench.json"
 

@@ -1,0 +1,83 @@
+"""Measures forecasts of start times against simulated worlds, and writes a plot of the calibration."""
+
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+from controller.forecast.futures import StartForecaster
+from controller.forecast.run_times import JobProfile, Run, RunTimes
+from controller.forecast.sampling import RunTimeSampler
+from tests.benchmarks import plan
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.forecast_worlds import Case, World
+from tests.traces.templates import TEMPLATE_SHAPES
+
+SEEDS = 100
+FUTURES = 9
+PLOT = Path(__file__).parents[2] / "build" / "forecast-calibration.png"
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """Run all worlds, and the forecast in a large state; return the figures."""
+    cases = [
+        case
+        for seed in range(2 if quick else SEEDS)
+        for shape in TEMPLATE_SHAPES
+        for case in World(shape, seed).cases(FUTURES)
+    ]
+    errors = {name: _median_error(cases, name) for name in ("p50", "by_rate", "by_limits")}
+    tenths = _inside_by_tenth(cases)
+    _plot(tenths)
+    return [
+        Figure(
+            "forecast_interval_coverage", sum(case.is_inside for case in cases) / len(cases), "of starts", "75-85 %"
+        ),
+        Figure("forecast_interval_coverage_lowest_tenth", min(tenths), "of starts", "70-90 %"),
+        Figure("forecast_interval_coverage_highest_tenth", max(tenths), "of starts", "70-90 %"),
+        Figure("forecast_median_error_seconds", errors["p50"], "s", "half of by rate", errors["by_rate"]),
+        Figure("forecast_median_error_seconds_by_limits", errors["by_limits"], "s"),
+        Figure("forecast_first_answer_seconds", _first_answer(plan.SIZES[0 if quick else -1]), "s", "< 10"),
+    ]
+
+
+def _median_error(cases: Sequence[Case], name: str) -> float:
+    return median(abs(getattr(case, name) - case.actual) for case in cases) / 1000
+
+
+def _inside_by_tenth(cases: Sequence[Case]) -> list[float]:
+    """Return the share of starts in the interval for each tenth of the queue depth that has any."""
+    tenths: list[list[bool]] = [[] for _ in range(10)]
+    for case in cases:
+        tenths[min(int(case.depth * 10 - 1e-9), 9)].append(case.is_inside)
+    return [sum(tenth) / len(tenth) for tenth in tenths if tenth]
+
+
+def _first_answer(size: plan.Size) -> float:
+    """Return the seconds until the first forecast of the first ten workloads of one queue."""
+    engine, _ = plan.build(size)
+    engine.plan(plan.NOW)
+    run_times = RunTimes()
+    for seconds in range(600, 14_400, 600):
+        run_times.record(JobProfile("a", "b"), Run(seconds))
+    queue = next(engine.queues_with_pending())
+    targets = [workload.uid for workload in islice(engine.pending_workloads(queue), 10)]
+    begun = time.monotonic()
+    sampler = RunTimeSampler(run_times, lambda workload: JobProfile(workload.queue, workload.namespace))
+    next(StartForecaster(engine, plan.NOW).forecasts(targets, sampler.futures(8)))
+    return time.monotonic() - begun
+
+
+def _plot(tenths: Sequence[float]) -> None:
+    if find_spec("matplotlib") is None:
+        return
+    figure = import_module("matplotlib.figure").Figure(layout="constrained")
+    axes = figure.subplots()
+    axes.bar(range(1, len(tenths) + 1), [100 * share for share in tenths])
+    axes.axhline(80, color="black")
+    axes.set(xlabel="tenth of the queue depth", ylabel="starts between p10 and p90 (%)", ylim=(0, 100))
+    PLOT.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PLOT)
