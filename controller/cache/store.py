@@ -234,6 +234,13 @@ class Store(ObjectCollections):
         """Send *uids* to the engine's state again at the next update, even if they have not changed."""
         self._changed_workloads.update(dict.fromkeys(uids))
 
+    def mark_all_changed(self) -> None:
+        """Send all objects again with the next synchronization: the engine's state is a new one."""
+        self._changed_queues.update(dict.fromkeys(cached.key for cached in self.queues))
+        self._changed_clusters.update(dict.fromkeys(cached.key for cached in self.clusters))
+        self._changed_workloads.update(dict.fromkeys(self._by_uid))
+        self._notify_change()
+
     def confirm(self, uid: WorkloadUid, resource_version: int) -> None:
         """Keep the assumed outcome for *uid* until the version that its write returned, or a later one, is observed."""
         binding = self._by_uid.get(uid)

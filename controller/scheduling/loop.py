@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from traceback import walk_tb
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import structlog
 
@@ -394,19 +394,7 @@ class AdmissionLoop:
         self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)
         self.state = Engine(self.state.policy)
         self.decision_recorder.start_file(self.state, self._clock())
-        self._resync()
-
-    def _resync(self) -> None:
-        """Mark all cached objects as changed."""
-        known: tuple[Any, ...] = (
-            self._store.queues,
-            self._store.clusters,
-            self._store.bindings,
-            self._store.cluster_bindings,
-        )
-        for collection in known:
-            for facts in tuple(collection):
-                collection.upsert(facts)
+        self._store.mark_all_changed()
 
     async def _wait(self, wake_at: int | None) -> None:
         """Wait for a change, at most until *wake_at*; then batch changes in proportion to the last slice."""

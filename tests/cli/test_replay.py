@@ -88,7 +88,7 @@ def test_incomplete_last_line_is_reported_and_ignored(run, journal, lines):
     ("text", "says"),
     [
         pytest.param(b"", "line 1: the file is empty", id="empty"),
-        pytest.param(b"kind: Queue\n", "line 1: JSON is malformed", id="no-journal"),
+        pytest.param(b"kind: Queue\n", "line 1: it is not JSON", id="no-journal"),
         pytest.param(b'{"type":"plan"}\n', "line 1: ", id="no-beginning"),
         pytest.param(b"\xff\xfe\n", "line 1: ", id="no-text"),
     ],

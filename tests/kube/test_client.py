@@ -279,7 +279,7 @@ async def test_environment_proxies_are_ignored(server, api, monkeypatch):
     [
         pytest.param(None, "no such file", id="missing"),
         pytest.param("", "it is not a kubeconfig", id="empty"),
-        pytest.param("a: [", "while parsing", id="not-yaml"),
+        pytest.param("a: [", "it is not valid YAML in line 1", id="not-yaml"),
         pytest.param("just words", "it is not a kubeconfig", id="not-a-mapping"),
         pytest.param("{current-context: a, contexts: [], clusters: [], users: []}", "contexts", id="no-context"),
     ],

@@ -157,7 +157,7 @@ def test_truncated_last_plan_is_skipped_and_noted(lines):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        pytest.param(b"nonsense\n", "malformed", id="no-json"),
+        pytest.param(b"nonsense\n", "it is not JSON", id="no-json"),
         pytest.param(b"[]\n", "not a JSON object", id="no-object"),
         pytest.param(b'{"type":"other"}\n', "'other' is not known", id="unknown-type"),
         pytest.param(b'{"type":"queue"}\n', "missing required field `queue`", id="field-missing"),
