@@ -167,10 +167,9 @@ def test_force_color_does_not_color_a_pipe(run, state, monkeypatch):
     assert "\x1b" not in run("plan", "-f", state).out
 
 
-def test_table_fits_the_terminal_and_is_unwrapped_elsewhere():
+def test_table_never_splits_a_value():
     columns, rows = [Column("NAME"), Column("N", right=True)], [("x" * 50, "1"), ("", "22")]
-    narrow = table(columns, rows, OutputStyle(30)).splitlines()
-    assert max(len(line) for line in narrow) <= 30
+    assert "x" * 50 in table(columns, rows, OutputStyle(30))
     assert table(columns, rows).splitlines() == [f"{'NAME':50}   N", f"{'x' * 50}   1", f"{'-':50}  22"]
 
 

@@ -27,7 +27,7 @@ Examples:
   kubectl get queues,clusters,jobs.batch.volcano.sh,resourcebindings -A -o yaml \\
     | volcano-global plan -f -
   volcano-global plan --kubeconfig karmada.config
-  volcano-global plan -f objects.yaml --what-if queue/team-a.spec.capability.cpu=20
+  volcano-global plan -f objects.yaml --what-if queue/team-a.spec.weight=3
   volcano-global plan --what-if 'job/ml/train.spec.tasks[0].replicas=4'
 """
 
