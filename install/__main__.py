@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 import structlog
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
-from controller.api.keys import LEASES
+from controller.api.keys import CONFIG_MAPS, LEASES, PUBLISHED_CONFIGURATION, RUN_TIMES_NAME
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.kubeconfig import KubeconfigError
@@ -137,6 +137,8 @@ async def remove(settings: InstallSettings) -> None:
         await delete_all(karmada, non_webhook_objects(manifests))
         await prune(karmada, (), namespace=settings.namespace, kinds=_REMOVAL_ORDER)
         await delete(karmada, LEASES.item_path(settings.namespace, CONTROLLER_LEASE), f"Lease {CONTROLLER_LEASE}")
+        for name in (PUBLISHED_CONFIGURATION, RUN_TIMES_NAME):
+            await delete(karmada, CONFIG_MAPS.item_path(settings.namespace, name), f"ConfigMap {name}")
 
 
 async def _resume_suspended(karmada: Api, configuration: VolcanoGlobalConfiguration, *, resume: bool) -> None:
