@@ -128,6 +128,8 @@ def _named(path: str) -> tuple[str, Key]:
     """Parse ``group/plural/namespace/name``; only groups of CRDs contain a dot."""
     parts = path.split("/")
     plural, *rest = parts[1:] if "." in parts[0] else parts
+    if parts[0] == "jobs":
+        plural = "batch/jobs"  # of Kubernetes; Volcano's have the same plural
     return plural, (rest[0] if len(rest) > 1 else "", rest[-1] if rest else "")
 
 

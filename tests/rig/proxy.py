@@ -60,8 +60,9 @@ class Call:
 
     @property
     def is_write(self) -> bool:
-        """Return whether it writes anything but leases, events and statuses."""
-        return self.method in _WRITES and not self.is_lease and not self.is_event and not self.is_status
+        """Return whether it writes anything that decisions depend on: no lease, event, status or ConfigMap."""
+        is_other = self.is_lease or self.is_event or self.is_status or self.resource == "configmaps"
+        return self.method in _WRITES and not is_other
 
     @property
     def is_watch(self) -> bool:
