@@ -13,11 +13,11 @@ import structlog
 from controller.api.configuration import ConfigurationError
 from controller.api.flags import SettingsError
 from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.serving_certificate import Certificate, utc_now
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 from webhook.server import Listener, listen, listen_tls
 from webhook.settings import WebhookSettings, parse_flags
-from webhook.tls import Certificate, utc_now
 from webhook.watchers import ControlPlaneWatcher, PublishedBundle
 
 log = structlog.get_logger(__name__)

@@ -14,6 +14,7 @@ import yaml
 
 from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
 from certs.store import DirectoryStore
+from controller.kube.serving_certificate import Certificate
 from localup.api import Api
 from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
@@ -21,7 +22,6 @@ from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 from webhook.server import listen, listen_tls
 from webhook.settings import WebhookSettings
-from webhook.tls import Certificate
 
 MUTATE = "/resourcebindings/mutate"
 

@@ -10,9 +10,9 @@ import pytest
 from cryptography import x509
 
 from certs.authority import create_authority, issue
+from controller.kube.serving_certificate import Certificate, CertificateError, load, read_pair
 from tests.webhook.conftest import ensure_certificates, trust_context
 from tests.webhook.reviews import job_binding, review, wire
-from webhook.tls import Certificate, CertificateError, load, read_pair
 
 GOOD = wire(review(job_binding()))
 NOW = datetime.now(UTC)

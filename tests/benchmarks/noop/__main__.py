@@ -7,9 +7,9 @@ from pathlib import Path
 
 from aiohttp import web
 
+from controller.kube.serving_certificate import Certificate
 from webhook.server import listen_tls
 from webhook.settings import WebhookSettings
-from webhook.tls import Certificate
 
 ANSWER = b'{"response":{"uid":"u","allowed":true},"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}'
 
