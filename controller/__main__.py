@@ -10,7 +10,7 @@ import uuid
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Never
+from typing import Any, Never, NoReturn
 
 import structlog
 
@@ -37,6 +37,7 @@ from controller.kube.event_recorder import EventRecorder, RecorderOptions
 from controller.kube.informer import WatchOptions
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.leader_election import Candidate, LeaderElection
+from controller.kube.serving_certificate import Certificate, CertificateError, utc_now
 from controller.kube.timing import Backoff, SteadyClock, wall_clock
 from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder
 from controller.reporting.metrics import ControllerMetrics
@@ -46,7 +47,7 @@ from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.workload_events import WorkloadEvents
 from controller.settings import ControllerSettings, parse_flags
 from controller.visibility.access import Access
-from controller.visibility.server import ServingCertificate, Visibility, serve_visibility
+from controller.visibility.server import Visibility, serve_visibility
 
 #: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.
 _CONNECTIONS = 1024 + 32
@@ -312,6 +313,12 @@ async def _log_decisions(
         await asyncio.to_thread(decision_log.stop, _DECISION_LOG_STOP_SECONDS)
 
 
+async def _reload(certificate: Certificate, *, seconds: float) -> NoReturn:
+    while True:
+        await asyncio.sleep(seconds)
+        certificate.refresh()
+
+
 @asynccontextmanager
 async def _serve_tenants(settings: ControllerSettings, process: Controller, api: Api) -> AsyncIterator[None]:
     """Serve the visibility endpoint, if a port is configured, until the context ends."""
@@ -319,11 +326,14 @@ async def _serve_tenants(settings: ControllerSettings, process: Controller, api:
     if folder is None or port is None:
         yield
         return
-    certificate = ServingCertificate(folder)
+    certificate = Certificate(folder)
+    certificate.refresh()
+    if certificate.not_after is None:
+        raise CertificateError(certificate.not_ready_reason(utc_now()))
     visibility = Visibility(Access(api), lambda: process.loop.state, leads=lambda: process.election.leads)
     async with serve_visibility(visibility, certificate, host=settings.host, port=port) as bound:
         log.info("visibility endpoint started", port=bound)
-        following = asyncio.create_task(certificate.follow(poll_seconds=settings.poll_seconds))
+        following = asyncio.create_task(_reload(certificate, seconds=settings.poll_seconds))
         try:
             yield
         finally:
@@ -359,7 +369,7 @@ def main() -> None:
     gc.set_threshold(50_000, 50, 1000)
     try:
         asyncio.run(serve(parse_flags(sys.argv[1:])))
-    except (SettingsError, ConfigurationError, OSError, ValueError) as error:
+    except (SettingsError, ConfigurationError, CertificateError, OSError, ValueError) as error:
         sys.exit(f"controller: {error}")
 
 

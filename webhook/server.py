@@ -1,7 +1,6 @@
 """Opens and closes the ports of the webhook, and limits connections."""
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
+from controller.kube.serving_certificate import abort
 from webhook.settings import WebhookSettings
 
 log = structlog.get_logger(__name__)
@@ -22,12 +22,6 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _LINGERING_SECONDS = 0.5
 # Connections wait here for their handshake; a flood of half-open ones must not block others.
 _ACCEPT_BACKLOG = 1024
-
-
-def _abort(transport: asyncio.Transport) -> None:
-    # In early Python 3.11 a closed TLS transport has no connection left, and abort raises.
-    with contextlib.suppress(AttributeError):
-        transport.abort()
 
 
 class Server(web.Server):
@@ -56,13 +50,13 @@ class Server(web.Server):
             log.warning(
                 "caller refused", names=sorted(presented), reason="the certificate has none of the client names"
             )
-            _abort(transport)
+            abort(transport)
             return
-        timer = asyncio.get_running_loop().call_later(self._header_seconds, _abort, transport)
+        timer = asyncio.get_running_loop().call_later(self._header_seconds, abort, transport)
         self._header_timers[handler] = (timer, transport)
         if len(self.connections) > self._max_connections:
             # The connection that was silent for longest is the least likely to be the API server's.
-            _abort(next(iter(self._header_timers.values()))[1])
+            abort(next(iter(self._header_timers.values()))[1])
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Cancel the timer of the connection."""

@@ -1,9 +1,11 @@
 """Loads the serving certificate from a folder and reloads it on changes, without closing connections.
 
-Each new connection gets the newest valid pair. A missing, partly written, mismatched or expired pair makes the webhook
+Each new connection gets the newest valid pair. A missing, partly written, mismatched or expired pair makes the server
 not ready, with a remedy, until the files are correct again.
 """
 
+import asyncio
+import contextlib
 import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -145,6 +147,13 @@ def load(directory: Path, contents: tuple[bytes, ...]) -> LoadedCertificate:
     except (OSError, ValueError) as error:
         raise CertificateError(f"the file of --client-ca holds no certificates: {error}") from error
     return LoadedCertificate(context, chain[0].not_valid_before_utc, chain[0].not_valid_after_utc, contents, chain)
+
+
+def abort(transport: asyncio.Transport) -> None:
+    """Close a connection at once."""
+    # In early Python 3.11 a closed TLS transport has no connection left, and abort raises.
+    with contextlib.suppress(AttributeError):
+        transport.abort()
 
 
 def utc_now() -> datetime:

@@ -5,13 +5,9 @@ refused, and answers have a bounded number of workloads.
 """
 
 import asyncio
-import contextlib
 import re
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 import structlog
@@ -21,6 +17,7 @@ from aiohttp.web_protocol import RequestHandler
 from controller.api.visibility import VisibleWorkloads, namespace_path
 from controller.engine.engine import Engine
 from controller.kube.errors import ApiError
+from controller.kube.serving_certificate import Certificate, abort
 from controller.visibility.access import Access, RefusedError, unauthenticated
 from controller.visibility.report import describe, workloads_of
 
@@ -117,51 +114,14 @@ class _LimitedServer(web.Server):
         """Close the connection at once if there are too many, and otherwise after its time."""
         super().connection_made(handler, transport)
         if len(self.connections) > _MAX_CONNECTIONS:
-            _abort(transport)
+            abort(transport)
         else:
-            asyncio.get_running_loop().call_later(_CONNECTION_SECONDS, _abort, transport)
-
-
-def _abort(transport: asyncio.Transport) -> None:
-    # In early Python 3.11 a closed TLS transport has no connection left, and abort raises.
-    with contextlib.suppress(AttributeError):
-        transport.abort()
-
-
-class ServingCertificate:
-    """The certificate in a folder, which is loaded again for new connections when its files change."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._contents: tuple[bytes, ...] = ()
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._refresh()
-
-    async def follow(self, *, poll_seconds: float) -> NoReturn:
-        """Load the files again when they have changed; a pair that cannot be loaded is logged and not served."""
-        while True:
-            await asyncio.sleep(poll_seconds)
-            try:
-                self._refresh()
-            except OSError as error:  # ssl.SSLError is an OSError
-                log.warning("certificate load failed", folder=str(self._folder), error=str(error))
-
-    def _refresh(self) -> None:
-        # A mounted Secret changes by one symbolic link: resolved once, both files have the same version.
-        version = (self._folder / "tls.crt").resolve().parent
-        contents = (version / "tls.crt").read_bytes(), (version / "tls.key").read_bytes()
-        if contents != self._contents:
-            # A pair that does not match must not replace the one that is served.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(version / "tls.crt", version / "tls.key")
-            self.context.load_cert_chain(version / "tls.crt", version / "tls.key")
-            self._contents = contents
-            log.info("certificate loaded", folder=str(self._folder))
+            asyncio.get_running_loop().call_later(_CONNECTION_SECONDS, abort, transport)
 
 
 @asynccontextmanager
 async def serve_visibility(
-    visibility: Visibility, certificate: ServingCertificate, *, host: str, port: int
+    visibility: Visibility, certificate: Certificate, *, host: str, port: int
 ) -> AsyncIterator[int]:
     """Serve *visibility*; yield the port, which differs from *port* if that is 0."""
     server = _LimitedServer(visibility.handle, access_log=None, auto_decompress=False)
