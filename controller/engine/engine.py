@@ -264,6 +264,10 @@ class Engine:
         """Return all pending workloads of *queue*, those on hold included, in the order (O2) of the last cycle."""
         return self.context.order.pending_workloads(queue)
 
+    def pending_count(self, queue: QueueName) -> int:
+        """Return the number of pending workloads of *queue*, those on hold included."""
+        return self.context.order.pending_count(queue)
+
     def position(self, workload: Workload) -> int:
         """Return the position of a pending workload in its queue, counted from 1."""
         return self.context.order.position(workload)

@@ -1,4 +1,4 @@
-"""Decides whether a caller may read a namespace: TokenReview for who it is, SubjectAccessReview for what it may do.
+"""Decides whether a caller may read a namespace: TokenReview for its identity, SubjectAccessReview for its permissions.
 
 Answers are cached for a short time, with a bounded number of entries: a permission that is withdrawn ends after that
 time, and a flood of invalid tokens costs the API server a bounded number of reviews.
@@ -126,7 +126,7 @@ class Access:
             raise RefusedError(403, "Forbidden", text)
 
     async def _user(self, token: str) -> User | None:
-        # Only a hash is kept, so that a memory dump has no tokens of tenants.
+        # Only a hash is stored, so that a memory dump has no tokens of tenants.
         key = hashlib.sha256(token.encode()).digest()
         cached = self._users.get(key)
         if cached is None:

@@ -3,12 +3,11 @@
 Pure. Other workloads are part of the position and the length of the queue only.
 """
 
-from collections.abc import Iterator
+from msgspec import structs
 
 from controller.api.visibility import VisibleWorkload
 from controller.cache.translate.units import format_time
 from controller.engine.engine import Engine
-from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadState
 from controller.reporting.messages import pending_message, remedy_message
 from controller.reporting.redaction import redacted_refusal, same_namespace
@@ -42,25 +41,11 @@ def describe(state: Engine, workload: Workload) -> VisibleWorkload:
     if refusal is None:
         return shown
     visible = redacted_refusal(refusal, same_namespace(workload.namespace))
-    return VisibleWorkload(
-        kind=shown.kind,
-        name=shown.name,
-        queue=shown.queue,
-        state=shown.state,
-        priority=shown.priority,
-        since=shown.since,
+    return structs.replace(
+        shown,
         position=state.position(workload),
-        of=_pending_in(state, workload.queue),
+        of=state.pending_count(workload.queue),
         reason=visible.reason,
         message=pending_message(visible),
         remedy=remedy_message(visible),
     )
-
-
-def _pending_in(state: Engine, queue: QueueName) -> int:
-    return sum(_counts(state, queue))
-
-
-def _counts(state: Engine, queue: QueueName) -> Iterator[int]:
-    yield len(state.index.on_hold.get(queue, ()))
-    yield from (len(workload_class.workloads) for workload_class in state.pending.queues.get(queue, ()))

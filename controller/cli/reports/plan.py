@@ -214,7 +214,7 @@ def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextC
     return NextCycle(
         admitted=admitted,
         evicted=len(decisions) - admitted,
-        pending=sum(len(snapshot.state.pending_workloads(queue)) for queue in sorted(subtree)),
+        pending=sum(map(snapshot.state.pending_count, subtree)),
         allocated=standing.allocated,
         share=standing.share,
     )

@@ -61,6 +61,11 @@ class PendingOrder:
             workloads.sort(key=self._sort_key(queue, workloads))
         return workloads
 
+    def pending_count(self, queue: QueueName) -> int:
+        """Return the number of pending workloads of *queue*, those on hold included."""
+        classes = self._workloads.pending.queues.get(queue, ())
+        return sum(len(each.workloads) for each in classes) + len(self._workloads.on_hold.get(queue, ()))
+
     def position(self, workload: Workload) -> int:
         """Return the position of a pending workload in its queue, counted from 1."""
         if self._is_by_tenant(workload.queue):
