@@ -122,17 +122,8 @@ def restore(
         engine.queue_changed(queue)
     for each in history.clusters:
         _restore_cluster(engine, each)
-    for timer in history.blocked:
-        engine.cycle.starvation_timers.heads[timer.queue] = BlockedHead(timer.uid, timer.since)
-    engine.cycle.resize.not_fitting_since.update(history.not_fitting_since)
-    engine.cycle.resize.spent_grace.update({uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace})
-    engine.cycle.startup.requeued.update(history.rescheduled)
-    engine.cycle.startup.incomplete_gangs.update(history.incomplete_gangs)
+    _restore_timers(engine, history)
     engine.cycle.startup.reschedule_all(engine.workloads.values(), policy.startup_timeout_ms)
-    cluster_usage = engine.cluster_usage
-    cluster_usage.usability_changed_at = history.usability_changed_at
-    cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - it is being given back its own
-    cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same
     return engine
 
 
@@ -154,23 +145,24 @@ def roll_back(
         if each.cluster is not None:
             engine.cluster_changed(each.cluster, now)
         cluster_state = engine.cluster_usage.cluster_state(each.name)
-        cluster_state.changed_at = each.changed_at
-        freed = type(cluster_state.recently_freed)()
-        for at, charge in each.recently_freed:
-            freed.add(charge, at)
-        cluster_state.recently_freed = freed
-        if cluster_state.external_usage != each.external_usage:
-            cluster_state.external_usage = each.external_usage
+        has_changed = cluster_state.external_usage != each.external_usage
+        _restore_usage(cluster_state, each)
+        if has_changed:
             engine.cluster_usage.estimate_changed(each.name)
-    cycle = engine.cycle
+    _restore_timers(engine, history)
+
+
+def _restore_timers(engine: Engine, history: History) -> None:
+    """Restore since when workloads and gangs are in the state they are in, and clusters usable."""
+    cycle, cluster_usage = engine.cycle, engine.cluster_usage
     cycle.starvation_timers.heads = {timer.queue: BlockedHead(timer.uid, timer.since) for timer in history.blocked}
     cycle.resize.not_fitting_since = dict(history.not_fitting_since)
     cycle.resize.spent_grace = {uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace}
     cycle.startup.requeued = dict(history.rescheduled)
     cycle.startup.incomplete_gangs = dict(history.incomplete_gangs)
-    engine.cluster_usage.usability_changed_at = history.usability_changed_at
-    engine.cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - as in `restore`
-    engine.cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same
+    cluster_usage.usability_changed_at = history.usability_changed_at
+    cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - it is being given back its own
+    cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same
 
 
 def _restore_cluster(engine: Engine, history: ClusterHistory) -> None:
@@ -178,12 +170,16 @@ def _restore_cluster(engine: Engine, history: ClusterHistory) -> None:
     if history.cluster is not None:
         engine.cluster_usage.update(history.cluster, 0, 0)
     cluster_state = engine.cluster_usage.cluster_state(history.name)
+    _restore_usage(cluster_state, history)
+    cluster_state.orphans = history.orphans
+    engine.context.usage_tracker.restore_orphans(history.orphans)
+    if history.estimates is not None:
+        engine.estimate_tracker.restore(history.name, history.estimates)
+
+
+def _restore_usage(cluster_state: ClusterState, history: ClusterHistory) -> None:
     cluster_state.external_usage = history.external_usage
     cluster_state.recently_freed = type(cluster_state.recently_freed)()
     for at, charge in history.recently_freed:
         cluster_state.recently_freed.add(charge, at)
     cluster_state.changed_at = history.changed_at
-    cluster_state.orphans = history.orphans
-    engine.context.usage_tracker.restore_orphans(history.orphans)
-    if history.estimates is not None:
-        engine.estimate_tracker.restore(history.name, history.estimates)

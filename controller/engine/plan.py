@@ -111,6 +111,11 @@ class Plan:
     is_cut: bool = False
     """It ended early: the next plan continues it."""
 
+    @property
+    def originals(self) -> dict[WorkloadUid, Workload]:
+        """Return the workloads that it changes, as they were before it."""
+        return {change.workload.uid: change.workload for change in reversed((*self.decisions, *self.record_updates))}
+
 
 Assume = Callable[[Workload, int], None]
 """Applies the decided state of a workload at a time, in milliseconds, as if its write had succeeded."""

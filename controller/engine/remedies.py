@@ -94,11 +94,15 @@ def apply_changes(engine: Engine, changes: Iterable[Change], now: int) -> None:
             engine.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
 
 
-def plan_until_stable(engine: Engine, now: int) -> None:
-    """Plan at *now* until nothing more is decided."""
+def plan_until_stable(engine: Engine, now: int) -> dict[WorkloadUid, Workload]:
+    """Plan at *now* until nothing more is decided; return what the plans changed, as it was before them."""
+    originals: dict[WorkloadUid, Workload] = {}
     for _ in range(_MAX_PLANS):
-        if not engine.plan(now).decisions:
-            return
+        plan = engine.plan(now)
+        originals = plan.originals | originals
+        if not plan.decisions:
+            break
+    return originals
 
 
 def _changes_for_workload_alone(engine: Engine, uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
@@ -232,7 +236,5 @@ def _try_with_other_workloads(
 
 def workloads_before(engine: Engine, plan: Plan) -> list[Workload]:
     """Return the workloads of *engine* as they were before *plan*."""
-    changed = {
-        decision.workload.uid: decision.workload for decision in reversed((*plan.decisions, *plan.record_updates))
-    }
+    changed = plan.originals
     return [changed.get(uid, workload) for uid, workload in engine.workloads.items()]

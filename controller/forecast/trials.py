@@ -1,18 +1,15 @@
 """Tries changes of objects on an engine and undoes them, so that many changes can be tried on one large state."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
 
 from controller.engine.checkpoint import History, roll_back
 from controller.engine.engine import Engine
+from controller.engine.plan import Plan
+from controller.engine.remedies import plan_until_stable
 from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import Queue
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
-
-#: Maximum number of plans of one trial, until nothing more is decided.
-_MAX_PLANS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +24,20 @@ class Edit:
 class Trials:
     """Answers whether a workload is admitted after an edit; the engine is the same before and after each question."""
 
-    def __init__(self, engine: Engine, history: History, now: int, before: Iterable[Workload] = ()) -> None:
-        """Use *engine* at *now*: with *history* of before its last plan, and *before*, what that plan changed.
+    def __init__(self, engine: Engine, history: History, now: int, plan: Plan) -> None:
+        """Use *engine* at *now*: after *plan*, and with its *history* of before that plan.
 
         Every question is answered for the state before that plan. The engine must not be used for anything else
         between the questions, except for reading.
         """
         self.engine = engine
-        self.count = 0
-        """How many edits were tried."""
         self._history = history
         self._now = now
-        self._roll_back({workload.uid: workload for workload in before}, ())
+        self._roll_back(plan.originals, ())
 
     def admits(self, edit: Edit, uid: WorkloadUid) -> bool:
         """Return whether the next cycles admit *uid* after *edit*."""
-        with self._planned(edit) as engine:
-            return engine.workloads[uid].state is WorkloadState.ADMITTED
-
-    @contextmanager
-    def _planned(self, edit: Edit) -> Iterator[Engine]:
         engine, now = self.engine, self._now
-        self.count += 1
         originals = {workload.uid: engine.workloads[workload.uid] for workload in edit.workloads}
         queues = [engine.queues[queue.name] for queue in edit.queues]
         for queue in edit.queues:
@@ -58,13 +47,8 @@ class Trials:
         for workload in edit.workloads:
             engine.workload_changed(workload, now)
         try:
-            for _ in range(_MAX_PLANS):
-                plan = engine.plan(now)
-                for change in (*plan.decisions, *plan.record_updates):
-                    originals.setdefault(change.workload.uid, change.workload)
-                if not plan.decisions:
-                    break
-            yield engine
+            originals = plan_until_stable(engine, now) | originals
+            return engine.workloads[uid].state is WorkloadState.ADMITTED
         finally:
             self._roll_back(originals, queues)
 

@@ -9,7 +9,6 @@ import pytest
 
 from controller.api.quantity import format_quantity, parse_quantity
 from controller.engine.checkpoint import take_checkpoint, take_history
-from controller.engine.plan import Plan
 from controller.engine.remedies import plan_until_stable
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.requests import (
@@ -154,16 +153,11 @@ def counterfactuals(seed: int, *, most: int = 3) -> Iterator[tuple[WorkloadUid, 
     plan = engine.plan(NOW)
     waiting = pending(engine)
 
-    trials = Trials(engine, history, NOW, before_plan(plan))
+    trials = Trials(engine, history, NOW, plan)
     for uid in waiting[:most]:
         job = PendingJob(engine.workloads[uid], world.templates[uid], zero, CLASSES, engine.workloads[uid].name)
         for counterfactual in find_counterfactuals(trials, job):
             yield uid, counterfactual
-
-
-def before_plan(plan: Plan) -> list[Workload]:
-    """Return the workloads that *plan* changed, as they were before it."""
-    return [change.workload for change in reversed((*plan.decisions, *plan.record_updates))]
 
 
 def is_admitted(seed: int, uid: WorkloadUid, changes: tuple[FieldChange, ...]) -> bool:
@@ -221,7 +215,7 @@ def test_trials_leave_the_engine_unchanged():
         history = take_history(engine)
         plan = engine.plan(NOW)
         waiting = pending(engine)
-        trials = Trials(engine, history, NOW, before_plan(plan))
+        trials = Trials(engine, history, NOW, plan)
         for uid in waiting[:3]:
             job = PendingJob(engine.workloads[uid], world.templates[uid], zero, CLASSES, engine.workloads[uid].name)
             list(find_counterfactuals(trials, job))

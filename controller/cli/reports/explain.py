@@ -58,7 +58,7 @@ from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import positive, subtract
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
-from controller.forecast.counterfactuals import PendingJob, find_counterfactuals
+from controller.forecast.counterfactuals import PendingJob, find_counterfactuals, quoted
 from controller.forecast.trials import Trials
 from controller.reporting.messages import pending_message, shortfall_message, verified_remedy
 
@@ -173,9 +173,7 @@ def _counterfactuals(snapshot: Snapshot, workload: Workload) -> tuple[Counterfac
     uid = workload.uid
     if uid not in snapshot.state.pending:
         return () if snapshot.state.refusal(uid) else None
-    plan = snapshot.plan
-    before = (change.workload for change in reversed((*plan.decisions, *plan.record_updates)))
-    trials = Trials(snapshot.state, snapshot.history, snapshot.now, before)
+    trials = Trials(snapshot.state, snapshot.history, snapshot.now, snapshot.plan)
     found = find_counterfactuals(trials, _pending_job(snapshot, trials.engine.workloads[uid]))
     return tuple(
         CounterfactualReport(
@@ -247,12 +245,7 @@ def _unmet_requirement(shortfall: Shortfall) -> UnmetRequirement:
 def _step(change: Change) -> RemedyStep:
     field = "spec.capability" if change.kind == "queue" else "status.resourceSummary.allocatable"
     before, after = (format_quantity(change.resource, amount) for amount in (change.before, change.after))
-    return RemedyStep(f"{change.kind}/{change.name}.{field}.{_quote_resource(change.resource)}={after}", before, after)
-
-
-def _quote_resource(resource: str) -> str:
-    """Return *resource* as an element of a field path, quoted if it contains a dot."""
-    return f"'{resource}'" if "." in resource else resource
+    return RemedyStep(f"{change.kind}/{change.name}.{field}.{quoted(change.resource)}={after}", before, after)
 
 
 def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
