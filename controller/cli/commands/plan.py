@@ -1,6 +1,9 @@
 """The commands `plan`, `queues`, `pending`, `clusters` and `top`: each reports one part of a scheduling cycle."""
 
-from typing import TYPE_CHECKING, Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +12,7 @@ from controller.cli.commands.options import CommonOptions, with_common_options
 if TYPE_CHECKING:
     from controller.cli.input.snapshot import Snapshot
     from controller.cli.render.plan import PlanReport
+    from controller.cli.reports.selection import Selection
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 PLAN_HELP = """
@@ -117,29 +121,15 @@ def plan(options: CommonOptions, *, what_if: WhatIfChanges = None) -> None:
     options.show_report(report, plan_table)
 
 
-@with_common_options
-def queues(
-    options: CommonOptions,
-    names: Names = None,
-    *,
-    next_cycle: NextCycle = False,
-    selector: Selector = None,
-    sort_by: SortBy = None,
-) -> None:
-    """Print queues."""
-    from controller.cli.render.plan import queues_listing  # noqa: PLC0415 -- see options
-    from controller.cli.reports.plan import queue_reports  # noqa: PLC0415
-    from controller.cli.reports.selection import Selection  # noqa: PLC0415
+def _select_named(
+    options: CommonOptions, names: Names = None, *, selector: Selector = None, sort_by: SortBy = None
+) -> "Selection":
+    from controller.cli.reports.selection import Selection  # noqa: PLC0415 -- see options
 
-    selection = Selection.parse(names=names, labels=selector, sort_by=sort_by, templates=options.selected)
-    options.show(
-        lambda snapshot: queue_reports(snapshot, selection, with_next_cycle=next_cycle),
-        queues_listing,
-    )
+    return Selection.parse(names=names, labels=selector, sort_by=sort_by, templates=options.selected)
 
 
-@with_common_options
-def pending(  # noqa: PLR0913 -- the options are declared here only
+def _select_workloads(  # noqa: PLR0913 -- the options are declared here only
     options: CommonOptions,
     names: Names = None,
     *,
@@ -148,66 +138,64 @@ def pending(  # noqa: PLR0913 -- the options are declared here only
     all_namespaces: AllNamespaces = False,
     selector: Selector = None,
     sort_by: SortBy = None,
-) -> None:
+) -> "Selection":
+    selection = _select_named(options, names, selector=selector, sort_by=sort_by)
+    return selection.of_workloads(queue, None if all_namespaces else namespace)
+
+
+def with_selection(select: "Callable[..., Selection]") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of *select* to a command, and pass the selection as its second argument."""
+    chosen = list(inspect.signature(select).parameters.values())[1:]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        first, _, *own = inspect.signature(command).parameters.values()
+
+        @functools.wraps(command)
+        def run(options: CommonOptions, **arguments: Any) -> None:
+            selection = select(options, **{each.name: arguments.pop(each.name) for each in chosen})
+            command(options, selection, **arguments)
+
+        run.__signature__ = inspect.Signature([first, *chosen, *own])  # type: ignore[attr-defined] # read by with_common_options
+        return run
+
+    return decorate
+
+
+@with_common_options
+@with_selection(_select_named)
+def queues(options: CommonOptions, selection: "Selection", *, next_cycle: NextCycle = False) -> None:
+    """Print queues."""
+    from controller.cli.render.plan import queues_listing  # noqa: PLC0415 -- see options
+    from controller.cli.reports.plan import queue_reports  # noqa: PLC0415
+
+    options.show(lambda snapshot: queue_reports(snapshot, selection, with_next_cycle=next_cycle), queues_listing)
+
+
+@with_common_options
+@with_selection(_select_workloads)
+def pending(options: CommonOptions, selection: "Selection") -> None:
     """Print pending workloads."""
     from controller.cli.render.plan import pending_listing  # noqa: PLC0415 -- see options
     from controller.cli.reports.plan import pending_reports  # noqa: PLC0415
-    from controller.cli.reports.selection import Selection  # noqa: PLC0415
 
-    selection = Selection.parse(
-        names=names,
-        queue=queue,
-        namespace=None if all_namespaces else namespace,
-        labels=selector,
-        sort_by=sort_by,
-        templates=options.selected,
-    )
     options.show(lambda snapshot: pending_reports(snapshot, selection), pending_listing)
 
 
 @with_common_options
-def clusters(
-    options: CommonOptions,
-    names: Names = None,
-    *,
-    next_cycle: NextCycle = False,
-    selector: Selector = None,
-    sort_by: SortBy = None,
-) -> None:
+@with_selection(_select_named)
+def clusters(options: CommonOptions, selection: "Selection", *, next_cycle: NextCycle = False) -> None:
     """Print the member clusters."""
     from controller.cli.render.plan import clusters_listing  # noqa: PLC0415 -- see options
     from controller.cli.reports.plan import cluster_reports  # noqa: PLC0415
-    from controller.cli.reports.selection import Selection  # noqa: PLC0415
 
-    selection = Selection.parse(names=names, labels=selector, sort_by=sort_by, templates=options.selected)
-    options.show(
-        lambda snapshot: cluster_reports(snapshot, selection, with_next_cycle=next_cycle),
-        clusters_listing,
-    )
+    options.show(lambda snapshot: cluster_reports(snapshot, selection, with_next_cycle=next_cycle), clusters_listing)
 
 
 @with_common_options
-def top(  # noqa: PLR0913 -- the options are declared here only
-    options: CommonOptions,
-    names: Names = None,
-    *,
-    queue: OfQueue = None,
-    namespace: Namespace = None,
-    all_namespaces: AllNamespaces = False,
-    selector: Selector = None,
-    sort_by: SortBy = None,
-) -> None:
+@with_selection(_select_workloads)
+def top(options: CommonOptions, selection: "Selection") -> None:
     """Print the admitted workloads with the highest usage."""
     from controller.cli.render.plan import top_listing  # noqa: PLC0415 -- see options
     from controller.cli.reports.plan import usage_reports  # noqa: PLC0415
-    from controller.cli.reports.selection import Selection  # noqa: PLC0415
 
-    selection = Selection.parse(
-        names=names,
-        queue=queue,
-        namespace=None if all_namespaces else namespace,
-        labels=selector,
-        sort_by=sort_by,
-        templates=options.selected,
-    )
     options.show(lambda snapshot: usage_reports(snapshot, selection), top_listing)

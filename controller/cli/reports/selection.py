@@ -1,7 +1,7 @@
 """Selects and sorts the objects of a listing."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -35,25 +35,25 @@ class Selection:
     """Returns the workloads' objects that a selector selects."""
 
     @classmethod
-    def parse(  # noqa: PLR0913 -- the options of the commands
+    def parse(
         cls,
         *,
         names: Sequence[str] | None = None,
-        queue: str | None = None,
-        namespace: str | None = None,
         labels: str | None = None,
         sort_by: str | None = None,
         templates: Callable[[LabelSelector, Snapshot], TemplateNames] | None = None,
     ) -> "Selection":
         """Return the selection of command line options; raise `InputError`."""
         return cls(
-            tuple(names or ()),
-            QueueName(queue) if queue else None,
-            namespace,
-            parse_selector(labels) if labels else None,
-            _field_path(sort_by or ""),
-            templates,
+            names=tuple(names or ()),
+            labels=parse_selector(labels) if labels else None,
+            sort_by=_field_path(sort_by or ""),
+            templates=templates,
         )
+
+    def of_workloads(self, queue: str | None, namespace: str | None) -> "Selection":
+        """Return the selection of the workloads of one queue and one namespace; ``None`` or no text for all."""
+        return replace(self, queue=QueueName(queue) if queue else None, namespace=namespace)
 
     def workloads(self, snapshot: Snapshot) -> Callable[[Workload], bool]:
         """Return whether a workload is selected; raise `NotFoundError` for a queue that does not exist."""
