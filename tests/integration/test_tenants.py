@@ -121,6 +121,9 @@ async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tm
         assert (code, "at position 2 of 2" in text, "BlockedByQueueHead" in text) == (0, True, True), text
         code, listed = await command(plane, environment, "explain", "job", "mine", "-n", namespace, "-o", "json")
         assert (code, "secret" in listed, "secret" in text) == (0, False, False), listed
+        code, table = await command(plane, environment, "pending", "-n", namespace)
+        found = ["mine" in table, "BlockedByQueueHead" in table, "secret" in table]
+        assert (code, found) == (0, [True, True, False]), table
         code, other = await command(plane, environment, "explain", "job", "secret-job", "-n", foreign)
         assert (code != 0, "you may not get workloads" in other) == (True, True), other
 

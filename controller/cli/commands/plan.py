@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli.commands.options import CommonOptions, with_common_options
+from controller.cli.commands.tenant import with_tenant_fallback
 
 if TYPE_CHECKING:
     from controller.cli.input.snapshot import Snapshot
@@ -172,6 +173,7 @@ def queues(options: CommonOptions, selection: "Selection", *, next_cycle: NextCy
 
 
 @with_common_options
+@with_tenant_fallback
 @with_selection(_select_workloads)
 def pending(options: CommonOptions, selection: "Selection") -> None:
     """Print pending workloads."""
