@@ -34,6 +34,12 @@ class OwnerReference(msgspec.Struct, rename="camel", frozen=True, gc=False):
     controller: bool = False
 
 
+class ConfigMap(msgspec.Struct, frozen=True):
+    """The content of a ConfigMap."""
+
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class ObjectMeta(msgspec.Struct, rename="camel", frozen=True):
     """Identity, labels and annotations of an object."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from controller.api.keys import RUN_TIMES_KEY
+from controller.api.meta import ConfigMap
 from controller.forecast.run_times import (
     MAX_EVICTED,
     MAX_KEYS,
@@ -66,14 +67,10 @@ def _format(runs: Iterable[Run]) -> str:
     )
 
 
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] = msgspec.field(default_factory=dict)
-
-
 def decode_config_map(raw: bytes) -> tuple[RunTimes, int]:
     """Return the run times in a ConfigMap and the time until which they include ends; raise `RunTimesError`."""
     try:
-        manifest = msgspec.json.decode(raw, type=_ConfigMap)
+        manifest = msgspec.json.decode(raw, type=ConfigMap)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RunTimesError(str(error)) from error
     return decode_run_times(manifest.data.get(RUN_TIMES_KEY, ""))

@@ -132,11 +132,6 @@ class History:
         """Add the newest run."""
         (self.evicted if run.outcome is Outcome.EVICTED else self.runs).append(run)
 
-    @property
-    def failed_share(self) -> float:
-        """Return the share of runs that failed, among those that were not evicted."""
-        return sum(run.outcome is Outcome.FAILED for run in self.runs) / len(self.runs) if self.runs else 0.0
-
 
 class RunTimes:
     """The learned run times of all keys, bounded in size.

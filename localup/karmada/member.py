@@ -273,8 +273,8 @@ class Member(Generic[K]):
         for key in self._active:
             run, rows = self.runs[key], before.get(key, [])
             rows = [*rows, *([] for _ in run.pods[len(rows) :])]
-            kept = [[node for node in row if node < len(sizes)] for row in rows]
-            self._placements[key] = [row[:count] for row, count in zip(kept, run.pods, strict=False)]
+            present = [[node for node in row if node < len(sizes)] for row in rows]
+            self._placements[key] = [row[:count] for row, count in zip(present, run.pods, strict=False)]
             for task, row in zip(run.workload.tasks, self._placements[key], strict=True):
                 packing.occupy(task.pod, row)
         for key, rows in self._placements.items():

@@ -1,7 +1,7 @@
 """Selects the clusters of a binding and divides its replicas among them, as Karmada's scheduler does (facts, §2).
 
 Clusters in `spec.clusters` are preferred, so a preset feasible cluster is confirmed (no. 4). Then come clusters with
-more capacity for divisible workloads, then names. A division is kept if it adds up; otherwise all replicas are divided
+more capacity for divisible workloads, then names. A division stays if it adds up; otherwise all replicas are divided
 again, whereas Karmada moves as few as possible. Spread by region and the component estimator are not supported.
 """
 

@@ -136,7 +136,7 @@ def _item(work: Object) -> Status:
 def template_status(template: Object, binding: Object, *, now: float, stale: bool = True) -> Object:
     """Return *template* with the status of its binding.
 
-    If the binding has no status, the *stale* template status is kept or removed.
+    If the binding has no status, the *stale* template status stays or is removed.
     """
     items = [item for item in status_of(binding).get("aggregatedStatus") or () if item.get("status")]
     if not items:

@@ -34,6 +34,7 @@ from controller.api.keys import (
     RUN_TIMES_NAME,
     RUN_TIMES_NAMESPACE,
 )
+from controller.api.meta import ConfigMap
 from controller.cache.dynamic_informers import served_path
 from controller.cache.store import Store
 from controller.cli.errors import InputError, NotFoundError
@@ -100,7 +101,7 @@ async def active_configuration(api: Api, namespace: str) -> tuple[ActiveConfigur
     """Return the configuration that the controller published, or the defaults and why they are used."""
     path = CONFIG_MAPS.item_path(namespace, PUBLISHED_CONFIGURATION)
     try:
-        data = msgspec.json.decode(await api.get(path), type=_ConfigMap).data
+        data = msgspec.json.decode(await api.get(path), type=ConfigMap).data
         return ActiveConfiguration(read_published(data)[0], ConfigurationSource.PUBLISHED), ""
     except NotFound:
         problem = f"ConfigMap {namespace}/{PUBLISHED_CONFIGURATION} does not exist"
@@ -121,10 +122,6 @@ def configuration_of_file(path: Path) -> ActiveConfiguration:
         raise InputError(f"{path}: it is not UTF-8 text") from error
     except ConfigurationError as error:
         raise InputError(f"{path}: {error}") from error
-
-
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] = {}
 
 
 async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:

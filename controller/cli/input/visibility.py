@@ -5,11 +5,13 @@ import os
 import ssl
 from http import HTTPStatus
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
 
+from controller.api.meta import ConfigMap
 from controller.api.visibility import VisibleWorkloads, namespace_path
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, read_status
@@ -29,13 +31,10 @@ class VisibilityError(Exception):
     """The endpoint cannot be asked, or does not answer; the message says why and what to do."""
 
 
-class _Data(msgspec.Struct, frozen=True):
-    url: str = ""
-    ca: str = msgspec.field(name="ca.crt", default="")
-
-
-class _ConfigMap(msgspec.Struct, frozen=True):
-    data: _Data = _Data()
+class _Address(NamedTuple):
+    url: str
+    ca: str = ""
+    """CA certificates in PEM; empty for those of the system."""
 
 
 async def visible_workloads(api: Api, namespace: str, name: str = "", *, karmada_namespace: str) -> VisibleWorkloads:
@@ -66,16 +65,17 @@ async def visible_workloads(api: Api, namespace: str, name: str = "", *, karmada
         raise VisibilityError(f"{address.url} did not answer with a list of workloads: {error}") from error
 
 
-async def _address(api: Api, karmada_namespace: str) -> _Data:
+async def _address(api: Api, karmada_namespace: str) -> _Address:
     """Return the address in the environment, or the one that the chart publishes in the control plane."""
     if url := os.environ.get(URL_VARIABLE):
         file = os.environ.get(CA_VARIABLE)
-        return _Data(url, await asyncio.to_thread(Path(file).read_text) if file else "")
+        return _Address(url, await asyncio.to_thread(Path(file).read_text) if file else "")
     try:
-        return msgspec.json.decode(await api.get(_CONFIG_MAP.format(karmada_namespace)), type=_ConfigMap).data
+        data = msgspec.json.decode(await api.get(_CONFIG_MAP.format(karmada_namespace)), type=ConfigMap).data
     except (ApiError, msgspec.MsgspecError) as error:
         remedy = f"ask an operator to switch `visibility.enabled` on, or set {URL_VARIABLE}"
         raise VisibilityError(f"the address of the visibility endpoint is not known: {error}; {remedy}") from error
+    return _Address(data.get("url", ""), data.get("ca.crt", ""))
 
 
 async def _get(api: Api, url: str, context: ssl.SSLContext) -> tuple[int, bytes]:

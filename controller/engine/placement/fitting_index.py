@@ -241,7 +241,7 @@ class FittingIndex:
         """
         self._synchronize()
         at = quota, quota.version, self._cluster_version, self._generation
-        before, kept = self._stages, self._stages.known if at == self._staged_at else 0
+        before, valid = self._stages, self._stages.known if at == self._staged_at else 0
         free = self._with_free_root(quota)
         unreserved = (
             free & ~self._charges.exceeding(quota.unreserved_amounts(quota.tree.root, self._charges.resources))
@@ -249,7 +249,7 @@ class FittingIndex:
             else free
         )
         now = _Stages(self._all, free, unreserved, self._fitting(self._all & ~self._refused))
-        self._stages = _Stages(*(old & kept | new & ~kept for old, new in zip(before, now, strict=True)))
+        self._stages = _Stages(*(old & valid | new & ~valid for old, new in zip(before, now, strict=True)))
         self._stages = self._stages._replace(known=self._all)
         self._staged_at = at
         self._removed_stages.clear()
