@@ -16,12 +16,11 @@ import structlog
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
 from controller.kube.events import Event, EventMessage, build_events, observed_count, series_patch
-from controller.kube.timing import Backoff, Clock, wall_clock
+from controller.kube.timing import Backoff, Clock, wait_until_idle, wall_clock
 
 V = TypeVar("V")
 _MAX_REMEMBERED = 10_000
 _MAX_ATTEMPTS = 3
-_POLL_SECONDS = 0.1
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
@@ -170,9 +169,7 @@ class EventRecorder:
 
     async def _yield_to_decisions(self) -> None:
         """Wait for a limited time while decisions are written; an event costs the API server as much as one of them."""
-        ends_at = time.monotonic() + self._options.max_delay_seconds
-        while len(self._queue) and self._is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
-            await asyncio.sleep(_POLL_SECONDS)
+        await wait_until_idle(lambda: len(self._queue) > 0 and self._is_busy(), seconds=self._options.max_delay_seconds)
 
     def _is_deferred(self, message: EventMessage) -> bool:
         """Return whether the workload's last pending event is too recent; then the message is queued again later."""

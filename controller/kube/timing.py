@@ -1,9 +1,13 @@
 """Clocks and retry delays, passed into the parts of a process, so that tests can run on virtual time."""
 
+import asyncio
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+#: Interval of looking whether a process is idle.
+_IDLE_POLL_SECONDS = 0.1
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -20,6 +24,13 @@ def wall_clock() -> int:
 def uptime() -> float:
     """Return the time since boot, including system suspend, so that a lease expires during a suspend too."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def wait_until_idle(is_busy: Callable[[], bool], *, seconds: float) -> None:
+    """Wait while *is_busy* returns true, at most for *seconds*: decisions are written before what reports them."""
+    ends_at = time.monotonic() + seconds
+    while is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
+        await asyncio.sleep(_IDLE_POLL_SECONDS)
 
 
 class SteadyClock:

@@ -34,7 +34,7 @@ from controller.engine.state.workloads import WorkloadState
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.events import EventMessage, Reference
-from controller.kube.timing import Backoff, Clock
+from controller.kube.timing import Backoff, Clock, wait_until_idle
 from controller.scheduling.workload_events import pending_note
 from controller.scheduling.writes import Write
 
@@ -47,8 +47,8 @@ _RETRY_MS = 2_000
 #: Minimum interval between two statuses of one job, as for its events.
 _MIN_REPEAT_MS = 10_000
 
-#: Longest time for which statuses wait until decisions are written, and the interval of looking.
-_MAX_DELAY_SECONDS, _POLL_SECONDS = 5.0, 0.1
+#: Longest time for which statuses wait until decisions are written.
+_MAX_DELAY_SECONDS = 5.0
 
 _MAX_REMEMBERED = 10_000
 
@@ -152,10 +152,7 @@ class JobStatusController:
                     await self._wake.wait()
             except TimeoutError:
                 continue
-        waited = 0.0
-        while self._dependencies.is_busy() and waited < _MAX_DELAY_SECONDS:
-            await asyncio.sleep(_POLL_SECONDS)
-            waited += _POLL_SECONDS
+        await wait_until_idle(self._dependencies.is_busy, seconds=_MAX_DELAY_SECONDS)
 
     async def _reconcile(self, key: TemplateKey) -> None:
         """Write the status of one job, or keep it queued where it cannot be written yet."""

@@ -16,13 +16,13 @@ from controller.engine.engine import Engine
 from controller.engine.state.workloads import Workload
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
-from controller.kube.timing import Backoff
+from controller.kube.timing import Backoff, wait_until_idle
 
 #: Minimum interval between two statuses of one queue.
 _INTERVAL_SECONDS = 10.0
 
-#: Interval of looking whether decisions still wait to be written, and how often at most.
-_POLL_SECONDS, _MAX_POLLS = 0.1, 50
+#: Longest time for which statuses wait until decisions are written.
+_MAX_DELAY_SECONDS = 5.0
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -57,10 +57,7 @@ class QueueStatusController:
         """Write statuses until cancelled."""
         while True:
             await self._wake.wait()
-            for _ in range(_MAX_POLLS):
-                if not self._dependencies.is_busy():
-                    break
-                await asyncio.sleep(_POLL_SECONDS)
+            await wait_until_idle(self._dependencies.is_busy, seconds=_MAX_DELAY_SECONDS)
             self._wake.clear()
             if self._is_active:
                 await self._write_all()
