@@ -11,7 +11,13 @@ import structlog
 from controller.api.keys import QUEUES
 from controller.cache.objects import CachedQueue, WorkloadPhase
 from controller.cache.store import Store
-from controller.controllers.queue_status.counts import count_workloads, queue_counts, queue_usage, status_patch
+from controller.controllers.queue_status.counts import (
+    WorkloadCounts,
+    count_workloads,
+    queue_counts,
+    queue_usage,
+    status_patch,
+)
 from controller.engine.engine import Engine
 from controller.engine.state.workloads import Workload
 from controller.kube.client import Api
@@ -23,6 +29,9 @@ _INTERVAL_SECONDS = 10.0
 
 #: Longest time for which statuses wait until decisions are written.
 _MAX_DELAY_SECONDS = 5.0
+
+#: Workloads that are counted without a pause for decisions: some milliseconds.
+_SLICE = 5_000
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -73,8 +82,11 @@ class QueueStatusController:
         quota = state.current_quota
         if quota is None or state.queue_shares is None:
             return
-        counted = count_workloads(state.workloads.values(), self._is_running)
-        usage = state.current_usage
+        usage, workloads = state.current_usage, tuple(state.workloads.values())
+        counted = WorkloadCounts()
+        for first in range(0, len(workloads), _SLICE):
+            counted += count_workloads(workloads[first : first + _SLICE], self._is_running)
+            await asyncio.sleep(0)
         patches = [
             (queue, status_patch(queue, queue_counts(queue.key, counted, queue_usage(queue.key, quota, usage))))
             for queue in sorted(self._store.queues, key=lambda queue: queue.key)

@@ -22,11 +22,13 @@ _FIELDS: Mapping[WorkloadState, str] = {
 }
 
 
-def count_workloads(
-    workloads: Iterable[Workload], is_running: Callable[[Workload], bool]
-) -> Mapping[tuple[QueueName, str], int]:
+WorkloadCounts = Counter[tuple[QueueName, str]]
+"""The number of workloads by queue and field of the status."""
+
+
+def count_workloads(workloads: Iterable[Workload], is_running: Callable[[Workload], bool]) -> WorkloadCounts:
     """Return the number of workloads by queue and field of the status."""
-    counts: Counter[tuple[QueueName, str]] = Counter()
+    counts = WorkloadCounts()
     for workload in workloads:
         field = _FIELDS[workload.state]
         if field == "inqueue" and is_running(workload):
