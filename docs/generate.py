@@ -38,7 +38,8 @@ from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
 from controller.cache.record import AdmissionRecord
 from controller.cache.store import Store
 from controller.cli.__main__ import app
-from controller.cli.render.explain import Explanation, HyperJobReport, QueueExplanation
+from controller.cli.render.explain import Explanation, QueueExplanation
+from controller.cli.render.hyperjob import HyperJobReport
 from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues, WorkloadUsages
 from controller.cli.render.replay import History, ReplayReport
 from controller.engine.engine import Engine

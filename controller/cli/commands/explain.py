@@ -9,7 +9,8 @@ from controller.cli.commands.tenant import with_tenant_fallback
 
 if TYPE_CHECKING:
     from controller.cli.input.snapshot import Snapshot
-    from controller.cli.render.explain import Explanation, HyperJobReport
+    from controller.cli.render.explain import Explanation
+    from controller.cli.render.hyperjob import HyperJobReport
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 EXPLAIN_HELP = """
@@ -90,7 +91,7 @@ def explain_hyperjob(
     namespace: Namespace = None,
 ) -> None:
     """Explain one HyperJob."""
-    from controller.cli.render.explain import hyperjob_text  # noqa: PLC0415 -- see options
+    from controller.cli.render.hyperjob import hyperjob_text  # noqa: PLC0415 -- see options
     from controller.cli.reports.explain import hyperjob_report  # noqa: PLC0415
 
     within, short = parse_job(name, namespace)

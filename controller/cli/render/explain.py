@@ -8,19 +8,15 @@ from controller.api.quantity import parse_quantity
 from controller.cli.render.amounts import Amounts, describe_requests, format_amount, format_minute
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.render.plan import (
-    START_COLUMN,
     PendingReport,
     QueueReport,
     QueueShareReport,
     StartReport,
-    format_start,
 )
 
 _INDENT = 2
 
-
 _MAX_SHOWN = 5
-
 
 _SHARE_COLUMNS = (
     Column("QUEUE"),
@@ -28,16 +24,6 @@ _SHARE_COLUMNS = (
     Column("USED", right=True),
     Column("FAIR SHARE", right=True),
     Column("LIMIT", right=True),
-)
-
-
-_PART_COLUMNS = (
-    Column("PART"),
-    Column("CLUSTER"),
-    Column("PODS", right=True),
-    Column("STATE"),
-    Column("PLACEMENT", is_text=True),
-    Column("PENDING REASON", is_text=True),
 )
 
 
@@ -221,36 +207,6 @@ class QueueExplanation(msgspec.Struct, rename="camel", frozen=True):
     first: tuple[PendingReport, ...]
     """The first pending workloads after the next cycle."""
     notes: tuple[str, ...]
-
-
-class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
-    """One part; *cluster* is empty if any cluster is possible, *reason* if it is not pending."""
-
-    name: str
-    replicated_job: str
-    cluster: str
-    pods: int
-    requests: Amounts
-    why: str
-    state: str
-    clusters: tuple[str, ...]
-    reason: str
-    message: str
-    retries: int
-    start: StartReport | None = None
-
-
-class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
-    """One HyperJob; *decided* is true if the controller has split it, false if this is a preview."""
-
-    namespace: str
-    name: str
-    phase: str
-    reason: str
-    message: str
-    decided: bool
-    min_available: int
-    parts: tuple[HyperJobPart, ...]
 
 
 def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
@@ -498,34 +454,3 @@ def _amount_rows(share: QueueShareReport | QueueReport) -> Iterator[tuple[str, .
         if isinstance(share, QueueReport) and name not in share.limited:
             amounts[2] = "no limit"
         yield share.name, name, *amounts
-
-
-def hyperjob_text(report: HyperJobReport, style: OutputStyle) -> str:
-    """Format *report* as text."""
-    sections = [paragraph(Cell(f"HyperJob {report.namespace}/{report.name} {_hyperjob_state(report)}.", "bold"), style)]
-    if report.message:
-        code = f"{report.reason}: " if report.reason else ""
-        sections.append(paragraph(f"{code}{report.message}.", style))
-    if report.parts:
-        with_start = any(part.start for part in report.parts)
-        columns = (*_PART_COLUMNS, *((START_COLUMN,) if with_start else ()))
-        rows = ([*_part_row(part), *([format_start(part.start)] if with_start else [])] for part in report.parts)
-        sections.append(table(columns, rows, style))
-    return "\n\n".join(sections)
-
-
-def _hyperjob_state(report: HyperJobReport) -> str:
-    count = len(report.parts)
-    done = sum(part.state in {"Completed", "Succeeded"} for part in report.parts)
-    parts = f"{count} {'part' if count == 1 else 'parts'}"
-    if not report.decided:
-        return f"would have {parts} if it were split now"
-    if done == count:
-        return f"is {report.phase}: all of its {parts} have completed"
-    return f"is {report.phase}: it has {parts}, of which {report.min_available} must be admitted together"
-
-
-def _part_row(part: HyperJobPart) -> list[str]:
-    cluster = ", ".join(part.clusters) or part.cluster or "any"
-    pending = f"{part.reason}: {part.message}" if part.reason else ""
-    return [part.name, cluster, str(part.pods), part.state, part.why, pending]

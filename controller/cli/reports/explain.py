@@ -20,8 +20,6 @@ from controller.cli.render.explain import (
     CounterfactualReport,
     Explanation,
     Guarantee,
-    HyperJobPart,
-    HyperJobReport,
     PendingState,
     PublishedEvent,
     QueueExplanation,
@@ -31,6 +29,7 @@ from controller.cli.render.explain import (
     WorkloadAhead,
     WorkloadQueue,
 )
+from controller.cli.render.hyperjob import HyperJobPart, HyperJobReport
 from controller.cli.render.plan import StartReport
 from controller.cli.reports.forecast import forecast_starts
 from controller.cli.reports.plan import (
