@@ -31,6 +31,7 @@ from controller.controllers.webhook_config.controller import (
     WebhookConfigDependencies,
 )
 from controller.estimator.dispatcher import EstimatorDispatcher
+from controller.kube.access_reviews import Access
 from controller.kube.client import Api, Timeouts
 from controller.kube.config_file import ConfigurationFile
 from controller.kube.event_recorder import EventRecorder, RecorderOptions
@@ -46,7 +47,6 @@ from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.workload_events import WorkloadEvents
 from controller.settings import ControllerSettings, parse_flags
-from controller.visibility.access import Access
 from controller.visibility.server import Visibility, serve_visibility
 
 #: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.

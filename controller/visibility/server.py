@@ -16,9 +16,9 @@ from aiohttp.web_protocol import RequestHandler
 
 from controller.api.visibility import VisibleWorkloads, namespace_path
 from controller.engine.engine import Engine
+from controller.kube.access_reviews import Access, RefusedError, unauthenticated
 from controller.kube.errors import ApiError
 from controller.kube.serving_certificate import Certificate, abort
-from controller.visibility.access import Access, RefusedError, unauthenticated
 from controller.visibility.report import describe, workloads_of
 
 #: Workloads in one answer.

@@ -4,8 +4,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from controller.kube.access_reviews import Access, AnswerCache, RefusedError
 from controller.kube.client import Api
-from controller.visibility.access import Access, AnswerCache, RefusedError
 from tests.scripted_server import answering, scripted_server
 
 TOKENS, REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"
