@@ -1,4 +1,4 @@
-"""Decides whether a caller may read a namespace: TokenReview for its identity, SubjectAccessReview for its permissions.
+"""Identifies callers by TokenReview, and decides what they may read by SubjectAccessReview.
 
 Answers are cached for a short time, with a bounded number of entries: a permission that is withdrawn ends after that
 time, and a flood of invalid tokens costs the API server a bounded number of reviews.
@@ -8,6 +8,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -24,7 +25,7 @@ _YES_SECONDS, _NO_SECONDS = 30.0, 5.0
 #: Answers of each kind that are cached; the oldest is dropped.
 _MAX_CACHED = 4096
 
-#: Reviews per second that are sent to the API server for all callers together, and how many at once.
+#: Reviews per second that are sent to the API server for all callers together by default, and how many at once.
 _REVIEWS_PER_SECOND = 20.0
 
 V = TypeVar("V")
@@ -98,12 +99,29 @@ class AnswerCache(Generic[V]):
             self._answers.popitem(last=False)
 
 
-class Access:
-    """Reviews callers with the controller's own credentials."""
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """A verb on a resource, in one namespace or, without one, in all."""
 
-    def __init__(self, api: Api, *, clock: Callable[[], float] = time.monotonic) -> None:
+    verb: str
+    resource: str = RESOURCE
+    group: str = GROUP
+    namespace: str = ""
+
+
+class Access:
+    """Reviews callers with the process' own credentials."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        reviews_per_second: float = _REVIEWS_PER_SECOND,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
         self._clock = clock
+        self._per_second = reviews_per_second
         self._users: AnswerCache[User | None] = AnswerCache(clock=clock)
         self._allowed: AnswerCache[bool] = AnswerCache(clock=clock)
         self._slot_at = 0.0
@@ -113,19 +131,15 @@ class Access:
 
         Raises `ApiError` where the API server does not answer.
         """
-        user = await self._user(token)
+        user = await self.user(token)
         if user is None:
             raise unauthenticated()
-        key = user.username, user.uid, user.groups, msgspec.json.encode(user.extra, order="sorted"), namespace, verb
-        cached = self._allowed.get(key)
-        if cached is None:
-            cached = (await self._is_allowed(user, namespace, verb),)
-            self._allowed.put(key, cached[0], is_yes=cached[0])
-        if not cached[0]:
+        if not await self.may(user, Permission(verb, namespace=namespace)):
             text = f"you may not {verb} {RESOURCE} of {GROUP} in namespace {namespace!r}; the role `view` allows it"
             raise RefusedError(403, "Forbidden", text)
 
-    async def _user(self, token: str) -> User | None:
+    async def user(self, token: str) -> User | None:
+        """Return the user of *token*, ``None`` for an invalid one; raise `RefusedError` where callers are too many."""
         # Only a hash is stored, so that a memory dump has no tokens of tenants.
         key = hashlib.sha256(token.encode()).digest()
         cached = self._users.get(key)
@@ -137,8 +151,20 @@ class Access:
             self._users.put(key, cached[0], is_yes=cached[0] is not None)
         return cached[0]
 
-    async def _is_allowed(self, user: User, namespace: str, verb: str) -> bool:
-        attributes = {"namespace": namespace, "verb": verb, "group": GROUP, "resource": RESOURCE}
+    async def may(self, user: User, permission: Permission) -> bool:
+        """Return whether *user* has *permission*; raise `RefusedError` where callers are too many."""
+        extra = msgspec.json.encode(user.extra, order="sorted")
+        key = user.username, user.uid, user.groups, extra, permission
+        cached = self._allowed.get(key)
+        if cached is None:
+            cached = (await self._is_allowed(user, permission),)
+            self._allowed.put(key, cached[0], is_yes=cached[0])
+        return cached[0]
+
+    async def _is_allowed(self, user: User, permission: Permission) -> bool:
+        attributes = {"verb": permission.verb, "group": permission.group, "resource": permission.resource}
+        if permission.namespace:
+            attributes["namespace"] = permission.namespace
         spec: dict[str, Any] = {
             "user": user.username,
             "uid": user.uid,
@@ -151,9 +177,9 @@ class Access:
 
     async def _review(self, path: str, api_version: str, kind: str, spec: dict[str, Any]) -> bytes:
         now = self._clock()
-        self._slot_at = max(self._slot_at, now - 1) + 1 / _REVIEWS_PER_SECOND
+        self._slot_at = max(self._slot_at, now - 1) + 1 / self._per_second
         if self._slot_at > now:
-            self._slot_at -= 1 / _REVIEWS_PER_SECOND
+            self._slot_at -= 1 / self._per_second
             raise RefusedError(429, "TooManyRequests", "too many callers; try again after a second")
         body = {"apiVersion": api_version, "kind": kind, "spec": spec}
         return await self._api.create(path, msgspec.json.encode(body))
