@@ -62,7 +62,10 @@ JOB = (
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
     "group reserved started unplaced moved attempts excludedClusters"
 )
-POLICY = "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds growth startWithin"
+POLICY = (
+    "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille growth "
+    "startWithin"
+)
 EVICTION = "minRuntime maxEvictions"
 
 
@@ -305,7 +308,9 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         resize=growth(written.get("growth", {})),
         reclaim=eviction(written.get("reclaim")),
         preemption=eviction(written.get("preemption")),
-        head_reservation=HeadReservation(max_ms=written.get("holdSeconds", 7200) * 1000),
+        head_reservation=HeadReservation(
+            max_ms=written.get("holdSeconds", 7200) * 1000, max_idle_permille=written.get("maxIdlePermille", 100)
+        ),
     )
 
 

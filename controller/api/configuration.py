@@ -79,10 +79,12 @@ class Resize(_Section):
 
 
 class HeadReservation(_Section):
-    """When and for how long capacity is reserved for a queue's blocked head (O6)."""
+    """When and for how long capacity is reserved for a queue's blocked head (O6), and how much may be idle (O8)."""
 
     after: Duration = timedelta(minutes=10)
     max: Duration = timedelta(hours=2)
+    max_idle: float = Field(default=0.1, ge=0, le=1)
+    """Fraction of a cluster that may be idle for a reservation, on average over *max*."""
 
 
 class Eviction(_Section):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from controller.engine.engine import Engine
 from controller.engine.policy import Policy
+from controller.engine.reservations.idle import IdleTime
 from controller.engine.reservations.starvation import BlockedHead
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.clusters import Cluster, ClusterName
@@ -61,6 +62,10 @@ class History:
     has_usability_changed: bool = False
     spent_resize_grace: tuple[tuple[WorkloadUid, int, int], ...] = ()
     """How long resized workloads did not fit before they shrank, and when they did (D7)."""
+    expired_reservations: tuple[tuple[WorkloadUid, int], ...] = ()
+    """How many reservations of each workload have expired (O8)."""
+    idle_reservations: tuple[tuple[str, IdleTime], ...] = ()
+    """What the reservations have left idle, by owner (O8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ def take_history(engine: Engine) -> History:
         not_fitting_since=tuple(sorted(cycle.resize.not_fitting_since.items())),
         spent_resize_grace=tuple((uid, *cycle.resize.spent_grace[uid]) for uid in sorted(cycle.resize.spent_grace)),
         rescheduled=tuple(sorted(cycle.startup.requeued.items())),
+        expired_reservations=tuple(sorted(cycle.starvation_timers.expirations.items())),
+        idle_reservations=tuple(sorted(cycle.idle_reservations.by_owner.items())),
         incomplete_gangs=tuple(sorted(cycle.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
         usability_changed_at=cluster_usage.usability_changed_at,
         has_begun=cluster_usage._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
@@ -156,6 +163,8 @@ def _restore_timers(engine: Engine, history: History) -> None:
     """Restore since when workloads and gangs are in the state they are in, and clusters usable."""
     cycle, cluster_usage = engine.cycle, engine.cluster_usage
     cycle.starvation_timers.heads = {timer.queue: BlockedHead(timer.uid, timer.since) for timer in history.blocked}
+    cycle.starvation_timers.expirations = dict(history.expired_reservations)
+    cycle.idle_reservations.by_owner = dict(history.idle_reservations)
     cycle.resize.not_fitting_since = dict(history.not_fitting_since)
     cycle.resize.spent_grace = {uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace}
     cycle.startup.requeued = dict(history.rescheduled)

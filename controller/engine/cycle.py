@@ -44,6 +44,7 @@ class Cycle:
         self._reservations = HeadReservations(
             context.workloads, context.feasibility_cache, self.starvation_timers, planner, assume
         )
+        self.idle_reservations = self._reservations.idle
 
     def run(self, now: int, *, most: int | None = None) -> Plan:
         """Decide at *now*, assume the decisions, and return them; stop early after *most* decisions."""
@@ -73,6 +74,7 @@ class Cycle:
         # 5. Reserve quota and capacity for heads that have been blocked for long.
         self.starvation_timers.update(self._queues_to_check(changed, stale), now)
         reserved = self._reservations.grant(admission.shares, context.policy, now)
+        self.idle_reservations.measure(now)
         if pending.unevaluated:
             stale |= dict.fromkeys((yield from self._classify()))
         # 6. Publish changed reasons, and determine when the next cycle is due without an event.

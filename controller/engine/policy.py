@@ -7,6 +7,9 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, NodeShape, matches
 from controller.engine.state.hierarchy import QueueName, QueueOrder, TenantFairness
 
+#: The pause between reservations is doubled at most so often: from ten minutes to a week.
+_MAX_DOUBLINGS = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
@@ -35,10 +38,16 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class HeadReservation:
-    """When quota and capacity are set aside for a queue's first blocked workload (O6), and for how long."""
+    """When quota and capacity are set aside for a queue's first blocked workload (O6), and for how long (O8)."""
 
     after_ms: int = 600_000
     max_ms: int = 7_200_000
+    max_idle_permille: int = 100
+    """How much of a cluster may be idle for a reservation, on average over *max_ms*, in thousandths."""
+
+    def pause_ms(self, expirations: int) -> int:
+        """Return how long a workload waits for a reservation of which *expirations* have expired."""
+        return self.after_ms << min(expirations, _MAX_DOUBLINGS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ def translate_policy(configuration: config.VolcanoGlobalConfiguration, *, can_es
         head_reservation=HeadReservation(
             after_ms=configuration.head_reservation.after // _MILLISECOND,
             max_ms=configuration.head_reservation.max // _MILLISECOND,
+            max_idle_permille=round(1000 * configuration.head_reservation.max_idle),
         ),
         reclaim=_eviction(configuration.reclaim),
         preemption=_eviction(configuration.preemption),

@@ -14,6 +14,7 @@ from controller.engine.fairness.tournament import SchedulableClass
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.plan import Assume, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
+from controller.engine.reservations.idle import IdleReservations
 from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.clusters import ClusterName
@@ -38,6 +39,8 @@ class StarvationTimers:
 
     def __init__(self, workloads: WorkloadIndex, order: PendingOrder) -> None:
         self.heads: dict[QueueName, BlockedHead] = {}
+        self.expirations: dict[WorkloadUid, int] = {}
+        """How many reservations of a pending workload have expired; each doubles the pause before the next (O8)."""
         self._workloads = workloads
         self._order = order
 
@@ -60,8 +63,17 @@ class StarvationTimers:
         ]
         return self._order.first_of(queue, blocked)
 
+    def reservation_expired(self, workload: Workload) -> None:
+        """Count an expired reservation of *workload*."""
+        pending = self._workloads.pending
+        self.expirations = {uid: count for uid, count in self.expirations.items() if uid in pending}
+        self.expirations[workload.uid] = self.expirations.get(workload.uid, 0) + 1
+
+    def _due_at(self, blocked: BlockedHead, policy: HeadReservation) -> int:
+        return blocked.since + policy.pause_ms(self.expirations.get(blocked.uid, 0))
+
     def reset(self, workload: Workload, now: int) -> None:
-        """Restart the timer of *workload*, whose reservation has expired."""
+        """Restart the timer of *workload*, whose reservation has ended."""
         timer = self.heads.get(workload.queue)
         if timer is not None and timer.uid == workload.uid:
             self.heads[workload.queue] = BlockedHead(workload.uid, now)
@@ -72,12 +84,12 @@ class StarvationTimers:
         return [
             self._workloads[blocked.uid]
             for name, blocked in sorted(self.heads.items())
-            if blocked.since <= now - policy.after_ms and name not in reserved_queues
+            if self._due_at(blocked, policy) <= now and name not in reserved_queues
         ]
 
     def next_expiry(self, policy: HeadReservation, now: int) -> int | None:
         """Return when the next timer expires."""
-        ends = (blocked.since + policy.after_ms for blocked in self.heads.values())
+        ends = (self._due_at(blocked, policy) for blocked in self.heads.values())
         return min((at for at in ends if at > now), default=None)
 
 
@@ -96,12 +108,17 @@ class HeadReservations:
         self._feasibility_cache = feasibility_cache
         self._timers = timers
         self._planner = planner
+        self.idle = IdleReservations(workloads, feasibility_cache.cluster_usage)
         self._assume = assume
 
     def expire(self, policy: HeadReservation, now: int) -> list[RecordUpdate]:
         """Cancel reservations that have expired or become useless, for a gang those of all parts."""
         reserving = self._workloads.with_reservation
-        expired = {uid for uid, workload in reserving.items() if self._has_expired(workload, policy, now)}
+        self.idle.add_elapsed(now)
+        timed_out = {uid for uid, workload in reserving.items() if self._has_timed_out(workload, policy, now)}
+        expired = timed_out | {uid for uid, workload in reserving.items() if self._is_useless(workload)}
+        for uid in sorted(timed_out):
+            self._timers.reservation_expired(reserving[uid])
         gangs = {reserving[uid].gang for uid in expired} - {None}
         return self._cancel(
             [uid for uid, workload in reserving.items() if uid in expired or workload.gang in gangs], now
@@ -118,18 +135,18 @@ class HeadReservations:
 
     def next_expiry(self, policy: HeadReservation) -> int | None:
         """Return when the next reservation expires."""
-        return earliest(_since(workload) + policy.max_ms for workload in self._workloads.with_reservation.values())
+        ends = (_since(workload) + policy.max_ms for workload in self._workloads.with_reservation.values())
+        return earliest((*ends, self.idle.next_expiry(policy)))
 
-    def _has_expired(self, workload: Workload, policy: HeadReservation, now: int) -> bool:
+    def _has_timed_out(self, workload: Workload, policy: HeadReservation, now: int) -> bool:
+        return _since(workload) + policy.max_ms <= now or self.idle.is_exhausted(workload, policy)
+
+    def _is_useless(self, workload: Workload) -> bool:
         reserved = workload.reservation
         if workload.uid not in self._workloads.pending or reserved is None:
             return True
         workload_class = self._workloads.pending.class_of(workload.uid)
-        if (
-            workload_class.inadmissible is not None
-            or not workload_class.is_waiting
-            or reserved.since + policy.max_ms <= now
-        ):
+        if workload_class.inadmissible is not None or not workload_class.is_waiting:
             return True
         cluster_names = self._feasibility_cache.get(workload_class.requirements).cluster_names
         has_changed = reserved.requests is not None and positive(reserved.requests) != positive(workload_class.charge)

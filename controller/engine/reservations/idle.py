@@ -1,0 +1,96 @@
+"""Bounds the capacity that head reservations leave idle (O8).
+
+The idle part of a reservation is measured after each cycle: the free capacity that it sets aside, as a fraction of
+the cluster, on the dominant resource. A reservation expires when the integral over time exceeds its budget.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from controller.engine.policy import HeadReservation
+from controller.engine.state.cluster_usage import ClusterState, ClusterUsage, earliest
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.resources import EMPTY, PODS, Resources, add
+from controller.engine.state.workload_index import WorkloadIndex
+from controller.engine.state.workloads import Workload
+
+#: A whole cluster, in the unit in which idle capacity is measured.
+_WHOLE = 1_000_000
+
+
+class IdleTime(NamedTuple):
+    """What one reservation has left idle, in millionths of a cluster."""
+
+    area: int
+    """The integral over time until *at*, in millionths of a cluster times milliseconds."""
+    rate: int
+    """The idle part since *at*."""
+    at: int
+
+
+class IdleReservations:
+    """Measures the capacity that each reservation leaves idle, for a HyperJob that of all parts together."""
+
+    def __init__(self, workloads: WorkloadIndex, cluster_usage: ClusterUsage) -> None:
+        self.by_owner: dict[str, IdleTime] = {}
+        self._workloads = workloads
+        self._cluster_usage = cluster_usage
+
+    def add_elapsed(self, now: int) -> None:
+        """Add what was idle since the last measurement."""
+        self.by_owner = {
+            owner: IdleTime(idle.area + idle.rate * max(now - idle.at, 0), idle.rate, now)
+            for owner, idle in self.by_owner.items()
+        }
+
+    def measure(self, now: int) -> None:
+        """Measure what the present reservations leave idle from *now* on."""
+        charges: dict[str, dict[ClusterName, Resources]] = {}
+        for workload in self._workloads.with_reservation.values():
+            by_cluster = charges.setdefault(_owner(workload), {})
+            for charge in workload.reservation.cluster_charges if workload.reservation is not None else ():
+                by_cluster[charge.cluster] = add(by_cluster.get(charge.cluster, EMPTY), charge.charge)
+        before = self.by_owner
+        self.by_owner = {
+            owner: IdleTime(before[owner].area if owner in before else 0, self._idle_part(by_cluster), now)
+            for owner, by_cluster in charges.items()
+        }
+
+    def _idle_part(self, charges: dict[ClusterName, Resources]) -> int:
+        """Return the largest part of a cluster that is idle for *charges*."""
+        cluster_state = self._cluster_usage.cluster_state
+        return max((_idle_part(cluster_state(name), charge) for name, charge in charges.items()), default=0)
+
+    def is_exhausted(self, workload: Workload, policy: HeadReservation) -> bool:
+        """Return whether the reservation of *workload* has left idle what it may."""
+        idle = self.by_owner.get(_owner(workload))
+        return idle is not None and idle.rate > 0 and idle.area >= _budget(policy)
+
+    def next_expiry(self, policy: HeadReservation) -> int | None:
+        """Return when the first reservation will have left idle what it may, if nothing changes."""
+        return earliest(self._expiries(policy))
+
+    def _expiries(self, policy: HeadReservation) -> Iterator[int]:
+        for idle in self.by_owner.values():
+            if idle.rate > 0:
+                yield idle.at + max(-((idle.area - _budget(policy)) // idle.rate), 0)
+
+
+def _budget(policy: HeadReservation) -> int:
+    return policy.max_idle_permille * (_WHOLE // 1000) * policy.max_ms
+
+
+def _idle_part(cluster_state: ClusterState, charge: Resources) -> int:
+    """Return which part of a cluster is free and set aside by *charge*, on the dominant resource of *charge*."""
+    allocatable, headroom = cluster_state.allocatable, cluster_state.headroom
+    parts = (
+        (amount * _WHOLE // allocatable[name], min(amount, max(headroom.get(name, 0), 0)) * _WHOLE // allocatable[name])
+        for name, amount in sorted(charge.items())
+        if amount > 0 and name != PODS and allocatable.get(name, 0) > 0
+    )
+    return max(parts, key=lambda part: part[0], default=(0, 0))[1]
+
+
+def _owner(workload: Workload) -> str:
+    """Return what identifies a reservation: the HyperJob of its parts, otherwise the workload."""
+    return workload.gang.key if workload.gang is not None else workload.uid
