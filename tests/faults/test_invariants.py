@@ -39,11 +39,11 @@ class Story:
         self.now[kind, name] = after or {}
         self.changes.append(Change(len(self.changes) + 1, kind, key, before or None, after, self.at))
 
-    def cluster(self, **capacity: str) -> None:
+    def cluster(self, name: str = "m1", **capacity: str) -> None:
         status = {"conditions": [{"type": "Ready", "status": "True"}]}
         summary = {"resourceSummary": {"allocatable": {**CAPACITY, **capacity}}}
-        made = {"metadata": {"name": "m1"}, "spec": {}, "status": {**status, **summary}}
-        self.tell("clusters", "m1", with_models(made))
+        made = {"metadata": {"name": name}, "spec": {}, "status": {**status, **summary}}
+        self.tell("clusters", name, with_models(made))
 
     def queue(self, name: str = "q", **spec: Any) -> None:
         self.tell("queues", name, {"metadata": {"name": name}, "spec": spec})
@@ -94,6 +94,11 @@ def story(**capacity: str) -> Story:
     return made
 
 
+def decided(name: str, second: int) -> dict[str, Any]:
+    """Return the record of an admission."""
+    return {"uid": f"u-{name}", "charge": {"cpu": "1"}, "admittedAt": f"2026-01-01T00:00:{second:02}.000Z"}
+
+
 def too_much_for_the_queue(told: Story) -> None:
     told.queue(capability={"cpu": "1"})
     told.job("a", cpu=2)
@@ -105,6 +110,13 @@ def too_much_for_the_cluster(told: Story) -> None:
         told.job(name, cpu=2)
     told.admit("a")
     told.admit("b")
+
+
+def two_elastic_jobs_of_a_plan_that_do_not_fit(told: Story) -> None:
+    told.cluster("m2", cpu="9")
+    for name in ("a", "b"):
+        told.job(name, replicas=2, minimum=1)
+        told.admit(name, record=decided(name, 1))
 
 
 def into_a_closed_queue(told: Story) -> None:
@@ -183,6 +195,7 @@ def tried_again_at_once(told: Story) -> None:
 VIOLATIONS: list[tuple[str, Callable[[Story], None]]] = [
     ("I1", too_much_for_the_queue),
     ("I1", too_much_for_the_cluster),
+    ("I1", two_elastic_jobs_of_a_plan_that_do_not_fit),
     ("I1", into_a_closed_queue),
     ("I2", a_foreign_field),
     ("I3", let_go_without_a_record),
@@ -249,6 +262,15 @@ def room_that_was_taken_when_it_was_decided(told: Story) -> None:
     told.admit("small", seconds=0.5)
 
 
+def writes_of_a_plan_in_another_order(told: Story) -> None:
+    """The gang of the elastic job fits last, and is written first."""
+    told.cluster("m2", cpu="9")
+    told.job("elastic", replicas=2, minimum=1)
+    told.job("fixed")
+    told.admit("elastic", record=decided("elastic", 1))
+    told.admit("fixed", record=decided("fixed", 1))
+
+
 def an_order_that_needs_shares(told: Story) -> None:
     told.queue("other")
     told.job("old", cpu=2)
@@ -264,6 +286,7 @@ def an_order_that_needs_shares(told: Story) -> None:
         news_that_come_too_late,
         room_for_both,
         room_that_was_taken_when_it_was_decided,
+        writes_of_a_plan_in_another_order,
         an_order_that_needs_shares,
     ],
 )

@@ -15,7 +15,7 @@ from tests.rig.audit import Request
 from tests.rig.binding_state import RECORD, BindingState, parse_binding
 from tests.rig.history import Change
 from tests.rig.hyperjob_invariant import HyperJobChecker
-from tests.rig.observed_usage import LAG, ObservedUsage
+from tests.rig.observed_usage import LAG, ObservedUsage, placement
 
 #: Minimum seconds between writes of one binding, with a tolerance for clock differences.
 MIN_RETRY_DELAY = 0.9
@@ -119,10 +119,29 @@ def _over_admitted(
             if held[resource] > most and _counts(usage, name, resource):
                 yield f"I1 {where} lifts queue {name} to {held[resource]} {resource}; its ceiling is {most}"
     for cluster in after.clusters:
-        others = usage.held_on(cluster, besides=after.uid)
-        for resource, asked in usage.gang(after).items():
-            if others.get(resource, 0) + asked > usage.free_capacity(cluster, resource, at):
-                yield f"I1 {where} needs {asked} {resource} on {cluster}, where {others.get(resource, 0)} are held"
+        for resource in usage.gang(after):
+            if (held := _overcommitted(usage, after, cluster, resource, at)) is not None:
+                asked = usage.gang(after)[resource]
+                yield f"I1 {where} needs {asked} {resource} on {cluster}, where {held} are held"
+
+
+def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, resource: str, at: float) -> Any:
+    """Return what others use on *cluster* if *after* cannot have been admitted to it, otherwise ``None``.
+
+    Only the gang must fit, but all requests are charged (D11). The writes of a plan arrive in any order, so the
+    workloads that were not decided before *after* are judged in the order in which most of them fit.
+    """
+    others = [item for item in usage.holders() if cluster in placement(item) and item.uid != after.uid]
+    decided = after.record.get("admittedAt") or "~"
+    peers = [item for item in others if (item.record.get("admittedAt") or "") >= decided]
+    charges = {item.uid: usage.charges[item.uid].get(resource, 0) for item in [*others, after]}
+    gangs = {item.uid: usage.gang(item).get(resource, 0) for item in [*peers, after]}
+    held = sum(charges[item.uid] for item in others if item.uid not in gangs)
+    for uid in sorted(gangs, key=lambda uid: charges[uid] - gangs[uid]):
+        if held + gangs[uid] > usage.free_capacity(cluster, resource, at):
+            return sum(charges[item.uid] for item in others)
+        held += charges[uid]
+    return None
 
 
 def _counts(usage: ObservedUsage, queue: str, resource: str) -> bool:
