@@ -81,11 +81,15 @@ class JobStatusController:
         self._statuses: dict[TemplateKey, JobStatus] = {}
         """Statuses that are not written yet."""
         self._due: list[tuple[int, TemplateKey]] = []
-        """Heap of the times at which they are written; an entry of a job without a status is obsolete."""
+        """Heap of the times at which they are written."""
+        self._due_at: dict[TemplateKey, int] = {}
+        """Current entry of each job in the heap; other entries of the job are obsolete."""
+        self._retry_at: dict[TemplateKey, int] = {}
+        """Earliest next attempt of each job with a rejected write."""
         self._reported: set[str] = set()
         """Jobs without a policy whose event was recorded, by uid."""
         self._written_at: OrderedDict[TemplateKey, int] = OrderedDict()
-        self._backoff = Backoff(initial=0.5, maximum=30)
+        self._backoff = Backoff(initial=2, maximum=30)
         self._wake = asyncio.Event()
 
     def on_waits(self, waits: Iterable[Wait]) -> None:
@@ -107,6 +111,8 @@ class JobStatusController:
         """Drop queued statuses after losing leadership."""
         self._statuses.clear()
         self._due.clear()
+        self._due_at.clear()
+        self._retry_at.clear()
 
     async def run(self) -> NoReturn:
         """Write statuses until cancelled."""
@@ -114,7 +120,11 @@ class JobStatusController:
             group.create_task(self._report_unselected())
             while True:
                 await self._wait_until_due()
-                key = heapq.heappop(self._due)[1]
+                at, key = heapq.heappop(self._due)
+                if self._due_at.get(key) != at:
+                    continue
+                del self._due_at[key]
+                self._retry_at.pop(key, None)
                 if key in self._statuses:
                     await self._reconcile(key)
         raise AssertionError("the job status controller runs until it is cancelled")
@@ -137,8 +147,15 @@ class JobStatusController:
             self._push(max(self._clock(), self._written_at.get(key, -_MIN_REPEAT_MS) + _MIN_REPEAT_MS), key)
 
     def _push(self, at: int, key: TemplateKey) -> None:
+        at = max(at, self._retry_at.get(key, at))
+        self._due_at[key] = at
         heapq.heappush(self._due, (at, key))
         self._wake.set()
+
+    def _retry(self, key: TemplateKey, delay: int) -> None:
+        """Write the status of a job again, not before *delay* milliseconds."""
+        self._retry_at[key] = self._clock() + delay
+        self._push(self._retry_at[key], key)
 
     async def _wait_until_due(self) -> None:
         """Wait until a status is due, and while decisions are written."""
@@ -187,14 +204,14 @@ class JobStatusController:
         try:
             await self._api.patch(path, msgspec.json.encode(status_patch(job, status)), kind="merge")
         except Conflict:
-            self._push(self._clock() + _RETRY_MS, job.key)
+            self._retry(job.key, _RETRY_MS)
             return
         except NotFound:
             pass
         except ApiError as error:
             delay = self._backoff.next_delay(at_least=error.retry_after)
             log.warning("job status not written", namespace=job.key.namespace, name=job.key.name, error=str(error))
-            self._push(self._clock() + int(delay * 1000), job.key)
+            self._retry(job.key, int(delay * 1000))
             await asyncio.sleep(delay)
             return
         self._backoff.reset()

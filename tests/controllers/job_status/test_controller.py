@@ -1,0 +1,70 @@
+"""When the job status controller writes: one attempt at a time for each job, never at once after a rejection."""
+
+import asyncio
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from controller.cache.store import Store
+from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
+from controller.controllers.job_status.pending_status import JobStatus, admitted_status
+from controller.engine.state.workloads import WorkloadState
+from controller.kube.errors import Conflict
+from tests.cache import objects
+from tests.deterministic.clock import simulate
+
+
+class RejectingApi:
+    """An API server that answers every patch with a conflict."""
+
+    def __init__(self) -> None:
+        self.attempts: list[float] = []
+
+    async def patch(self, *_: Any, **__: Any) -> None:
+        self.attempts.append(asyncio.get_running_loop().time())
+        raise Conflict("PATCH", 409, "the object has been modified")
+
+
+def attempts_of(*statuses: tuple[float, str]) -> list[float]:
+    """Return when the controller tries to write statuses that are queued at these times."""
+
+    async def main() -> list[float]:
+        loop, store, api = asyncio.get_running_loop(), Store(), RejectingApi()
+        store.jobs.upsert(store.jobs.decode(objects.job()))
+        store.bindings.upsert(store.bindings.decode(objects.binding()))
+        (binding,) = store.bindings
+        workloads = {binding.uid: SimpleNamespace(state=WorkloadState.PENDING)}
+        needed: Any = JobStatusDependencies(
+            state=lambda: SimpleNamespace(workloads=workloads),
+            may_write=lambda: True,
+            is_enabled=lambda: True,
+            is_busy=lambda: False,
+            record_event=lambda _: None,
+            per_second=100,
+        )
+        controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
+        running = loop.create_task(controller.run())
+        for at, reason in statuses:
+            await asyncio.sleep(at - loop.time())
+            if reason == "Admitted":
+                workloads[binding.uid].state = WorkloadState.ADMITTED
+                controller._queue(binding.template, replace(admitted_status(binding, 0), since=int(at * 1000)))
+            else:
+                controller._queue(binding.template, JobStatus(reason, "", int(at * 1000)))
+        await asyncio.sleep(7)
+        running.cancel()
+        return api.attempts
+
+    return simulate(main, 1)
+
+
+def test_status_is_tried_once_per_interval_after_a_conflict():
+    attempts = attempts_of((0, "QueueLimitReached"), (0.3, "Admitted"))
+    assert len(attempts) == 4
+    assert all(later - earlier > 1.9 for earlier, later in itertools.pairwise(attempts))
+
+
+def test_admission_is_written_at_once_before_an_earlier_due_time():
+    (first, *_) = attempts_of((0, "Admitted"))
+    assert first < 0.1
