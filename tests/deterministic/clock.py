@@ -18,12 +18,19 @@ from aiohttp import connector
 
 T = TypeVar("T")
 
+_ITERATIONS_WITHOUT_TIME = 100_000
+"""More iterations than this at one time are a livelock."""
+
 #: The time of day at which every simulation begins: 2026-01-01, 00:00 UTC, in seconds since 1970.
 EPOCH = 1_767_225_600
 
 
 class DeadlockError(Exception):
     """No task can run, and no timer is set that would change it."""
+
+
+class LivelockError(Exception):
+    """Callbacks run again and again, and no time passes."""
 
 
 class ProcessState(Enum):
@@ -94,6 +101,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.random = random.Random(seed)
         self.steps = 0
         self._now = 0.0
+        self._iterations = 0
+        """Iterations since ``_iterated_at``."""
+        self._iterated_at = 0.0
         self._clock_resolution = 1e-9
         self.numbers = itertools.count(1)
         """Numbers of the tasks, in order of their creation."""
@@ -145,7 +155,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready.clear()
         if len(handles) > 1:
             self._reorder(handles)
-        self.steps += len(handles)
+        self._count_iteration(len(handles))
         for index, handle in enumerate(handles):
             if handle._cancelled:
                 continue
@@ -155,6 +165,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if self._stopping:
                 ready.extendleft(reversed(handles[index + 1 :]))
                 return
+
+    def _count_iteration(self, steps: int) -> None:
+        self.steps += steps
+        self._iterations = self._iterations + 1 if self._now == self._iterated_at else 0
+        self._iterated_at = self._now
+        if self._iterations > _ITERATIONS_WITHOUT_TIME:
+            self._iterations = 0
+            raise LivelockError(f"no time passes after {self._now}")
 
     def _reorder(self, handles: list[asyncio.Handle]) -> None:
         """Put the steps of tasks into an order that depends on the seed and on nothing else."""

@@ -21,6 +21,9 @@ _OURS = ("controller-a", "controller-b", "webhook")
 _LATEST_EFFECT_SECONDS = 14
 """A write takes effect within the connection timeout and the server's own limit, or never."""
 
+DURATIONS = ((5, 1.0), (30, 0.5), (90, 0.2), (200, 0.05))
+"""Seconds of a fault of requests or watches, and how probable it is then."""
+
 Change = Callable[[Call, Route, random.Random], None]
 
 
@@ -119,7 +122,7 @@ class Faults(NoFaults):
         """Let the fault *name* happen for some time."""
         now = self._system.loop.time()
         clients = draw.choice((_OURS, _OURS[:2], _OURS[:1], _OURS[1:2]))
-        seconds, probability = draw.choice(((5, 1.0), (30, 0.5), (90, 0.2), (200, 0.05)))
+        seconds, probability = draw.choice(DURATIONS)
         self._windows.append(_Window(name, now + seconds, probability, clients, draw))
 
     def end(self) -> None:
@@ -145,7 +148,7 @@ class Faults(NoFaults):
 
     def on_events(self, call: Call, stream: EventStream, events: Sequence[Event]) -> Iterable[tuple[float, Event]]:
         active = [window for window in self._active(call.client) if window.name in WATCH_FAULTS]
-        if not active or not events:
+        if not active or not events or stream.watch.ended:
             return [(0, event) for event in events]
         arriving = [(0.0, event) for event in events]
         for window in active:

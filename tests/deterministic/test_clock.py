@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.deterministic.clock import EPOCH, DeadlockError, simulate
+from tests.deterministic.clock import EPOCH, DeadlockError, LivelockError, simulate
 
 
 async def _order_of_tasks() -> list[int]:
@@ -49,6 +49,18 @@ def test_waiting_without_a_timer_is_a_deadlock():
         await asyncio.Event().wait()
 
     with pytest.raises(DeadlockError):
+        simulate(main, 0)
+
+
+def test_steps_without_passing_time_are_a_livelock():
+    async def main() -> None:
+        def again() -> None:
+            asyncio.get_running_loop().call_soon(again)
+
+        again()
+        await asyncio.sleep(1)
+
+    with pytest.raises(LivelockError):
         simulate(main, 0)
 
 

@@ -11,6 +11,7 @@ import structlog
 from controller.cache import workload_builder
 from controller.scheduling import patches
 from tests.deterministic import faults, operations
+from tests.deterministic.operations import Operation
 from tests.deterministic.shrinking import Shrinker, kinds_of
 from tests.deterministic.simulation import Result, run, script
 
@@ -58,6 +59,16 @@ def test_scripts_of_seeds_differ_and_have_every_operation():
     names = {operation.name for planned in scripts for operation in planned}
     expected = {*operations.TENANTS, *operations.OPERATORS, *faults.REQUEST_FAULTS, *faults.WATCH_FAULTS}
     assert names >= expected | {*faults.SYSTEM_FAULTS}
+
+
+def test_run_ends_when_every_event_of_a_watch_is_faulty(monkeypatch):
+    monkeypatch.setattr(faults, "DURATIONS", ((15, 1.0),))
+    names = enumerate(faults.WATCH_FAULTS, start=1)
+    chosen = [Operation(20 * index, name, index) for index, name in names]
+    chosen += [Operation(4 * index, "submit-job", index) for index in range(45)]
+    result = run(1, 1, chosen=chosen, active=180)
+    assert result.violations == []
+    assert all(result.occurrences[name] for name in faults.WATCH_FAULTS)
 
 
 def violations_with(monkeypatch: pytest.MonkeyPatch, target: object, name: str, replacement: object) -> Result:
