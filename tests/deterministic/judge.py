@@ -25,7 +25,7 @@ _TROUBLE_SECONDS = 120
 
 
 class Judge:
-    """Follows the server of *system*; ``found`` has the violations with their times.
+    """Follows the server of *system*; ``found`` has the violations with their times, ``violated`` is set by the first.
 
     Without faults the judge is strict; with *faults* decisions may be based on older states, until the audit of the
     caches finds a lost event.
@@ -33,6 +33,8 @@ class Judge:
 
     def __init__(self, system: System, *, faults: bool) -> None:
         self.found: list[str] = []
+        self.has_faults = faults
+        self.violated = asyncio.Event()
         self._system = system
         self._admissions: list[Admission] = []
         self._troubled: set[str] = set()
@@ -76,6 +78,8 @@ class Judge:
         while True:
             await asyncio.sleep(_DELAY_SECONDS / 2)
             self._judge(self._system.loop.time() - _DELAY_SECONDS)
+            if self._system.failures:
+                self.violated.set()
 
     def _judge(self, until: float) -> None:
         self._judge_writes()
@@ -114,6 +118,7 @@ class Judge:
         """Record a violation."""
         seconds = self._system.loop.time() if at is None else at
         self.found.append(f"{seconds:.3f} s: {violation}")
+        self.violated.set()
 
     # -- at rest ---------------------------------------------------------------------
 
