@@ -15,12 +15,11 @@ Reproduced:
   minutes (2), other errors with backoff (§1); a change of a cluster also triggers unclaimed bindings;
 - works, with `suspendDispatching` and `preserveResourcesOnDeletion`; an eviction removes works immediately (3) or
   after the grace period of its task (§1); template changes reach the clusters of a suspended binding (8);
-  dependencies of templates have bindings of their own (§1);
 - clusters: taints by readiness, and NoExecute taints, which move running workloads (§1, §2);
 - status from the member to the template; the status of an evicted job stays (§1) until the template changes for
   another reason; a pending job has no pods, so no summary includes it (§2); summaries and pods may be delayed.
 
-Not reproduced: overrides, preemption among policies, failover of applications, spread by region, the component
-estimator, quotas, priorities, most events, dependencies other than ConfigMaps, tolerations with an end, and node
+Not reproduced: overrides, preemption among policies, failover of applications, static weights, spread by region,
+the component estimator, quotas, priorities, events, dependencies of templates, tolerations with an end, and node
 constraints other than resources.
 """

@@ -17,7 +17,7 @@ import msgspec
 from controller.api.keys import CLUSTERS, Resource
 from controller.kube.client import Api
 from controller.kube.collection import Collection
-from controller.kube.errors import ApiError, NotFound
+from controller.kube.errors import NotFound
 from controller.kube.informer import Informer
 from localup.karmada.objects import (
     BINDINGS,
@@ -35,8 +35,6 @@ from localup.karmada.objects import (
     is_terminating,
     key_of,
     merge_patch,
-    nonempty,
-    timestamp,
     uid_of,
     with_metadata,
 )
@@ -169,31 +167,6 @@ class Cache:
         """Remove *finalizer* from *item*, if it is there."""
         remaining = [name for name in finalizers_of(item) if name != finalizer]
         await self.update(item, with_metadata(item, finalizers=remaining))
-
-    async def record_event(
-        self, about: Object, reason: str, message: str, *, component: str, kind: str = "Normal"
-    ) -> None:
-        """Create a core/v1 event as Karmada's event recorder does; rejected events are dropped."""
-        key, stamp = key_of(about), timestamp(self.now())
-        namespace = key.namespace or "default"
-        regarding = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": key.name, "uid": uid_of(about)}
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{key.name}.{self.random.getrandbits(64):016x}", "namespace": namespace},
-            "involvedObject": nonempty({**regarding, "namespace": key.namespace}),
-            "reason": reason,
-            "message": message,
-            "type": kind,
-            "count": 1,
-            "source": {"component": component},
-            "reportingComponent": component,
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-        }
-        async with self._semaphore:
-            with suppress(ApiError):
-                await self._api.create(f"/api/v1/namespaces/{namespace}/events", msgspec.json.encode(event))
 
     def _store(self, item: Object) -> Store:
         store = self.store_of(item)

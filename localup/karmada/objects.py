@@ -170,7 +170,6 @@ def requirement_holds(requirement: Object, values: Sequence[str]) -> bool:
 BATCH_JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 WORKS: Final = Resource("work.karmada.io", "v1alpha1", "works", "Work")
 POLICIES: Final = PROPAGATION_POLICIES
@@ -192,7 +191,7 @@ TEMPLATES: Final[Mapping[str, Resource]] = {
 REPLICATED: Final = (DEPLOYMENTS, STATEFUL_SETS)
 
 #: Kinds that the stand-in watches in addition to templates.
-WATCHED: Final = (POLICIES, CLUSTER_POLICIES, BINDINGS, CLUSTER_BINDINGS, WORKS, CLUSTERS, NAMESPACES, CONFIG_MAPS)
+WATCHED: Final = (POLICIES, CLUSTER_POLICIES, BINDINGS, CLUSTER_BINDINGS, WORKS, CLUSTERS, NAMESPACES)
 
 
 def is_a(item: Object, *resources: Resource) -> bool:

@@ -2,7 +2,8 @@
 
 Clusters in `spec.clusters` are preferred, so a preset feasible cluster is confirmed (no. 4). Then come clusters with
 more capacity for divisible workloads, then names. A division stays if it adds up; otherwise all replicas are divided
-again, whereas Karmada moves as few as possible. Spread by region and the component estimator are not supported.
+again, whereas Karmada moves as few as possible. Static weights, spread by region and the component estimator are not
+supported.
 """
 
 import json
@@ -182,10 +183,10 @@ def _serves(cluster: Object, resource: Object) -> bool:
 
 
 def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Sequence[Object]:
-    """Return the clusters that satisfy the spread constraints; divisible workloads swap in larger clusters."""
+    """Return the clusters that satisfy the spread constraints."""
     placement = spec["placement"]
     constraints = placement.get("spreadConstraints") or ()
-    if not constraints or _is_static(placement.get("replicaScheduling") or {}):
+    if not constraints:
         return ranked
     by_cluster = next((constraint for constraint in constraints if constraint.get("spreadByField") == "cluster"), None)
     if by_cluster is None:
@@ -194,22 +195,9 @@ def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Seque
         message = "the number of feasible clusters is less than spreadConstraint.MinGroups"
         raise _SchedulingError(Reason.SCHEDULER_ERROR, message)
     count = min(int(by_cluster.get("maxGroups") or len(ranked)), len(ranked))
-    if not is_divided(spec):
-        return ranked[:count]
-    chosen = _swap_for_capacity(spec, ranked, count)
-    if sum(_capacity(spec, item) for item in chosen) < int(spec["replicas"]):
+    chosen = ranked[:count]
+    if is_divided(spec) and sum(_capacity(spec, item) for item in chosen) < int(spec["replicas"]):
         raise _SchedulingError(Reason.SCHEDULER_ERROR, f"no enough resource when selecting {count} clusters")
-    return chosen
-
-
-def _swap_for_capacity(spec: Mapping[str, Any], ranked: Sequence[Object], count: int) -> list[Object]:
-    chosen, rest = list(ranked[:count]), list(ranked[count:])
-    for index in reversed(range(count)):
-        if not rest or sum(_capacity(spec, item) for item in chosen) >= int(spec["replicas"]):
-            break
-        best = max(range(len(rest)), key=lambda other: _capacity(spec, rest[other]))
-        if _capacity(spec, rest[best]) > _capacity(spec, chosen[index]):
-            chosen[index], rest[best] = rest[best], chosen[index]
     return chosen
 
 
@@ -247,8 +235,6 @@ def _divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
     chosen = [_name(cluster) for cluster in clusters]
     if not is_divided(spec):
         return dict.fromkeys(chosen, replicas)
-    if _is_static(strategy):
-        return _by_weight(replicas, _static_weights(strategy, clusters))
     placed = {
         cluster["name"]: int(cluster.get("replicas", 0))
         for cluster in spec.get("clusters") or ()
@@ -263,24 +249,6 @@ def _divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
     if strategy.get("replicaDivisionPreference") == "Aggregated":
         capacity = _largest_clusters(replicas, capacity)
     return _by_weight(replicas, capacity)
-
-
-def _is_static(strategy: Object) -> bool:
-    """Return whether replicas are divided by static weights, so that Karmada ignores spread constraints."""
-    if strategy.get("replicaSchedulingType") != "Divided" or strategy.get("replicaDivisionPreference") != "Weighted":
-        return False
-    return not (strategy.get("weightPreference") or {}).get("dynamicWeight")
-
-
-def _static_weights(strategy: Object, clusters: Sequence[Object]) -> Shares:
-    entries = (strategy.get("weightPreference") or {}).get("staticWeightList") or ()
-    weights = {
-        _name(cluster): max(
-            (int(entry["weight"]) for entry in entries if cluster_matches(entry["targetCluster"], cluster)), default=0
-        )
-        for cluster in clusters
-    }
-    return weights if any(weights.values()) else dict.fromkeys(weights, 1)
 
 
 def _largest_clusters(replicas: int, capacity: Shares) -> Shares:

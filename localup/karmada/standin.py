@@ -12,10 +12,10 @@ from controller.kube.client import Api
 from localup.karmada.cache import ControlPlaneCache
 from localup.karmada.controller import Controller
 from localup.karmada.controllers.clusters import ClusterController, ExecutionController
-from localup.karmada.controllers.dependencies import DependenciesDistributor, NamespaceSyncController
 from localup.karmada.controllers.detector import Detector
 from localup.karmada.controllers.dispatch import BindingController, BindingStatusController
 from localup.karmada.controllers.eviction import EvictionController
+from localup.karmada.controllers.namespaces import NamespaceSyncController
 from localup.karmada.controllers.scheduler import Scheduler
 from localup.karmada.settings import StandInSettings
 
@@ -70,4 +70,3 @@ def _controllers(cache: ControlPlaneCache, settings: StandInSettings) -> Iterato
         timeout = settings.graceful_eviction_timeout
         yield EvictionController(cache, bindings, timeout=timeout, by_taints=settings.taint_eviction)
     yield NamespaceSyncController(cache)
-    yield DependenciesDistributor(cache)

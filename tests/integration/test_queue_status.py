@@ -10,8 +10,6 @@ from controller.api.keys import QUEUES
 from tests.rig.harness import Harness, open_harness
 from tests.waiting import LIMIT_SECONDS
 
-FIELDS = ("pending", "inqueue", "running", "completed", "state")
-
 
 async def status_of(harness: Harness, name: str) -> dict[str, Any]:
     return json.loads(await harness.karmada.api.get(f"{QUEUES.path}/{name}")).get("status") or {}

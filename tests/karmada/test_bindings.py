@@ -1,6 +1,6 @@
 """Bindings and works of templates, and which fields survive changes."""
 
-from tests.karmada.harness import DEPLOYMENTS, LONG, cluster_policy
+from tests.karmada.harness import LONG, cluster_policy
 from tests.localup.karmada.harness import job
 
 CRBS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
@@ -165,46 +165,6 @@ def test_second_kind_of_equal_name_waits_for_the_binding(harness):
         "the binding of the second",
     )
     harness.api.delete(f"{path}/train?propagationPolicy=Background")
-
-
-def test_dependency_binding_follows_and_is_not_suspended(harness):
-    harness.propagate(kind="Deployment", propagateDeps=True)
-    maps = f"/api/v1/namespaces/{harness.namespace}/configmaps"
-    harness.api.create(
-        maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "b"}}
-    )
-    pods = job("x")["spec"]["tasks"][0]["template"]
-    pods["metadata"] = {"labels": {"app": "web"}}
-    pods["spec"]["volumes"] = [{"name": "settings", "configMap": {"name": "settings"}}]
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": pods}
-    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
-    harness.api.create(DEPLOYMENTS.format(harness.namespace), manifest)
-    needed = harness.wait(lambda: harness.targets_of("web-deployment"), "deployment placed")
-    attached = harness.wait(
-        lambda: harness.look(f"{harness.bindings}/settings-configmap"), "binding of what it depends on"
-    )
-    assert {"placement", "suspension", "clusters"}.isdisjoint(attached["spec"])
-    harness.wait(
-        lambda: (
-            [
-                item["clusters"]
-                for item in harness.api.get(f"{harness.bindings}/settings-configmap")["spec"]["requiredBy"]
-            ]
-            == [needed]
-        ),
-        "the clusters of whoever needs it",
-    )
-    assert any(label.startswith("resourcebinding.karmada.io/depended-by-") for label in attached["metadata"]["labels"])
-
-    def works():
-        found = harness.works(needed[0]["name"])
-        return [item for item in found if item["spec"]["workload"]["manifests"][0]["kind"] == "ConfigMap"]
-
-    harness.wait(works, "work of what it depends on")
-    harness.api.delete(f"{DEPLOYMENTS.format(harness.namespace)}/web")
-    harness.wait(lambda: not works(), "nothing left where it is not needed")
-    assert harness.look(f"{harness.bindings}/settings-configmap") is not None
-    harness.api.delete(f"{maps}/settings")
 
 
 def test_cluster_scoped_template_has_a_cluster_binding(harness):

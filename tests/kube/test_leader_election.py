@@ -11,7 +11,6 @@ from controller.kube.client import Api
 from controller.kube.leader_election import Candidate, LeaderElection, LeaseTimings
 from tests.waiting import LIMIT_SECONDS
 
-FOLDER = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 TERMS = LeaseTimings(lease=30, renew=12, retry=0.05, connect=5, write=10)
 
 

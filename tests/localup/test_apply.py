@@ -5,16 +5,6 @@ import pytest
 from localup.apply import WaitTimeoutError, apply, read_manifests, wait_until
 
 
-def test_wait_until_returns_the_first_truthy_value():
-    answers = iter(["", None, "yes", "no"])
-    assert wait_until(lambda: next(answers), "an answer") == "yes"
-
-
-def test_timeout_names_the_condition():
-    with pytest.raises(WaitTimeoutError, match=r"the policy bites: not within 0\.1 s"):
-        wait_until(lambda: False, "the policy bites", seconds=0.1)
-
-
 def test_progress_extends_the_limit():
     began = time.monotonic()
     waits = iter(range(10**6))
@@ -36,16 +26,6 @@ def test_manifests_come_from_files_folders_and_lists(tmp_path):
     (tmp_path / "b.yaml").write_text("kind: B\n---\n---\nkind: C\n")
     (tmp_path / "a.yaml").write_text("kind: List\nitems:\n- kind: A\n")
     assert [manifest["kind"] for manifest in read_manifests(tmp_path, tmp_path / "b.yaml")] == [*"ABCBC"]
-
-
-def test_applying_twice_changes_nothing(control_plane, namespace):
-    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "twice", "namespace": namespace}}
-    path = f"/api/v1/namespaces/{namespace}/configmaps/twice"
-    versions = []
-    for _ in range(2):
-        apply(control_plane.admin, [manifest])
-        versions.append(control_plane.admin.get(path)["metadata"]["resourceVersion"])
-    assert versions[0] == versions[1]
 
 
 def test_unknown_kind_is_named(control_plane):

@@ -2,16 +2,13 @@ import http.client
 import ssl
 import subprocess
 import sys
-import time
 import uuid
 
 import pytest
 
-from localup.api import Api, ApiError
+from localup.api import ApiError
 from localup.apply import wait_until
-from localup.binaries import kubernetes_version
 from localup.managed_process import Server
-from localup.processes import ProcessError
 from tests.waiting import LIMIT_SECONDS
 
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
@@ -50,55 +47,6 @@ def second(fresh_control_plane):
     return fresh_control_plane(controllers=False, audit=True)
 
 
-def test_api_server_has_the_pinned_version(control_plane):
-    assert control_plane.admin.get("/version")["gitVersion"] == kubernetes_version()
-
-
-def test_unknown_token_is_rejected(control_plane):
-    with (
-        Api(control_plane.url, ca=control_plane.ca, token="guessed") as api,
-        pytest.raises(ApiError, match="401"),
-    ):
-        api.get("/version")
-
-
-def test_other_ca_is_not_trusted(control_plane, second):
-    with (
-        Api(control_plane.url, ca=second.ca, token=control_plane.token("admin")) as api,
-        pytest.raises(ssl.SSLCertVerificationError),
-    ):
-        api.get("/version")
-
-
-def test_deleted_namespace_deletes_its_bindings(control_plane, namespace):
-    binding = {
-        "apiVersion": "work.karmada.io/v1alpha2",
-        "kind": "ResourceBinding",
-        "metadata": {"name": "job-job"},
-        "spec": {"resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "job"}},
-    }
-    control_plane.admin.create(f"/apis/work.karmada.io/v1alpha2/namespaces/{namespace}/resourcebindings", binding)
-    control_plane.admin.delete(f"/api/v1/namespaces/{namespace}")
-    wait_until(lambda: not exists(control_plane.admin, f"/api/v1/namespaces/{namespace}"), f"{namespace} gone")
-
-
-def test_owned_objects_are_garbage_collected(control_plane, namespace):
-    jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
-    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "owner"}, "spec": {}}
-    uid = control_plane.admin.create(jobs, job)["metadata"]["uid"]
-    owner = {key: job[key] for key in ("apiVersion", "kind")} | {"name": "owner", "uid": uid}
-    owned = {"metadata": {"name": "owned", "ownerReferences": [owner]}}
-    control_plane.admin.create(CONFIG_MAPS.format(namespace), owned)
-    control_plane.admin.delete(f"{jobs}/owner")
-    path = f"{CONFIG_MAPS.format(namespace)}/owned"
-    wait_until(lambda: not exists(control_plane.admin, path), "the owned object gone")
-
-
-def test_second_api_server_has_separate_objects(control_plane, namespace, second):
-    assert exists(control_plane.admin, f"/api/v1/namespaces/{namespace}")
-    assert not exists(second.admin, f"/api/v1/namespaces/{namespace}")
-
-
 @pytest.mark.parametrize("end", ["kill", "in order"])
 def test_a_restart_keeps_data_and_address(second, end):
     name, url = named(), second.url
@@ -110,19 +58,6 @@ def test_a_restart_keeps_data_and_address(second, end):
     second.restart()
     assert second.url == url
     assert exists(second.admin, f"{CONFIG_MAPS.format('default')}/{name}")
-
-
-def test_writes_are_audited_if_enabled(second):
-    name = named()
-    second.admin.create(CONFIG_MAPS.format("default"), {"metadata": {"name": name}})
-    wait_until(lambda: name in second.audit_log.read_text(), "the write in the audit log")
-
-
-def test_invalid_flag_is_reported_with_the_server_log(fresh_control_plane):
-    began = time.monotonic()
-    with pytest.raises(ProcessError, match=r"(?s)kube-apiserver ended unexpectedly.*no-such-flag"):
-        fresh_control_plane(controllers=False, flags=["--no-such-flag"])
-    assert time.monotonic() - began < 10
 
 
 def test_used_port_is_replaced(tmp_path):

@@ -1,13 +1,11 @@
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
-from localup.processes import ChildProcess, ProcessError, spawn, tail, terminate
+from localup.processes import ChildProcess, ProcessError, spawn, terminate
 
 
 def lives(pid):
@@ -23,11 +21,6 @@ def gone_soon(pid):
     return not lives(pid)
 
 
-def test_a_child_writes_to_its_log(tmp_path):
-    spawn(["sh", "-c", "echo out; echo err >&2"], log=tmp_path / "log").wait()
-    assert (tmp_path / "log").read_text() == "out\nerr\n"
-
-
 def test_child_is_killed_with_its_parent(tmp_path):
     code = (
         "import time; from pathlib import Path; from localup.processes import spawn;"
@@ -39,22 +32,6 @@ def test_child_is_killed_with_its_parent(tmp_path):
     us.kill()
     us.communicate()
     assert gone_soon(child)
-
-
-def test_child_outlives_the_thread_that_started_it(tmp_path):
-    service = ChildProcess("sleep", tmp_path / "log")
-    thread = threading.Thread(target=service.start, args=(["sleep", "1000"],))
-    thread.start()
-    thread.join()
-    time.sleep(0.05)
-    service.check()
-    service.stop()
-
-
-def test_child_has_its_own_session(tmp_path):
-    process = spawn(["sleep", "1000"], log=tmp_path / "log")
-    assert os.getsid(process.pid) == process.pid
-    terminate(process, grace_seconds=1)
 
 
 def test_all_processes_of_the_session_end(tmp_path):
@@ -95,9 +72,3 @@ def test_ended_process_is_reported_with_its_last_lines(tmp_path):
 def test_missing_program_is_named(tmp_path):
     with pytest.raises(ProcessError, match="cannot start /no/such/etcd"):
         spawn(["/no/such/etcd"], log=tmp_path / "log")
-
-
-def test_the_tail_is_the_end_of_the_log(tmp_path):
-    log = tmp_path / "log"
-    log.write_text("".join(f"{number}\n" for number in range(100)))
-    assert tail(log, 2) == "    98\n    99"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localup.folders import RunFolder, remove_stale_folders
+from localup.folders import RunFolder
 
 
 @pytest.fixture(autouse=True)
@@ -22,23 +22,9 @@ def opened() -> RunFolder:
     return folder
 
 
-def test_closed_folder_is_deleted():
-    folder = opened()
-    (folder.path / "data").write_text("x")
-    folder.close()
-    assert not folder.path.exists()
-
-
 def test_folder_has_mode_0700():
     folder = opened()
     assert folder.path.stat().st_mode & 0o077 == 0
-    folder.close()
-
-
-def test_folder_in_use_is_not_deleted():
-    folder = opened()
-    remove_stale_folders()
-    assert folder.path.exists()
     folder.close()
 
 

@@ -3,14 +3,11 @@ import socket
 
 import pytest
 
-from localup.api import ApiError
 from localup.apply import create_namespace, wait_until
-from localup.managed_process import ManagedProcess, ProcessOptions, run_to_completion
+from localup.managed_process import ProcessOptions, run_to_completion
 from localup.processes import ProcessError
 from localup.stack import Stack
 
-BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/team/resourcebindings"
-JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/team/jobs"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
@@ -32,16 +29,6 @@ def stack(plane):
         yield stack
 
 
-def binding(name):
-    resource = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name}
-    return {
-        "apiVersion": "work.karmada.io/v1alpha2",
-        "kind": "ResourceBinding",
-        "metadata": {"name": f"{name}-job"},
-        "spec": {"resource": resource},
-    }
-
-
 def is_running(pid):
     try:
         os.kill(pid, 0)
@@ -54,36 +41,6 @@ def listens(port):
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_bindings_are_suspended_after_the_start(plane, stack):
-    with plane.client("karmada") as karmada:
-        stored = karmada.create(BINDINGS, binding("train"))
-    assert stored["spec"]["suspension"] == {"scheduling": True}
-
-
-def test_tenant_cannot_write_bindings_after_the_start(plane, stack):
-    with plane.client("tenant") as tenant, pytest.raises(ApiError, match="only Karmada creates bindings"):
-        tenant.create(BINDINGS, binding("forged"))
-
-
-def test_killed_process_restarts_on_its_ports(plane, stack):
-    before = stack.webhook.pid
-    stack.webhook.kill()
-    assert stack.webhook.pid is None
-    with plane.client("karmada") as karmada:
-        with pytest.raises(ApiError, match="failed calling webhook"):
-            karmada.create(BINDINGS, binding("early"))
-        stack.webhook.start()
-        assert karmada.create(BINDINGS, binding("late"))["spec"]["suspension"] == {"scheduling": True}
-    assert stack.webhook.pid not in {None, before}
-
-
-def test_stand_in_works_after_a_restart(stack):
-    stack.karmada.kill()
-    stack.start_karmada()
-    assert stack.karmada.output.count("all lists applied") == 1
-    assert stack.log("karmada").read_text().count("all lists applied") > 1
 
 
 def test_ended_process_is_named_with_its_last_lines(stack):
@@ -115,18 +72,6 @@ def test_failed_start_is_reported_and_cleaned_up(empty):
 def test_options_of_an_unknown_process_are_rejected(plane):
     with pytest.raises(KeyError, match="unknown process scheduler; known: controller, karmada, webhook"):
         Stack(plane, options={"scheduler": ProcessOptions()})
-
-
-def test_process_gets_its_environment(tmp_path):
-    part = ManagedProcess(
-        "probe",
-        tmp_path / "log",
-        command=lambda: ("-c", "import os, time; print(os.environ['CRASH_AT']); time.sleep(60)"),
-        is_ready=lambda: (tmp_path / "log").read_text() == "third write\n",
-        environment={"CRASH_AT": "third write"},
-    )
-    part.start()
-    part.stop()
 
 
 def test_failed_program_is_named_with_its_last_lines(tmp_path):

@@ -34,11 +34,6 @@ def everything(_: Call) -> bool:
     return True
 
 
-def watch_of(resource: str) -> CallFilter:
-    """Match the watches of one kind."""
-    return lambda call: call.is_watch and call.resource == resource
-
-
 @dataclass
 class CountedFault(Fault):
     """Fault that strikes a limited number of matching requests."""

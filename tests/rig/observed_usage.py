@@ -15,7 +15,6 @@ from tests.rig.history import Change, Key
 #: Decisions may be based on states up to this age, in seconds.
 LAG = 3.0
 ROOT = "root"
-FOREIGN = "standin.volcano-global.io/external-usage"
 NOTHING: requests.Amounts = {}
 
 

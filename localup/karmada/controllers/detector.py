@@ -99,8 +99,6 @@ class Detector(Controller[TemplateReference]):
         if existing is None:
             await self.cache.create(desired)
             log.info("binding created", binding=str(key_of(desired)), policy=str(key_of(policy)))
-            message = f"Apply policy({key_of(policy)}) succeed"
-            await self.cache.record_event(template, "ApplyPolicySucceed", message, component="resource-detector")
         elif owner_of(existing) != uid_of(template):
             raise RetryError(f"binding {key_of(existing)} belongs to another template of the same name")
         elif not is_terminating(existing):

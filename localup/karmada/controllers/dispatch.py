@@ -64,7 +64,7 @@ class BindingController(ObjectController):
                 raise RetryError(f"work {key_of(left)} is being purged")
         template = self.cache.template_of(binding)
         if template is not None:
-            for target in targets_of(binding):
+            for target in spec_of(binding).get("clusters") or ():
                 await self._ensure_work(binding, template, target)
 
     async def _ensure_work(self, binding: Object, template: Object, target: Object) -> None:
@@ -123,18 +123,10 @@ class BindingStatusController(ObjectController):
         await self.cache.update(template, status, part=STATUS)
 
 
-def targets_of(binding: Object) -> list[Object]:
-    """Return a binding's targets: its own and those of the bindings that require it."""
-    spec = spec_of(binding)
-    needed = (cluster["name"] for other in spec.get("requiredBy") or () for cluster in other["clusters"])
-    own = {cluster["name"]: cluster for cluster in spec.get("clusters") or ()}
-    return list(({name: {"name": name} for name in needed} | own).values())
-
-
 def retained_clusters(binding: Object) -> set[str]:
     """Return the clusters whose works are retained: the targets, and those with a graceful eviction task."""
     leaving = {str(task["fromCluster"]) for task in tasks_of(binding) if task.get("purgeMode") != DIRECTLY}
-    return {str(target["name"]) for target in targets_of(binding)} | leaving
+    return {str(target["name"]) for target in spec_of(binding).get("clusters") or ()} | leaving
 
 
 def _template_version(binding: Object) -> str:

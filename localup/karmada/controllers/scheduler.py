@@ -21,7 +21,6 @@ from localup.karmada.objects import (
     is_terminating,
     key_of,
     labels_of,
-    seconds_of,
     spec_of,
     status_of,
     timestamp,
@@ -35,7 +34,6 @@ from localup.karmada.placement import (
     SchedulingResult,
     affinity_allows,
     format_applied_placement,
-    has_replicas,
     is_divided,
     place,
     target_names,
@@ -89,25 +87,14 @@ class Scheduler(ObjectController):
         if placed is not binding:
             log.info("binding scheduled", binding=str(key), clusters=_target_names(outcome), reason=str(outcome.reason))
         await self.cache.update(placed, _with_scheduled_condition(placed, outcome, self.cache.now()), part=STATUS)
-        if placed is not binding or outcome.reason is not Reason.SUCCESS:
-            await self._record_events(placed, outcome)
         self._schedule_retry(key, outcome)
-
-    async def _record_events(self, binding: Object, outcome: SchedulingResult) -> None:
-        """Record the events of a scheduling attempt on the binding and its template."""
-        kind, reason, message = "Warning", "ScheduleBindingFailed", outcome.message
-        if outcome.reason is Reason.SUCCESS:
-            kind, reason = "Normal", "ScheduleBindingSucceed"
-            message = f"{outcome.message} Result: {{{', '.join(_target_names(outcome))}}}"
-        for about in (binding, _template_reference(binding)):
-            await self.cache.record_event(about, reason, message, component=_SCHEDULER, kind=kind)
 
     def _is_due(self, binding: Object) -> bool:
         """Return whether a binding must be scheduled; divided replicas that add up are left unchanged."""
         spec = spec_of(binding)
         if annotations_of(binding).get(APPLIED_PLACEMENT) != format_applied_placement(spec["placement"]):
             return True
-        if not has_replicas(spec) or not is_divided(spec) or _is_reschedule_requested(binding):
+        if not is_divided(spec):
             return True
         placed = sum(int(cluster.get("replicas", 0)) for cluster in spec.get("clusters") or ())
         leaving = (cluster for cluster in self.cache.clusters if is_terminating(cluster))
@@ -137,12 +124,6 @@ def _is_schedulable(binding: Object) -> bool:
     return is_ours and not (spec.get("suspension") or {}).get("scheduling")
 
 
-def _is_reschedule_requested(binding: Object) -> bool:
-    """Return whether rescheduling was triggered after the last scheduling."""
-    asked, last = spec_of(binding).get("rescheduleTriggeredAt"), status_of(binding).get("lastScheduledTime")
-    return asked is not None and last is not None and seconds_of(asked) > seconds_of(last)
-
-
 def _with_targets(binding: Object, outcome: SchedulingResult) -> Object:
     if outcome.targets is None:
         return binding
@@ -164,13 +145,6 @@ def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: f
     if all(status.get(name) == value for name, value in details.items()):
         return binding
     return with_status(binding, **details, lastScheduledTime=timestamp(now))
-
-
-def _template_reference(binding: Object) -> Object:
-    """Return a reference object for the template of a binding."""
-    resource = spec_of(binding)["resource"]
-    metadata = {"name": resource["name"], "namespace": resource.get("namespace", ""), "uid": resource.get("uid", "")}
-    return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": metadata}
 
 
 def _target_names(outcome: SchedulingResult) -> list[str]:

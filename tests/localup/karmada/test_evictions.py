@@ -1,10 +1,9 @@
-"""Eviction tasks, taints and dependencies of the stand-in."""
+"""Eviction tasks and taints of the stand-in."""
 
 import pytest
 
 from localup.karmada.controllers.clusters import NOT_READY, UNREACHABLE, tainted
-from localup.karmada.controllers.dependencies import dependencies_of, dependency_binding
-from localup.karmada.controllers.dispatch import retained_clusters, targets_of
+from localup.karmada.controllers.dispatch import retained_clusters
 from localup.karmada.controllers.eviction import evicted, unfinished_tasks
 
 NOON = 1_800_000_000.0
@@ -66,14 +65,6 @@ def test_graceful_tasks_retain_works():
     assert retained_clusters(binding(clusters=["m2"], tasks=[TASK, direct])) == {"m1", "m2"}
 
 
-def test_dependency_follows_its_dependents():
-    required = [
-        {"namespace": "ml", "name": name, "clusters": [{"name": where}]}
-        for name, where in {"a": "m1", "b": "m2"}.items()
-    ]
-    assert targets_of(binding(requiredBy=required)) == [{"name": "m1"}, {"name": "m2"}]
-
-
 @pytest.mark.parametrize(
     ("ready", "has", "wanted"),
     [
@@ -95,28 +86,3 @@ def test_eviction_adds_one_task():
     task = {"fromCluster": "m1", "producer": "TaintManager", "purgeMode": "Gracefully", "reason": "TaintUntolerated"}
     assert (left["clusters"], left["gracefulEvictionTasks"]) == ([{"name": "m2"}], [task])
     assert evicted(binding(clusters=["m1"], tasks=[TASK]), "m1")["spec"]["gracefulEvictionTasks"] == [TASK]
-
-
-def test_config_maps_of_pods_are_dependencies():
-    container = {
-        "env": [
-            {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "one", "key": "a"}}},
-            {"name": "B", "value": "b"},
-        ],
-        "envFrom": [{"configMapRef": {"name": "two"}}, {"secretRef": {"name": "not-it"}}],
-    }
-    volumes = [
-        {"name": "v", "configMap": {"name": "three"}},
-        {"name": "p", "projected": {"sources": [{"configMap": {"name": "four"}}, {"secret": {"name": "not-it"}}]}},
-    ]
-    pod = {"initContainers": [{}], "containers": [container], "volumes": volumes}
-    assert dependencies_of({"spec": {"template": {"spec": pod}}}) == {"one", "two", "three", "four"}
-
-
-def test_dependency_binding_has_no_placement():
-    needed = {"apiVersion": "v1", "kind": "ConfigMap"}
-    needed["metadata"] = {"name": "settings", "namespace": "ml", "uid": "u1", "resourceVersion": "7"}
-    made = dependency_binding(binding(clusters=["m1"]), needed, permanent_id="d1")
-    assert made["metadata"]["name"] == "settings-configmap"
-    assert made["spec"]["requiredBy"] == [{"namespace": "ml", "name": "train-job", "clusters": [{"name": "m1"}]}]
-    assert {"placement", "suspension", "clusters"}.isdisjoint(made["spec"])

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.engine.state.resources import PODS, total
-from localup.karmada.member import Member, Phase, Run
+from localup.karmada.member import Member, Phase
 from localup.karmada.objects import Key
 from localup.karmada.workloads import IdenticalPods, Workload, parse_workload
 
@@ -45,14 +45,6 @@ def test_gang_that_does_not_fit_waits_for_capacity():
     assert phases(cluster) == {"a": "Completed", "b": "Running"}
 
 
-def test_a_later_job_passes_one_that_does_not_fit():
-    cluster = member()
-    for name, count in (("a", 3), ("b", 2), ("c", 1)):
-        cluster.submit(key(name), load(count=count), 0)
-    cluster.advance(0)
-    assert phases(cluster) == {"a": "Running", "b": "Pending", "c": "Running"}
-
-
 def test_pods_beyond_the_gang_start_with_free_capacity():
     cluster = member()
     cluster.submit(key("a"), load(count=6, gang_minimum=2), 0)
@@ -70,29 +62,6 @@ def test_pending_job_is_not_in_the_summary():
     cluster.submit(key("a"), load(), 0)
     cluster.advance(0)
     assert (phases(cluster), cluster.allocating, cluster.allocated) == ({"a": "Pending"}, {}, {})
-
-
-def test_external_usage_reduces_capacity():
-    cluster = member()
-    cluster.external_usage = {"cpu": 3000}
-    cluster.submit(key("a"), load(), 0)
-    cluster.advance(0)
-    assert (phases(cluster), cluster.allocated) == ({"a": "Pending"}, {"cpu": 3000})
-
-
-def test_pods_count():
-    cluster = member(pods=1)
-    cluster.submit(key("a"), load(), 0)
-    cluster.advance(0)
-    assert phases(cluster) == {"a": "Pending"}
-
-
-def test_removed_job_frees_its_capacity_immediately():
-    cluster = member()
-    cluster.submit(key("a"), load(), 0)
-    cluster.advance(0)
-    cluster.remove(key("a"))
-    assert (cluster.runs, cluster.allocated, cluster.next_change()) == ({}, {}, None)
 
 
 def test_job_with_outcome_failed_fails():
@@ -198,20 +167,6 @@ def test_pods_stay_on_their_nodes_and_free_nodes_fill_first_fit():
     cluster.submit(key("d"), gang(8), 10)
     cluster.advance(10)
     assert phases(cluster)["d"] == "Pending", "8 are free, 5 and 3 on two nodes"
-
-
-def test_pods_beyond_the_gang_use_nodes():
-    cluster = nodes_member(8, 8)
-    cluster.submit(key("a"), Workload((IdenticalPods({"gpu": 5000}, 3, 1),)), 0)
-    cluster.advance(0)
-    assert (cluster.runs[key("a")].running, cluster.runs[key("a")].waiting) == (2, 1)
-
-
-def test_restored_pods_are_placed_even_beyond_capacity():
-    cluster = nodes_member(8, 8)
-    cluster.adopt(key("a"), Run(gang(5, 5, 5), Phase.RUNNING, 0, (1, 1, 1)))
-    cluster.advance(1)
-    assert used(cluster) == [5, 10]
 
 
 def test_pods_of_a_removed_node_move_to_other_nodes():

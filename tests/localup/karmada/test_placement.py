@@ -144,19 +144,6 @@ SIZES = [cluster("m1", cpu="20", used="8"), cluster("m2", cpu="6")]
         pytest.param(divided(6, "Weighted", dynamicWeight="AvailableReplicas"), {"m1": 4, "m2": 2}, id="by-free-room"),
         pytest.param(divided(6, "Aggregated"), {"m1": 6}, id="in-as-few-as-possible"),
         pytest.param(divided(15, "Aggregated"), {"m1": 10, "m2": 5}, id="in-more-when-one-is-too-small"),
-        pytest.param(divided(5, "Weighted"), {"m1": 3, "m2": 2}, id="evenly-without-weights"),
-        pytest.param(
-            divided(
-                9,
-                "Weighted",
-                staticWeightList=[
-                    {"targetCluster": {"clusterNames": ["m1"]}, "weight": 1},
-                    {"targetCluster": {"clusterNames": ["m2"]}, "weight": 2},
-                ],
-            ),
-            {"m1": 3, "m2": 6},
-            id="by-fixed-weights",
-        ),
         pytest.param(divided(3, "Aggregated", clusters=[("m2", 3)]), {"m2": 3}, id="what-is-placed-stays"),
         pytest.param(divided(13, "Aggregated", spread=ONE), None, id="one-cluster-too-small"),
         pytest.param(divided(19, "Aggregated"), None, id="all-too-small"),

@@ -23,24 +23,6 @@ def heard_by(store):
     return heard
 
 
-def test_event_older_than_a_write_response_is_ignored():
-    store = Store(BINDINGS)
-    store.upsert(item(1))
-    heard = heard_by(store)
-    store.upsert(item(3))
-    store.upsert(item(2))
-    store.upsert(item(3))
-    assert heard == [("1", "3")]
-
-
-def test_write_response_does_not_restore_a_removed_object():
-    store = Store(BINDINGS)
-    store.upsert(item(1))
-    store.remove(item(2))
-    store.upsert(item(2))
-    assert list(store) == []
-
-
 def test_recreated_object_is_a_removal_and_an_addition():
     store = Store(BINDINGS)
     store.upsert(item(1))
@@ -48,14 +30,6 @@ def test_recreated_object_is_a_removal_and_an_addition():
     store.upsert(item(5, uid="u2"))
     store.remove(item(4))
     assert heard == [("1", None), (None, "5")]
-
-
-def test_relist_removes_absent_objects():
-    store = Store(BINDINGS)
-    store.replace([item(1), item(2, name="c", uid="u2")])
-    heard = heard_by(store)
-    store.replace([item(1)])
-    assert heard == [("2", None)]
 
 
 def test_merge_patch_contains_the_difference():
