@@ -17,5 +17,5 @@ async def test_blocked_event_loop_is_counted_and_logged(capsys):
         line for line in page.splitlines() if line.startswith('volcano_global_event_loop_lag_seconds_bucket{le="0.1"}')
     )
     total = next(line for line in page.splitlines() if line.startswith("volcano_global_event_loop_lag_seconds_count"))
-    assert float(total.split()[-1]) - float(late.split()[-1]) == 1
+    assert float(total.split()[-1]) - float(late.split()[-1]) >= 1
     assert "event loop blocked" in capsys.readouterr().out
