@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 from controller.engine.state.clusters import Cluster, ClusterName
@@ -52,19 +53,15 @@ class RecentlyFreed:
 
     def add(self, charge: Resources, now: int) -> None:
         """Add a charge that was freed at *now*."""
-        insort(self._charges, (now, charge), key=_freed_at)
+        insort(self._charges, (now, charge), key=itemgetter(0))
         self.total = add(self.total, charge)
 
     def forget(self, until: int) -> None:
         """Drop what was freed at *until* or before."""
-        past = bisect_right(self._charges, until, key=_freed_at)
+        past = bisect_right(self._charges, until, key=itemgetter(0))
         if past:
             self.total = nonzero(subtract(self.total, total(charge for _, charge in self._charges[:past])))
             del self._charges[:past]
-
-
-def _freed_at(end: tuple[int, Resources]) -> int:
-    return end[0]
 
 
 @dataclass(slots=True)
@@ -168,15 +165,13 @@ class ClusterState:
 
     def max_external_usage(self) -> Resources:
         """Return the usage in the summary that reported pods do not explain."""
-        used = self.cluster.used if self.cluster else EMPTY
-        return clamp_non_negative(subtract(used, self.reported))
+        return clamp_non_negative(subtract(self.cluster.used if self.cluster else EMPTY, self.reported))
 
     def settles_at(self, settle_ms: int) -> int | None:
         """Return when external usage may change without an event, or ``None``."""
         falls_at = self.changed_at + settle_ms if self.changed_at is not None and self.may_external_usage_fall else None
-        rises_at = (
-            self.recently_freed.earliest + settle_ms if self.recently_freed and self._may_external_usage_rise else None
-        )
+        freed = self.recently_freed
+        rises_at = freed.earliest + settle_ms if freed and self._may_external_usage_rise else None
         return earliest((falls_at, rises_at))
 
     @property
@@ -300,14 +295,12 @@ class ClusterUsage:
 
     def freed_since(self, frees: int) -> frozenset[ClusterName] | None:
         """Return the clusters whose free capacity increased after the count was *frees*; ``None`` means any of them."""
-        known = self._freed_since.get(frees)
-        if known is not None:
-            return known
-        count = self.free_count - frees
-        if count > len(self._freed):
-            return None
-        freed = self._freed_since[frees] = frozenset(islice(reversed(self._freed), count))
-        return freed
+        if frees not in self._freed_since:
+            count = self.free_count - frees
+            if count > len(self._freed):
+                return None
+            self._freed_since[frees] = frozenset(islice(reversed(self._freed), count))
+        return self._freed_since[frees]
 
     def remove(self, name: ClusterName) -> None:
         """Remove a cluster; its charges stay until the workloads change."""
@@ -476,13 +469,8 @@ class ClusterUsage:
         """
         if self._root_limit is None:
             self._root_limit = total(
-                add(
-                    cluster_state.capacity
-                    if cluster_state.is_usable
-                    else subtract(cluster_state.charged, cluster_state.leaving),
-                    cluster_state.orphans.total,
-                )
-                for cluster_state in self._states.values()
+                add(state.capacity if state.is_usable else subtract(state.charged, state.leaving), state.orphans.total)
+                for state in self._states.values()
             )
         return self._root_limit
 
