@@ -1,4 +1,4 @@
-# One image for all processes: webhook, controller, certs, install and the CLI.
+# One image for all processes: webhook, controller, console, certs, install and the CLI.
 #
 #   docker build --build-arg BASE=python:3.13-slim@sha256:… --tag volcano-global:0.1.0 .
 #
@@ -15,6 +15,7 @@ RUN python -m pip install --quiet --require-hashes --requirement requirements-bu
       --target /opt/volcano-global --requirement requirements.txt
 COPY pyproject.toml LICENSE README.md ./
 COPY certs certs
+COPY console console
 COPY controller controller
 COPY install install
 COPY webhook webhook

@@ -17,7 +17,7 @@ from controller.engine.fairness.shares import QueueShares
 from controller.engine.plan import Admit, Plan
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.resources import Resources, add
+from controller.engine.state.resources import PODS, Resources, add
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.forecast.profiles import finished_runs
 from controller.forecast.run_times import RunTimes
@@ -82,6 +82,8 @@ class Snapshot:
     """What the engine knew, in addition to its objects, before the plan."""
     run_times: RunTimes | None = None
     """Learned run times; ``None`` where no run is known."""
+    resources: frozenset[str] = frozenset()
+    """The resources that any queue uses, requests or limits, or else those of the clusters; without ``pods``."""
     selected: Callable[[LabelSelector], TemplateNames] | None = None
     """Returns the objects of the files that a selector selects; ``None`` for a live control plane."""
 
@@ -113,13 +115,28 @@ def take_snapshot(
     """
     state = Engine()
     store.sync_to(state, now)
-    current, history = _current_usage(state), take_history(state)
     if run_times is None:
         run_times = RunTimes()
         for _, profile, run in finished_runs(store):
             run_times.record(profile, run)
+    return plan_snapshot(store, state, now, configuration, run_times)
+
+
+def plan_snapshot(
+    store: Store, state: Engine, now: int, configuration: ActiveConfiguration, run_times: RunTimes
+) -> Snapshot:
+    """Plan one scheduling cycle of *state*, which has all objects of *store*, and return the snapshot with the plan."""
+    current, history = _current_usage(state), take_history(state)
+    plan = state.plan(now)
     known = run_times if len(run_times) else None
-    return Snapshot(store, state, state.plan(now), now, current, configuration, history, known)
+    return Snapshot(store, state, plan, now, current, configuration, history, known, _resources(state))
+
+
+def _resources(state: Engine) -> frozenset[str]:
+    resources = set(state.queue_shares.fair_shares[ROOT]) if state.queue_shares is not None else set()
+    for queue in state.queues.values():
+        resources.update(queue.capability, queue.deserved, queue.guarantee)
+    return frozenset(resources or state.cluster_usage.root_limit()) - {PODS}
 
 
 def _current_usage(state: Engine) -> CurrentUsage:

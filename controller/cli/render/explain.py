@@ -235,7 +235,7 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
     return "\n\n".join(parts)
 
 
-_DIMENSIONS = {
+DIMENSIONS = {
     "requests": "smaller requests",
     "queue": "another queue",
     "priority": "a higher priority",
@@ -248,7 +248,7 @@ _DIMENSIONS = {
 
 def _counterfactual_lines(counterfactuals: Sequence[CounterfactualReport]) -> Iterator[str]:
     for counterfactual in counterfactuals:
-        yield f"- {_DIMENSIONS[counterfactual.dimension]}: {counterfactual.change} (from {counterfactual.before})"
+        yield f"- {DIMENSIONS[counterfactual.dimension]}: {counterfactual.change} (from {counterfactual.before})"
     if not counterfactuals:
         yield "No single change admits it now."
 

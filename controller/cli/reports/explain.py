@@ -163,11 +163,11 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         start=forecast_starts(snapshot, [workload]).get(workload.uid),
         events=msgspec.UNSET if events is None else _published_events(events),
         # Last: the trials return the state to that before the plan.
-        counterfactuals=_counterfactuals(snapshot, workload),
+        counterfactuals=counterfactual_reports(snapshot, workload),
     )
 
 
-def _counterfactuals(snapshot: Snapshot, workload: Workload) -> tuple[CounterfactualReport, ...] | None:
+def counterfactual_reports(snapshot: Snapshot, workload: Workload) -> tuple[CounterfactualReport, ...] | None:
     """Return the least changes that admit a pending workload now, ``None`` for other workloads."""
     uid = workload.uid
     if uid not in snapshot.state.pending:

@@ -28,6 +28,12 @@ FORECAST_PER_QUEUE = 10
 
 
 def forecast_starts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[WorkloadUid, StartReport]:
+    """Return the reports of those *targets* that are pending and start; none where no run time is known."""
+    forecasts = start_forecasts(snapshot, targets)
+    return {uid: report for uid, forecast in forecasts.items() if (report := _report(forecast)) is not None}
+
+
+def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[WorkloadUid, StartForecast]:
     """Return the forecasts of those *targets* that are pending; none where no run time is known."""
     uids = [workload.uid for workload in targets if snapshot.state.refusal(workload.uid) is not None]
     if not uids or snapshot.run_times is None:
@@ -44,7 +50,7 @@ def forecast_starts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
         for number, forecasts in enumerate(forecaster.forecasts(uids, sampler.futures(count, source)), start=1):
             latest = forecasts
             watch(number, count)
-    return {uid: report for uid, forecast in latest.items() if (report := _report(forecast)) is not None}
+    return latest
 
 
 def first_of_queues(workloads: Iterable[Workload]) -> Iterator[Workload]:

@@ -96,13 +96,8 @@ def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
 
     ``pods`` is included only if this queue names it.
     """
-    state = snapshot.state
-    resources = set(snapshot.shares.fair_shares[ROOT])
-    for queue in state.queues.values():
-        resources.update(queue.capability, queue.deserved, queue.guarantee)
-    resources = resources or set(state.cluster_usage.root_limit())
-    queue = state.queues.get(name, Queue(name))
-    return sorted(resources - {PODS} | ({PODS} if queue.names(PODS) else set()))
+    queue = snapshot.state.queues.get(name, Queue(name))
+    return sorted(snapshot.resources | ({PODS} if queue.names(PODS) else set()))
 
 
 def _share(snapshot: Snapshot, name: QueueName, usage: Resources) -> float | None:

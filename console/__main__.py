@@ -1,0 +1,115 @@
+"""Run the web console: `python -m console --help`."""
+
+import asyncio
+import gc
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import NoReturn
+
+import structlog
+from aiohttp import web
+
+from console.analysis import Analyses
+from console.identity import Identity
+from console.model import Model
+from console.reader import Rights
+from console.renders import Renders
+from console.server import Server
+from console.settings import ConsoleSettings, parse_flags
+from controller.api.flags import SettingsError
+from controller.kube.access_reviews import Access
+from controller.kube.client import Api
+from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.serving_certificate import Certificate, CertificateError, utc_now
+from controller.reporting.probes import configure_logging
+
+_CONNECTIONS = 64
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+async def serve(settings: ConsoleSettings) -> None:
+    """Serve the console until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    certificate = _certificate(settings)
+    connect = Api.connect(
+        settings.kubeconfig, context=settings.context, user_agent="volcano-global-console", connections=_CONNECTIONS
+    )
+    async with connect as api, asyncio.TaskGroup() as tasks:
+        model = Model(api, namespace=settings.karmada_namespace, refresh_seconds=settings.refresh_seconds)
+        access = Access(api, reviews_per_second=settings.reviews_per_second)
+        renders = Renders(model, Rights(access), Analyses(seconds=settings.analysis_seconds))
+        server = Server(renders, Identity(access, settings), settings)
+        connect_parts(model, renders, server)
+        started = [tasks.create_task(model.run())]
+        if certificate is not None:
+            started.append(tasks.create_task(_reload(certificate, settings.poll_seconds)))
+        async with _serve_probes(settings, model), server.serve(certificate) as port:
+            scheme = "https" if certificate is not None else "http"
+            log.info("console started", url=f"{scheme}://{settings.host}:{port}", server=api.access.server)
+            await stop.wait()
+        for task in started:
+            task.cancel()
+    log.info("console stopped")
+
+
+def connect_parts(model: Model, renders: Renders, server: Server) -> None:
+    """Add the handlers of each part to the events of the others."""
+    model.on_update += [renders.invalidate, renders.ask_forecasts, server.on_update]
+    renders.analyses.on_answer += [renders.on_answer, server.on_update]
+
+
+def _certificate(settings: ConsoleSettings) -> Certificate | None:
+    if settings.certificate_directory is None:
+        return None
+    certificate = Certificate(settings.certificate_directory, settings.proxy_client_ca)
+    certificate.refresh()
+    if certificate.not_after is None:
+        raise CertificateError(certificate.not_ready_reason(utc_now()))
+    return certificate
+
+
+async def _reload(certificate: Certificate, seconds: float) -> NoReturn:
+    while True:
+        await asyncio.sleep(seconds)
+        certificate.refresh()
+
+
+@asynccontextmanager
+async def _serve_probes(settings: ConsoleSettings, model: Model) -> AsyncIterator[None]:
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        reason = model.reason_not_ready
+        return web.Response(text=reason or "ok", status=503 if reason else 200)
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, settings.probe_host, settings.probe_port).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def main() -> None:
+    """Parse the flags and serve."""
+    configure_logging()
+    # Cached objects live long and form no reference cycles, so frequent collections would be wasted.
+    gc.set_threshold(50_000, 50, 1000)
+    try:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(serve(parse_flags(sys.argv[1:])))
+    except (SettingsError, KubeconfigError, CertificateError, OSError, ValueError) as error:
+        sys.exit(f"console: {error}")
+
+
+if __name__ == "__main__":
+    main()

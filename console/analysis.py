@@ -1,0 +1,145 @@
+"""Runs slow questions about a snapshot in child processes: forecasts, counterfactuals and what-if plans.
+
+A child is a fork: it has the whole state as it was, copies what it changes, and ends after a limited processor time.
+The console's own engine stays as it is, and its event loop is never blocked.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+#: Children at once: one, so that the controller on the same node has another core.
+_CHILDREN = 1
+_MAX_WAITING = 20
+_MAX_RESULTS = 500
+_RESULT_SECONDS = 60.0
+_MAX_BYTES = 16 << 20
+_NICE = 10
+_READ_BYTES = 1 << 16
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class AnalysisError(Exception):
+    """A question was not answered; the message says why."""
+
+
+@dataclass(slots=True)
+class _Result:
+    at: float
+    answer: bytes | None
+    """``None`` where it failed or took too long."""
+
+
+class Analyses:
+    """Asks questions in children, one after another, and caches the answers for a minute."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self.on_answer: list[Callable[[], None]] = []
+        self._seconds = seconds
+        self._slots = asyncio.Semaphore(_CHILDREN)
+        self._running: dict[Hashable, asyncio.Task[None]] = {}
+        self._results: OrderedDict[Hashable, _Result] = OrderedDict()
+
+    def cached(self, key: Hashable) -> _Result | None:
+        """Return the last answer to *key*, however old."""
+        return self._results.get(key)
+
+    def ask(self, key: Hashable, question: Callable[[], bytes]) -> "asyncio.Task[None] | None":
+        """Ask *question* unless its answer is new or on its way; return the task that waits for the answer."""
+        known = self._results.get(key)
+        if known is not None and time.monotonic() < known.at + _RESULT_SECONDS:
+            return None
+        task = self._running.get(key)
+        if task is None and len(self._running) < _MAX_WAITING:
+            task = self._running[key] = asyncio.create_task(self._answer(key, question))
+        return task
+
+    async def _answer(self, key: Hashable, question: Callable[[], bytes]) -> None:
+        try:
+            answer: bytes | None = await self.run(question)
+        except AnalysisError as error:
+            log.warning("analysis failed", reason=str(error))
+            answer = None
+        finally:
+            self._running.pop(key, None)
+        self._results.pop(key, None)
+        self._results[key] = _Result(time.monotonic(), answer)
+        while len(self._results) > _MAX_RESULTS:
+            self._results.popitem(last=False)
+        for handler in self.on_answer:
+            handler()
+
+    async def run(self, question: Callable[[], bytes]) -> bytes:
+        """Return the answer of *question*, called in a child; raise `AnalysisError`."""
+        async with self._slots:
+            reading, writing = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                _child(question, writing, self._seconds)
+            os.close(writing)
+            try:
+                async with asyncio.timeout(self._seconds * 2):
+                    answer = await _read(reading)
+            except TimeoutError as error:
+                raise AnalysisError("it took too long") from error
+            finally:
+                os.close(reading)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                # The child has ended, or was just killed: this does not block.
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # noqa: ASYNC222
+        if not answer or answer[:1] != b"+":
+            raise AnalysisError(answer[1:].decode() or f"the child ended with {status}, probably out of time")
+        return answer[1:]
+
+
+def _child(question: Callable[[], bytes], writing: int, seconds: float) -> None:
+    """Answer in the child and end it; nothing of the parent's runs here, its sockets stay untouched."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        whole = max(int(seconds), 1)
+        resource.setrlimit(resource.RLIMIT_CPU, (whole, whole))
+        os.nice(_NICE)
+        answer = b"+" + question()
+    except BaseException as error:  # noqa: BLE001 -- the child ends here, whatever happened
+        answer = b"-" + type(error).__name__.encode()
+    with suppress(OSError):
+        view = memoryview(answer[:_MAX_BYTES])
+        while view:
+            view = view[os.write(writing, view) :]
+    os._exit(0)
+
+
+async def _read(reading: int) -> bytes:
+    """Read the pipe to its end."""
+    loop = asyncio.get_running_loop()
+    os.set_blocking(reading, False)
+    parts: list[bytes] = []
+    ended = loop.create_future()
+
+    def readable() -> None:
+        try:
+            part = os.read(reading, _READ_BYTES)
+        except BlockingIOError:
+            return
+        parts.append(part)
+        if not part and not ended.done():
+            ended.set_result(None)
+
+    loop.add_reader(reading, readable)
+    try:
+        await ended
+    finally:
+        loop.remove_reader(reading)
+    return b"".join(parts)

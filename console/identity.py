@@ -1,0 +1,117 @@
+"""Identifies the user of a request: by a bearer token, the session cookie, or headers of an authenticating proxy."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from console.settings import ConsoleSettings
+from controller.kube.access_reviews import Access, RefusedError, User
+
+#: Browsers refuse longer cookies.
+MAX_TOKEN_CHARACTERS = 3_800
+_MAX_BEARER_CHARACTERS = 16_384
+_MAX_HEADER_CHARACTERS = 1_024
+_MAX_BUCKETS = 4_096
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+#: Requests of a user that may come at once, as seconds of its rate.
+_BURST_SECONDS = 4
+
+
+class RateLimiter:
+    """Limits the requests of each key to a rate; the number of keys is bounded."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._due: OrderedDict[str, float] = OrderedDict()
+
+    def check(self, key: str) -> None:
+        """Count one request of *key*; raise `RefusedError` if there are too many."""
+        now = self._clock()
+        due = max(self._due.pop(key, now), now) + 1 / self._per_second
+        if due > now + _BURST_SECONDS:
+            self._due[key] = due - 1 / self._per_second
+            raise RefusedError(429, "TooManyRequests", "too many requests; try again after a second")
+        self._due[key] = due
+        while len(self._due) > _MAX_BUCKETS:
+            self._due.popitem(last=False)
+
+
+class Identity:
+    """Identifies users and keeps the session in a cookie that no script and no other site can read."""
+
+    def __init__(self, access: Access, settings: ConsoleSettings) -> None:
+        self._access = access
+        self._is_behind_proxy = settings.proxy_client_ca is not None
+        self._is_encrypted = settings.certificate_directory is not None
+        self._hosts = frozenset(settings.allowed_hosts) or (frozenset() if self._is_encrypted else _LOOPBACK)
+        # Browsers accept a cookie with this prefix from HTTPS only, and never for a subdomain.
+        self._cookie = "__Host-volcano-global" if self._is_encrypted else "volcano-global"
+        self._limiter = RateLimiter(settings.requests_per_second)
+
+    def limit(self, request: web.Request, user: User | None = None) -> None:
+        """Count one request of *user* or, before the login, of the address; raise `RefusedError`."""
+        self._limiter.check(f"user {user.username}" if user is not None else f"address {request.remote}")
+
+    def check_host(self, request: web.Request) -> None:
+        """Refuse other host names than the console's own, which a malicious site may resolve to this address."""
+        host = urlsplit(f"//{request.host}").hostname or ""
+        if self._hosts and host not in self._hosts:
+            raise RefusedError(421, "MisdirectedRequest", f"the console does not serve the host {host!r}")
+
+    def check_origin(self, request: web.Request) -> None:
+        """Refuse a form that another site has sent."""
+        origin = request.headers.get("Origin")
+        own = f"{'https' if self._is_encrypted else 'http'}://{request.host}"
+        if origin != own and not (origin is None and request.headers.get("Sec-Fetch-Site") == "same-origin"):
+            raise RefusedError(403, "Forbidden", "the request does not come from a page of the console")
+
+    async def user(self, request: web.Request) -> User:
+        """Return the user; raise `RefusedError` with status 401 if there is none."""
+        if self._is_behind_proxy:
+            return _proxy_user(request)
+        token = self.token(request)
+        user = await self._access.user(token) if token else None
+        if user is None:
+            raise RefusedError(401, "Unauthorized", "sign in with a valid token of the Karmada API server")
+        return user
+
+    async def user_of(self, token: str) -> User | None:
+        """Return the user of a token from the login form, ``None`` if it is not valid."""
+        return await self._access.user(token) if 0 < len(token) <= MAX_TOKEN_CHARACTERS else None
+
+    def token(self, request: web.Request) -> str:
+        """Return the token of a request, empty without one; never one from its address."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and 0 < len(token.strip()) <= _MAX_BEARER_CHARACTERS:
+            return token.strip()
+        return request.cookies.get(self._cookie, "")[:_MAX_BEARER_CHARACTERS]
+
+    def has_session(self, request: web.Request) -> bool:
+        """Return whether the user signed in by the form, and can sign out."""
+        return not self._is_behind_proxy and self._cookie in request.cookies
+
+    def begin(self, response: web.StreamResponse, token: str) -> None:
+        """Begin a session that ends with the browser, or when the token is not valid any more."""
+        response.set_cookie(self._cookie, token, path="/", httponly=True, secure=self._is_encrypted, samesite="Strict")
+
+    def end(self, response: web.StreamResponse) -> None:
+        """End the session."""
+        response.del_cookie(self._cookie, path="/", httponly=True, secure=self._is_encrypted, samesite="Strict")
+
+
+def _proxy_user(request: web.Request) -> User:
+    """Return the user in the headers of the proxy, which TLS has authenticated."""
+    name = request.headers.get("X-Remote-User", "")
+    groups = tuple(
+        group.strip() for value in request.headers.getall("X-Remote-Group", []) for group in value.split(",")
+    )
+    if not name or len(name) > _MAX_HEADER_CHARACTERS or any(len(group) > _MAX_HEADER_CHARACTERS for group in groups):
+        raise RefusedError(401, "Unauthorized", "the proxy did not send the header X-Remote-User")
+    if name.startswith("system:") or any(group.startswith("system:") for group in groups):
+        # A proxy knows users of an organisation; it must not speak for components of the control plane.
+        raise RefusedError(403, "Forbidden", "users and groups of the proxy must not begin with system:")
+    return User(name, groups=(*filter(None, groups), "system:authenticated"))

@@ -1,0 +1,231 @@
+"""The state that the pages show: own read-only watches, and one engine that plans the next cycle after changes.
+
+Decisions of the plan are shown, never written: after each plan the changed workloads are sent to the engine again as
+they were observed.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn
+
+import structlog
+
+from controller.api.configuration import VolcanoGlobalConfiguration
+from controller.api.hyperjobs import HYPERJOB_RESOURCES
+from controller.api.keys import Resource
+from controller.cache.dynamic_informers import DynamicInformers, build_informers, served_path
+from controller.cache.store import Store
+from controller.cli.input.live import active_configuration, read_run_times
+from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource, Snapshot, plan_snapshot
+from controller.controllers.hyperjob.children import cached_hyperjob_of
+from controller.controllers.hyperjob.observed import ObservedHyperJob, decode_hyperjob
+from controller.engine.engine import Engine
+from controller.engine.state.clusters import ApiKind
+from controller.engine.state.hierarchy import ROOT, QueueName
+from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import WorkloadState
+from controller.forecast.run_times import RunTimes
+from controller.kube.client import Api
+from controller.kube.collection import Collection
+from controller.kube.errors import ApiError
+from controller.kube.informer import Informer, WatchOptions
+from controller.kube.timing import wall_clock
+
+#: An update takes at most this part of one core: the interval between updates is so many times the last duration.
+_DUTY = 20
+#: Updates without a change, because forecasts and backoffs depend on the time, in seconds.
+_IDLE_SECONDS = 30.0
+_CONFIGURATION_SECONDS = 10.0
+_DISCOVERY_SECONDS = 30.0
+_SYNC_POLL_SECONDS = 0.2
+
+#: Usage over time: one sample in so many seconds, and so many samples, which are four hours.
+_SAMPLE_SECONDS = 60
+_SAMPLES = 240
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Index:
+    """What the pages look up in a snapshot, computed once for each."""
+
+    namespaces: dict[str, set[QueueName]] = field(default_factory=dict)
+    """The queues that the workloads of a namespace name."""
+    oldest: dict[QueueName, int] = field(default_factory=dict)
+    """When the oldest pending workload of a queue and the queues below it was created, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Usage of the queues at one time."""
+
+    at: int
+    queues: Mapping[QueueName, Resources]
+    pending: Mapping[QueueName, int]
+
+
+class Model:
+    """Watches the control plane and holds the newest snapshot; the event handlers of ``on_update`` must not block."""
+
+    def __init__(
+        self, api: Api, *, namespace: str, refresh_seconds: float, options: WatchOptions | None = None
+    ) -> None:
+        self.version = 0
+        """Increases with each snapshot."""
+        self.on_update: list[Callable[[], None]] = []
+        self.last_error: str | None = None
+        self.samples: deque[Sample] = deque(maxlen=_SAMPLES)
+        self._api = api
+        self._namespace = namespace
+        self._refresh_seconds = refresh_seconds
+        self._options = options or WatchOptions()
+        self.configuration = ActiveConfiguration(VolcanoGlobalConfiguration(), ConfigurationSource.DEFAULTS)
+        self.store = Store(self.configuration.values)
+        self.informers = build_informers(api, self.store, self._options)
+        self._kinds = DynamicInformers(api, self.store, self.informers, options=self._options)
+        self._kinds.set_kinds(self.store.kinds)
+        self.hyperjobs = {resource: self._new_collection() for resource in HYPERJOB_RESOURCES}
+        self._run_times = RunTimes()
+        self._engine = Engine()
+        self._snapshot: Snapshot | None = None
+        self._index: Index | None = None
+        self._wake = asyncio.Event()
+        self.store.on_change.append(self._wake.set)
+
+    def _new_collection(self) -> Collection[ObservedHyperJob]:
+        return Collection(partial(decode_hyperjob, resource=HYPERJOB_RESOURCES[0]), self._hyperjob_changed)
+
+    def _hyperjob_changed(self, before: ObservedHyperJob | None, after: ObservedHyperJob | None) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self.store.hyperjob_changed(before.uid, None)
+        if after is not None:
+            self.store.hyperjob_changed(after.uid, cached_hyperjob_of(after))
+        self._wake.set()
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """Return the newest snapshot; ``None`` before the first one."""
+        return self._snapshot
+
+    @property
+    def index(self) -> Index:
+        """Return the index of the newest snapshot."""
+        if self._index is None:
+            self._index = self._new_index()
+        return self._index
+
+    @property
+    def reason_not_ready(self) -> str | None:
+        """Return why there are no pages yet, or are none any more."""
+        for name, informer in self.informers.items():
+            if not informer.synced.is_set():
+                return f"{name} not listed yet"
+        return self.last_error or ("no plan was made yet" if self._snapshot is None else None)
+
+    @property
+    def _is_synced(self) -> bool:
+        return self._kinds.synced.is_set() and all(each.synced.is_set() for each in self.informers.values())
+
+    async def run(self) -> NoReturn:
+        """Watch and refresh until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._poll_configuration())
+            for informer in self.informers.values():
+                group.create_task(informer.run())
+            group.create_task(self._kinds.run())
+            for resource in HYPERJOB_RESOURCES:
+                group.create_task(self._watch_hyperjobs(resource))
+            group.create_task(self._refresh_after_changes())
+        raise AssertionError("the tasks run until they are cancelled")
+
+    async def _refresh_after_changes(self) -> NoReturn:
+        while not self._is_synced:  # noqa: ASYNC110 -- it depends on several events
+            await asyncio.sleep(_SYNC_POLL_SECONDS)
+        while True:
+            self._wake.clear()
+            began = time.monotonic()
+            try:
+                self.refresh(wall_clock())
+            except Exception as error:  # noqa: BLE001 -- the one outer guard: a failed update must not end the console
+                log.error("update failed", error=type(error).__name__)  # noqa: TRY400 -- the trace may have names
+                self.last_error = f"the last update failed with {type(error).__name__}"
+                self._engine = Engine()
+                self.store.configure(self.configuration.values)
+                self.store.mark_all_changed()
+            took = time.monotonic() - began
+            await asyncio.sleep(max(self._refresh_seconds, _DUTY * took))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    await self._wake.wait()
+
+    def refresh(self, now: int) -> None:
+        """Update the snapshot: apply the changes and plan the next cycle."""
+        self.store.sync_to(self._engine, now)
+        snapshot = plan_snapshot(self.store, self._engine, now, self.configuration, self._run_times)
+        self.store.mark_changed(snapshot.plan.originals)
+        self._snapshot, self._index, self.last_error = snapshot, None, None
+        self.version += 1
+        if not self.samples or now >= self.samples[-1].at + _SAMPLE_SECONDS * 1000:
+            self.samples.append(Sample(now, dict(snapshot.current.queues), dict(snapshot.current.pending)))
+        for handler in self.on_update:
+            handler()
+
+    def _new_index(self) -> Index:
+        index = Index()
+        if self._snapshot is None:
+            return index
+        nodes = self._snapshot.shares.quota.tree.nodes
+        for workload in self._snapshot.state.workloads.values():
+            index.namespaces.setdefault(workload.namespace, set()).add(workload.queue)
+            if workload.state is WorkloadState.PENDING and workload.created_at:
+                known = index.oldest.get(workload.queue)
+                if known is None or workload.created_at < known:
+                    index.oldest[workload.queue] = workload.created_at
+        for queue, at in list(index.oldest.items()):
+            node = nodes.get(queue)
+            for name in [each.name for each in node.path()][1:] if node else [ROOT]:
+                index.oldest[name] = min(at, index.oldest.get(name, at))
+        return index
+
+    async def _poll_configuration(self) -> NoReturn:
+        """Follow the configuration that the controller publishes, and the run times that it learns."""
+        while True:
+            try:
+                configuration, problem = await active_configuration(self._api, self._namespace)
+                run_times = await read_run_times(self._api, self._namespace)
+            except ApiError as error:
+                log.warning("configuration not read", error=str(error))
+            else:
+                self._run_times = run_times or RunTimes()
+                if problem and self.configuration.source is ConfigurationSource.DEFAULTS:
+                    log.info("default configuration used", reason=problem)
+                if configuration.revision != self.configuration.revision:
+                    self.configuration = configuration
+                    if self.store.configure(configuration.values):
+                        self._kinds.set_kinds(self.store.kinds)
+                        for informer in self.informers.values():
+                            informer.relist()
+            await asyncio.sleep(_CONFIGURATION_SECONDS)
+
+    async def _watch_hyperjobs(self, resource: Resource) -> NoReturn:
+        """Watch the HyperJobs of one API group once its CRD is installed."""
+        sink = self.hyperjobs[resource]
+        informer: Informer[Any] = Informer(
+            self._api,
+            resource.path,
+            decode=partial(decode_hyperjob, resource=resource),
+            sink=sink,
+            options=self._options,
+        )
+        while True:
+            with suppress(ApiError):
+                if await served_path(self._api, ApiKind(resource.api_version, resource.kind)):
+                    self.store.expect_hyperjobs()
+                    await informer.run()
+            await asyncio.sleep(_DISCOVERY_SECONDS)

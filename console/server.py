@@ -1,0 +1,363 @@
+"""Serves the pages, their data as JSON under `/api/v1/`, the login and the streams of live updates.
+
+Requests are limited in rate, size and number of connections; every page and stream is for a reviewed user.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakSet
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from console.identity import Identity
+from console.pages import STATIC, render
+from console.reader import Reader, RightsKey
+from console.renders import PAGES, Page, Renders, Shared, event
+from console.settings import ConsoleSettings
+from console.views.listing import BadQueryError, ForbiddenError, NotVisibleError, Query
+from controller.kube.access_reviews import RefusedError, User
+from controller.kube.errors import ApiError
+from controller.kube.serving_certificate import Certificate, abort
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_MAX_BODY = 64 << 10
+_MAX_PATH = 4_096
+_MAX_PARAMETERS = 20
+#: A connection without a complete request is closed after this time, and an idle one after the other.
+_FIRST_REQUEST_SECONDS, _KEEPALIVE_SECONDS = 10, 20
+#: Rights of open streams are reviewed in this interval; with the lifetime of cached answers less than a minute.
+_REVIEW_SECONDS = 15.0
+_STREAM_WRITE_SECONDS = 10
+_GZIP_HEADER = bytes.fromhex("1f8b0800000000000003")
+_IMMUTABLE = "private, max-age=31536000, immutable"
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not `no-referrer`, with which browsers send forms without their origin.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_STATUSES: Mapping[type[Exception], tuple[int, str]] = {
+    BadQueryError: (400, "BadRequest"),
+    ForbiddenError: (403, "Forbidden"),
+    NotVisibleError: (404, "NotFound"),
+}
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Server:
+    """Answers requests."""
+
+    def __init__(self, renders: Renders, identity: Identity, settings: ConsoleSettings) -> None:
+        self._renders = renders
+        self._identity = identity
+        self._settings = settings
+        self._streams: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+        self._served: WeakSet[asyncio.BaseTransport] = WeakSet()
+        self._stopping = False
+        self.app = web.Application(client_max_size=_MAX_BODY, middlewares=[self._guard])
+        self.app.router.add_get("/login", self._login_page)
+        self.app.router.add_post("/login", self._login)
+        self.app.router.add_post("/logout", self._logout)
+        self.app.router.add_get("/events", self._events)
+        self.app.router.add_get("/static/{file}", self._static)
+        for page in PAGES.values():
+            self.app.router.add_get(page.route, self._page(page, is_json=False))
+            path = "/overview" if page.route == "/" else page.route
+            self.app.router.add_get(f"/api/v1{path}", self._page(page, is_json=True))
+
+    def on_update(self) -> None:
+        """Send what has changed to the open streams."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def stop(self) -> None:
+        """End the open streams."""
+        self._stopping = True
+        self.on_update()
+
+    # -- every request -----------------------------------------------------------
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Limit requests, turn errors into answers and set the security headers."""
+        if request.transport is not None:
+            self._served.add(request.transport)
+        try:
+            self._identity.check_host(request)
+            self._identity.limit(request)
+            if len(request.path_qs) > _MAX_PATH or len(request.query) > _MAX_PARAMETERS:
+                raise RefusedError(414, "URITooLong", "the address is too long")
+            response = await handler(request)
+        except RefusedError as error:
+            response = self._refusal(request, error)
+        except web.HTTPException as error:
+            response = self._error(request, error.status, error.reason.replace(" ", ""), error.reason)
+        except (ApiError, msgspec.MsgspecError) as error:
+            log.warning("caller not reviewed", error=str(error))
+            response = self._error(request, 503, "ServiceUnavailable", "the API server did not review you; try again")
+        except tuple(_STATUSES) as error:
+            status, reason = next(answer for kind, answer in _STATUSES.items() if isinstance(error, kind))
+            response = self._error(request, status, reason, str(error))
+        except Exception as error:  # noqa: BLE001 -- the one outer guard: the answer must not have a trace in it
+            log.error("request failed", path=request.path, error=repr(error))  # noqa: TRY400 -- one line suffices
+            response = self._error(request, 500, "InternalError", "the console failed to answer; its log says why")
+        if not response.prepared:
+            for name, value in _HEADERS.items():
+                response.headers.setdefault(name, value)
+        return response
+
+    def _refusal(self, request: web.Request, error: RefusedError) -> web.Response:
+        """Send a browser without a session to the login; answer everything else with the error."""
+        wants_page = request.method == "GET" and not request.path.startswith(("/api/", "/events", "/static/"))
+        if error.status == 401 and wants_page and not request.headers.get("Authorization"):  # noqa: PLR2004 -- HTTP
+            return web.Response(status=303, headers={"Location": _login_path(request)})
+        return self._error(request, error.status, error.reason, str(error))
+
+    def _error(self, request: web.Request, status: int, reason: str, message: str) -> web.Response:
+        headers = {"Connection": "close"} if status in {413, 429} else {}
+        if request.path.startswith(("/api/", "/events")):
+            body = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status, "reason": reason}
+            return _json({**body, "message": message}, status=status, headers=headers)
+        page = render("message.html", None, Query(), path="/", title=reason, message=message)
+        return web.Response(text=page, status=status, content_type="text/html", headers=headers)
+
+    # -- pages -------------------------------------------------------------------
+
+    def _page(self, page: Page, *, is_json: bool) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            user = await self._user(request)
+            reader = await self._renders.rights.reader(user)
+            query = Query(dict(request.match_info), dict(request.query))
+            path = request.path.removeprefix("/api/v1") if is_json else request.path
+            shared = await self._renders.page(page, path, query, user, reader)
+            if is_json:
+                response = web.Response(body=shared.json, content_type="application/json")
+            else:
+                more = {"username": user.username, "can_leave": self._identity.has_session(request)}
+                text = self._renders.html(page, path, query, shared.data, **more)
+                response = web.Response(text=text, content_type="text/html")
+            response.enable_compression()
+            return response
+
+        return handle
+
+    async def _user(self, request: web.Request) -> User:
+        user = await self._identity.user(request)
+        self._identity.limit(request, user)
+        return user
+
+    async def _static(self, request: web.Request) -> web.StreamResponse:
+        path = STATIC / request.match_info["file"]
+        if path.parent != STATIC or not path.is_file():
+            raise NotVisibleError("there is no such file")
+        versioned = "v" in request.query
+        response = web.FileResponse(
+            path, headers={"Cache-Control": _IMMUTABLE if versioned else "private, max-age=300"}
+        )
+        response.enable_compression()
+        return response
+
+    # -- login -------------------------------------------------------------------
+
+    async def _login_page(self, request: web.Request) -> web.StreamResponse:
+        return self._login_form(_safe_path(request.query.get("next", "/")))
+
+    def _login_form(self, following: str, problem: str = "", status: int = 200) -> web.Response:
+        more = {"next": following, "problem": problem}
+        page = render("login.html", None, Query(), path="/", title="Sign in", **more)
+        return web.Response(text=page, status=status, content_type="text/html")
+
+    async def _login(self, request: web.Request) -> web.StreamResponse:
+        self._identity.check_origin(request)
+        form = await request.post()
+        token, following = str(form.get("token", "")).strip(), _safe_path(str(form.get("next", "/")))
+        if await self._identity.user_of(token) is None:
+            return self._login_form(following, "The token is not valid, or has expired.", 401)
+        response = web.Response(status=303, headers={"Location": following})
+        self._identity.begin(response, token)
+        return response
+
+    async def _logout(self, request: web.Request) -> web.StreamResponse:
+        self._identity.check_origin(request)
+        response = web.Response(status=303, headers={"Location": "/login"})
+        self._identity.end(response)
+        return response
+
+    # -- streams -----------------------------------------------------------------
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Send a page again whenever it has changed, until the client leaves or a right ends."""
+        user = await self._user(request)
+        target = urlsplit(request.query.get("path", "/"))
+        match = self._resolve(target.path)
+        query = Query(match[1], dict(parse_qsl(target.query, max_num_fields=_MAX_PARAMETERS)))
+        reader = await self._renders.rights.reader(user)
+        shared = await self._renders.page(match[0], target.path, query, user, reader)
+        if self._streams.total() >= self._settings.max_streams:
+            raise RefusedError(429, "TooManyRequests", "too many streams are open; reload the page instead")
+        if self._streams[user.username] >= self._settings.max_streams_per_user:
+            raise RefusedError(429, "TooManyRequests", "you have too many pages open; reload the page instead")
+        self._streams[user.username] += 1
+        try:
+            return await self._stream(request, match[0], target.path, query, user, reader, shared)
+        finally:
+            self._streams[user.username] -= 1
+            self._streams += Counter()
+
+    async def _stream(  # noqa: PLR0913, PLR0917 -- what identifies the stream
+        self, request: web.Request, page: Page, path: str, query: Query, user: User, reader: Reader, shared: Shared
+    ) -> web.StreamResponse:
+        headers = {
+            **_HEADERS,
+            "Content-Type": "text/event-stream",
+            "Content-Encoding": "gzip",
+            "X-Accel-Buffering": "no",
+        }
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        # The page may have changed since the browser has loaded it.
+        await _send(response, _GZIP_HEADER + shared.event)
+        last, reviewed_at = shared.main, time.monotonic()
+        while not self._stopping:
+            changed, version = self._changed, self._renders.version
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REVIEW_SECONDS):
+                    await changed.wait()
+            if time.monotonic() >= reviewed_at + _REVIEW_SECONDS:
+                fresh = await self._reviewed(request, reader)
+                if fresh is None:
+                    break
+                reader, reviewed_at = fresh, time.monotonic()
+            if self._renders.version == version:
+                continue
+            try:
+                shared = await self._renders.page(page, path, query, user, reader)
+            except (BadQueryError, ForbiddenError, NotVisibleError, RefusedError, ApiError):
+                break
+            await _send(response, self._renders.time_event + (shared.event if shared.main != last else b""))
+            last = shared.main
+        with suppress(ConnectionError, TimeoutError):
+            await _send(response, event("reload", "rights"))
+        return response
+
+    async def _reviewed(self, request: web.Request, reader: Reader) -> Reader | None:
+        """Return the rights that the user of a stream has now; ``None`` if one of them has ended."""
+        before = reader.key
+        try:
+            user = await self._identity.user(request)
+            fresh = await self._renders.rights.reader(user)
+            fresh.unknown.update(dict.fromkeys(reader.namespaces))
+            await self._renders.rights.review(user, fresh)
+        except (RefusedError, ApiError, msgspec.MsgspecError):
+            return None
+        return fresh if has_all_of(fresh.key, before) else None
+
+    def _resolve(self, path: str) -> tuple[Page, dict[str, str]]:
+        """Return the page at *path* and the parameters in it; raise `NotVisibleError`."""
+        for resource in self.app.router.resources():
+            page = PAGES.get(resource.canonical)
+            if page is not None and (found := resource._match(path)) is not None:  # type: ignore[attr-defined] # noqa: SLF001 -- the only way to match a path without a request
+                return page, dict(found)
+        raise NotVisibleError("there is no such page")
+
+    # -- connections ---------------------------------------------------------------
+
+    @asynccontextmanager
+    async def serve(self, certificate: Certificate | None) -> AsyncIterator[int]:
+        """Listen; yield the port, which differs from the configured one if that is 0."""
+        runner = web.AppRunner(
+            self.app, access_log=None, keepalive_timeout=_KEEPALIVE_SECONDS, shutdown_timeout=1, auto_decompress=False
+        )
+        await runner.setup()
+        server = runner.server
+        if server is None:
+            raise AssertionError("the runner has a server after its setup")
+
+        def connect() -> asyncio.Protocol:
+            if len(server.connections) >= self._settings.max_connections:
+                return _Refused()
+            return server()
+
+        loop = asyncio.get_running_loop()
+        context = certificate.context if certificate is not None else None
+        sockets = await loop.create_server(
+            self._limited(connect), self._settings.host, self._settings.port, ssl=context
+        )
+        try:
+            yield int(sockets.sockets[0].getsockname()[1])
+        finally:
+            self.stop()
+            sockets.close()
+            await runner.cleanup()
+
+    def _limited(self, connect: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        """Close connections that send no complete request in time."""
+
+        def made() -> asyncio.Protocol:
+            protocol = connect()
+            asyncio.get_running_loop().call_later(_FIRST_REQUEST_SECONDS, self._close_silent, protocol)
+            return protocol
+
+        return made
+
+    def _close_silent(self, protocol: asyncio.Protocol) -> None:
+        transport = getattr(protocol, "transport", None)
+        if transport is not None and transport not in self._served:
+            abort(transport)
+
+
+class _Refused(asyncio.Protocol):
+    """Closes a connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        abort(transport)  # type: ignore[arg-type] # a stream's transport
+
+
+def has_all_of(rights: RightsKey, before: RightsKey) -> bool:
+    """Return whether *rights* has everything that *before* has."""
+    *flags, own = rights
+    *known, owned = before
+    sees_all = bool(flags[0])
+    return all(now or not was for now, was in zip(flags, known, strict=True)) and (sees_all or owned <= own)
+
+
+async def _send(response: web.StreamResponse, data: bytes) -> None:
+    """Write to a stream; a client that does not read is closed."""
+    async with asyncio.timeout(_STREAM_WRITE_SECONDS):
+        await response.write(data)
+
+
+def _login_path(request: web.Request) -> str:
+    return (
+        str(request.rel_url.with_path("/login").with_query(next=request.path_qs))
+        if request.path_qs != "/"
+        else "/login"
+    )
+
+
+def _safe_path(text: str) -> str:
+    """Return a path of the console, never the address of another site."""
+    parts = urlsplit(text)
+    is_own = text.startswith("/") and not text.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
+    return text if is_own and text.isprintable() and len(text) <= _MAX_PATH else "/"
+
+
+def _json(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json", headers=headers)

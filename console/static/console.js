@@ -1,0 +1,74 @@
+// Live updates: the server sends the content of <main> when it has changed; only what differs is replaced.
+"use strict";
+
+const SKIPPED = new Set(["open", "value"]);
+
+function key(node) {
+  return node.nodeType === Node.ELEMENT_NODE && node.id ? node.id : null;
+}
+
+function morphAttributes(old, fresh) {
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && !SKIPPED.has(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value && !SKIPPED.has(name)) old.setAttribute(name, value);
+  }
+}
+
+function morphChildren(old, fresh) {
+  const byId = new Map([...old.childNodes].filter(key).map((node) => [key(node), node]));
+  let at = old.firstChild;
+  for (const wanted of [...fresh.childNodes]) {
+    const known = key(wanted) ? byId.get(key(wanted)) : at && !key(at) ? at : null;
+    if (known && known.nodeName === wanted.nodeName) {
+      if (known !== at) old.insertBefore(known, at);
+      else at = at.nextSibling;
+      morph(known, wanted);
+    } else {
+      old.insertBefore(document.importNode(wanted, true), at);
+    }
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+function morph(old, fresh) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+    return;
+  }
+  // What the user is writing stays.
+  if (old === document.activeElement && old.matches("input, select, textarea")) return;
+  morphAttributes(old, fresh);
+  morphChildren(old, fresh);
+}
+
+function follow(main) {
+  const stream = new EventSource(`/events?path=${encodeURIComponent(location.pathname + location.search)}`);
+  stream.addEventListener("page", (event) => {
+    // A form that is being filled in stays as it is.
+    const focused = document.activeElement;
+    if (focused && focused.closest("main form")) return;
+    morph(main, new DOMParser().parseFromString(`<main id="main" tabindex="-1">${event.data}</main>`, "text/html").body.firstChild);
+  });
+  stream.addEventListener("time", (event) => {
+    document.getElementById("time").textContent = event.data;
+  });
+  // The rights ended, or the session did: the server decides what this page is now.
+  stream.addEventListener("reload", () => {
+    stream.close();
+    location.reload();
+  });
+  addEventListener("pagehide", () => stream.close());
+}
+
+const main = document.getElementById("main");
+if (main && document.getElementById("time") && !document.querySelector("[data-static]")) follow(main);
+
+for (const select of document.querySelectorAll(".controls select")) {
+  select.addEventListener("change", () => select.form.requestSubmit());
+}

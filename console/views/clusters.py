@@ -1,0 +1,193 @@
+"""The clusters, and one cluster with its workloads."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from console.model import Model
+from console.reader import Reader
+from console.views.listing import (
+    Bar,
+    ForbiddenError,
+    NotVisibleError,
+    Paging,
+    Query,
+    amounts_text,
+    cluster_bar,
+    page_of,
+    paging,
+    shown_resources,
+    time_text,
+)
+from controller.cli.input.snapshot import Snapshot
+from controller.cli.reports.plan import unusable_reason
+from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.resources import Resources, total
+from controller.engine.state.workloads import Workload, WorkloadState
+
+SORTS = ("name", "usage", "admitted", "problem")
+WORKLOAD_SORTS = ("usage", "name", "queue")
+
+
+class ClusterRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One cluster: what our workloads use, what others use, and what is nominated or reserved."""
+
+    name: str
+    ready: bool
+    problem: str
+    admitted: int
+    nominated: int
+    reserved: int
+    bars: tuple[Bar, ...]
+
+
+class ClustersView(msgspec.Struct, rename="camel", frozen=True):
+    """The clusters."""
+
+    time: str | None
+    clusters: tuple[ClusterRow, ...]
+    paging: Paging
+
+
+class PlacedWorkload(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One workload on a cluster, or those of others together."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    queue: str = ""
+    count: int = 1
+    charge: str = ""
+    since: str | None = None
+
+
+class ClusterView(msgspec.Struct, rename="camel", frozen=True):
+    """One cluster."""
+
+    time: str | None
+    cluster: ClusterRow
+    labels: dict[str, str]
+    taints: tuple[str, ...]
+    provider: str
+    region: str
+    workloads: tuple[PlacedWorkload, ...]
+    paging: Paging
+
+
+def clusters_view(model: Model, query: Query, reader: Reader) -> ClustersView:
+    """Return the clusters; raise `ForbiddenError`."""
+    snapshot = _snapshot(model, reader)
+    states = [state for state in snapshot.current.clusters if query.text("q") in state.name]
+    page = paging(len(states), query, SORTS)
+    admitted = snapshot.current.admitted_on
+    keys = {
+        "name": lambda state: (state.name,),
+        "usage": lambda state: (-_usage(state), state.name),
+        "admitted": lambda state: (-admitted.get(state.name, 0), state.name),
+        "problem": lambda state: (not unusable_reason(state), state.name),
+    }
+    names = [state.name for state in page_of(states, query, keys[page.sort])]
+    return ClustersView(time_text(snapshot.now), cluster_rows(snapshot, names), page)
+
+
+def _snapshot(model: Model, reader: Reader) -> Snapshot:
+    if not reader.all_clusters:
+        raise ForbiddenError("this page needs the permission to list clusters; the role volcano-global-reader has it")
+    if model.snapshot is None:
+        raise NotVisibleError("the console has not read the control plane yet; reload in some seconds")
+    return model.snapshot
+
+
+def _usage(state: ClusterState) -> float:
+    parts = [
+        (state.charged.get(name, 0) + state.external_usage.get(name, 0)) / amount
+        for name, amount in state.allocatable.items()
+        if amount > 0
+    ]
+    return max(parts, default=0.0)
+
+
+def cluster_rows(snapshot: Snapshot, names: Iterable[str]) -> tuple[ClusterRow, ...]:
+    """Return the rows of the clusters *names*, in their order."""
+    held: dict[str, list[Resources]] = {}
+    nominated: dict[str, int] = {}
+    reserved: dict[str, int] = {}
+    for workload in snapshot.state.nominated.values():
+        if workload.nomination is not None:
+            nominated[workload.nomination.cluster] = nominated.get(workload.nomination.cluster, 0) + 1
+            held.setdefault(workload.nomination.cluster, []).append(workload.requirements.gang_requests)
+    for workload in snapshot.state.with_reservation.values():
+        for charge in workload.reservation.cluster_charges if workload.reservation is not None else ():
+            reserved[charge.cluster] = reserved.get(charge.cluster, 0) + 1
+            held.setdefault(charge.cluster, []).append(charge.charge)
+    states = {state.name: state for state in snapshot.current.clusters}
+    rows = []
+    for name in names:
+        state = states[ClusterName(name)]
+        of_held = total(held.get(name, ()))
+        bars = (
+            cluster_bar(resource, state.charged, state.external_usage, state.allocatable, of_held)
+            for resource in shown_resources(state.allocatable)
+        )
+        problem = unusable_reason(state)
+        admitted = snapshot.current.admitted_on.get(name, 0)
+        rows.append(
+            ClusterRow(name, not problem, problem, admitted, nominated.get(name, 0), reserved.get(name, 0), tuple(bars))
+        )
+    return tuple(rows)
+
+
+def cluster_view(model: Model, query: Query, reader: Reader) -> ClusterView:
+    """Return one cluster; raise `ForbiddenError` or `NotVisibleError`."""
+    snapshot = _snapshot(model, reader)
+    name = query.path["name"]
+    state = next((each for each in snapshot.current.clusters if each.name == name), None)
+    if state is None:
+        raise NotVisibleError(f"there is no cluster {name!r} that you may see")
+    placed = [
+        (workload, charge.charge)
+        for workload in snapshot.state.workloads.values()
+        if workload.state is WorkloadState.ADMITTED and workload.admission is not None
+        for charge in workload.admission.cluster_charges
+        if charge.cluster == name
+    ]
+    page = paging(len(placed), query, WORKLOAD_SORTS)
+    capacity = state.allocatable
+    keys = {
+        "usage": lambda item: (-_part(item[1], capacity), item[0].namespace, item[0].name, item[0].uid),
+        "name": lambda item: (item[0].namespace, item[0].name, item[0].uid),
+        "queue": lambda item: (item[0].queue, item[0].namespace, item[0].name, item[0].uid),
+    }
+    shown = page_of(placed, query, keys[page.sort])
+    own = [item for item in shown if reader.may_read(item[0].namespace)]
+    foreign = [item for item in shown if not reader.may_read(item[0].namespace)]
+    rows = [_placed(workload, charge, model, reader) for workload, charge in own]
+    if foreign:
+        rows.append(PlacedWorkload(count=len(foreign), charge=amounts_text(total(charge for _, charge in foreign))))
+    cluster = state.cluster
+    return ClusterView(
+        time=time_text(snapshot.now),
+        cluster=cluster_rows(snapshot, [name])[0],
+        labels=dict(sorted(cluster.labels.items())) if cluster is not None else {},
+        taints=tuple(f"{taint.key}={taint.value}:{taint.effect}" for taint in cluster.taints) if cluster else (),
+        provider=cluster.provider if cluster is not None else "",
+        region=cluster.region if cluster is not None else "",
+        workloads=tuple(rows),
+        paging=page,
+    )
+
+
+def _placed(workload: Workload, charge: Resources, model: Model, reader: Reader) -> PlacedWorkload:
+    return PlacedWorkload(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        queue=workload.queue if reader.may_name(workload.queue, model) else "",
+        charge=amounts_text(charge),
+        since=time_text(workload.admission.admitted_at if workload.admission is not None else None),
+    )
+
+
+def _part(charge: Resources, capacity: Resources) -> float:
+    return max((amount / capacity[name] for name, amount in charge.items() if capacity.get(name)), default=0)

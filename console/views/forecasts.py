@@ -1,0 +1,82 @@
+"""Forecasts of starts as a reader may see them: the names of other workloads in them are removed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from console.reader import Reader
+from controller.cli.input.snapshot import Snapshot
+from controller.cli.render.amounts import format_time
+from controller.cli.render.plan import StartReport
+from controller.cli.reports.forecast import start_forecasts
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.forecast.futures import StartForecast
+from controller.reporting.redaction import ANOTHER_WORKLOAD
+
+
+class Start(msgspec.Struct, frozen=True):
+    """When a workload starts, in milliseconds, with 10, 50 and 90 percent probability."""
+
+    p10: int | None
+    p50: int | None
+    p90: int | None
+    after: tuple[tuple[str, str], ...] = ()
+    """The namespace and the description of each workload whose end lets it start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecasts:
+    """The forecasts of the first pending workloads of each queue."""
+
+    starts: Mapping[WorkloadUid, Start] = field(default_factory=dict)
+    queues: Mapping[QueueName, WorkloadUid] = field(default_factory=dict)
+    """The first workload of each queue with a forecast."""
+
+    def first_of(self, queue: QueueName) -> Start | None:
+        """Return the forecast of the first workload of *queue*."""
+        uid = self.queues.get(queue)
+        return self.starts.get(uid) if uid is not None else None
+
+
+#: Workloads of each queue with a forecast, and of all queues together.
+_PER_QUEUE, _MOST = 10, 2_000
+
+
+def forecast_heads(snapshot: Snapshot) -> dict[str, Start]:
+    """Return the forecasts of the first pending workloads of each queue; slow."""
+    targets: list[Workload] = []
+    for queue in snapshot.state.queues_with_pending():
+        targets += snapshot.state.pending_workloads(queue)[:_PER_QUEUE]
+        if len(targets) >= _MOST:
+            break
+    forecasts = start_forecasts(snapshot, targets)
+    return {uid: start for uid, forecast in forecasts.items() if (start := start_of(forecast)) is not None}
+
+
+def start_of(forecast: StartForecast) -> Start | None:
+    """Return the forecast for the pages; ``None`` if the workload starts in too few futures."""
+    if forecast.p10 is None:
+        return None
+    after = tuple((blocker.workload.namespace, blocker.describe(is_visible=True)) for blocker in forecast.after)
+    return Start(forecast.p10, forecast.p50, forecast.p90, after)
+
+
+def new_forecasts(snapshot: Snapshot, starts: Mapping[str, Start]) -> Forecasts:
+    """Return *starts* with the first workload of each queue."""
+    by_uid = {WorkloadUid(uid): start for uid, start in starts.items()}
+    queues: dict[QueueName, WorkloadUid] = {}
+    for uid, start in sorted(by_uid.items(), key=lambda item: (item[1].p50 or 2**62, item[0])):
+        workload = snapshot.state.workloads.get(uid)
+        if workload is not None and start.p50 is not None:
+            queues.setdefault(workload.queue, uid)
+    return Forecasts(by_uid, queues)
+
+
+def visible_start(start: Start | None, reader: Reader) -> StartReport | None:
+    """Return *start* without the names of workloads that *reader* may not see."""
+    if start is None:
+        return None
+    after = dict.fromkeys(text if reader.may_read(namespace) else ANOTHER_WORKLOAD for namespace, text in start.after)
+    return StartReport(format_time(start.p10), format_time(start.p50), format_time(start.p90), tuple(after))

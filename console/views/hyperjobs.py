@@ -1,0 +1,150 @@
+"""The HyperJobs, and one HyperJob with its parts by cluster."""
+
+import msgspec
+
+from console.model import Model
+from console.reader import Reader
+from console.views.forecasts import Forecasts, visible_start
+from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging, time_text
+from console.views.queues import shown_snapshot
+from controller.cli.render.plan import StartReport
+from controller.controllers.hyperjob.observed import ObservedHyperJob
+from controller.engine.state.workloads import Workload, WorkloadState
+from controller.reporting.messages import pending_message
+from controller.reporting.redaction import redacted_refusal
+
+SORTS = ("phase", "name")
+
+
+class HyperJobRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One HyperJob."""
+
+    namespace: str
+    name: str
+    phase: str
+    queue: str
+    parts: int
+    running: str
+    clusters: str
+    message: str = ""
+
+
+class HyperJobsView(msgspec.Struct, rename="camel", frozen=True):
+    """The HyperJobs of the namespaces that the reader may see."""
+
+    time: str | None
+    hyperjobs: tuple[HyperJobRow, ...]
+    paging: Paging
+
+
+class PartRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One part of a HyperJob."""
+
+    name: str
+    cluster: str
+    pods: int
+    phase: str
+    why: str
+    clusters: tuple[str, ...] = ()
+    requests: str = ""
+    reason: str = ""
+    message: str = ""
+    retries: int = 0
+    start: StartReport | None = None
+
+
+class HyperJobView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One HyperJob with its parts."""
+
+    time: str | None
+    hyperjob: HyperJobRow
+    min_available: int
+    parts: tuple[PartRow, ...]
+    is_split: bool
+
+
+def hyperjobs_view(model: Model, query: Query, reader: Reader) -> HyperJobsView:
+    """Return the list."""
+    snapshot = shown_snapshot(model)
+    text = query.text("q")
+    chosen = [
+        observed
+        for observed in _all(model)
+        if (text in observed.key.name or text in observed.key.namespace) and reader.may_read(observed.key.namespace)
+    ]
+    page = paging(len(chosen), query, SORTS)
+    keys = {
+        "phase": lambda each: (each.status.is_finished, each.status.phase or "", *each.key, each.uid),
+        "name": lambda each: (*each.key, each.uid),
+    }
+    return HyperJobsView(
+        time_text(snapshot.now), tuple(_row(observed) for observed in page_of(chosen, query, keys[page.sort])), page
+    )
+
+
+def _all(model: Model) -> list[ObservedHyperJob]:
+    return [observed for collection in model.hyperjobs.values() for observed in collection]
+
+
+def _row(observed: ObservedHyperJob) -> HyperJobRow:
+    status = observed.status
+    return HyperJobRow(
+        namespace=observed.key.namespace,
+        name=observed.key.name,
+        phase=status.phase or "Pending",
+        queue=status.queue,
+        parts=len(status.split.parts) if status.split is not None else 0,
+        running=status.parts_running,
+        clusters=status.clusters,
+        message=status.message or observed.decode_error,
+    )
+
+
+def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -> HyperJobView:
+    """Return one HyperJob; raise `NotVisibleError`."""
+    snapshot = shown_snapshot(model)
+    namespace, name = query.path["namespace"], query.path["name"]
+    if not reader.may_read(namespace):
+        raise _unknown(namespace, name)
+    observed = next((each for each in _all(model) if (each.key.namespace, each.key.name) == (namespace, name)), None)
+    if observed is None:
+        raise _unknown(namespace, name)
+    workloads = {
+        workload.name: workload
+        for workload in snapshot.state.workloads.values()
+        if workload.gang is not None and workload.gang.hyperjob == observed.uid
+    }
+    parts = []
+    for part in observed.status.split.parts if observed.status.split is not None else ():
+        workload = workloads.get(part.name)
+        refusal = snapshot.state.refusal(workload.uid) if workload is not None else None
+        visible = redacted_refusal(refusal, reader.may_read) if refusal is not None else None
+        is_known = workload is not None and workload.state is not WorkloadState.FINISHED
+        parts.append(
+            PartRow(
+                name=part.name,
+                cluster=part.cluster,
+                pods=sum(part.pods),
+                phase=str(workload.state) if workload is not None and is_known else part.phase,
+                why=part.reason,
+                clusters=_clusters(workload),
+                requests=amounts_text(workload.requirements.requests) if workload is not None else "",
+                reason=visible.reason if visible else "",
+                message=pending_message(visible) if visible else "",
+                retries=part.retries,
+                start=visible_start(forecasts.starts.get(workload.uid), reader) if workload is not None else None,
+            )
+        )
+    minimum = observed.hyperjob.spec.min_available if observed.hyperjob is not None else None
+    return HyperJobView(
+        time_text(snapshot.now), _row(observed), minimum or len(parts), tuple(parts), is_split=bool(parts)
+    )
+
+
+def _unknown(namespace: str, name: str) -> NotVisibleError:
+    return NotVisibleError(f"there is no HyperJob {name!r} in namespace {namespace!r} that you may see")
+
+
+def _clusters(workload: Workload | None) -> tuple[str, ...]:
+    admission = workload.admission if workload is not None and workload.state is WorkloadState.ADMITTED else None
+    return tuple(charge.cluster for charge in admission.cluster_charges) if admission is not None else ()

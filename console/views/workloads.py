@@ -1,0 +1,375 @@
+"""The list of workloads, and one workload: why it waits, when it starts, and what would admit it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from console.model import Model
+from console.reader import Reader
+from console.views.forecasts import Forecasts, Start, start_of, visible_start
+from console.views.listing import (
+    NotVisibleError,
+    Paging,
+    Query,
+    amounts_text,
+    page_of,
+    paging,
+    time_text,
+)
+from console.views.queues import QueueRow, queue_row, shown_snapshot
+from controller.cache.objects import CachedBinding, WorkloadPhase
+from controller.cli.input.snapshot import Snapshot
+from controller.cli.render.explain import CandidateReport
+from controller.cli.render.plan import StartReport
+from controller.cli.reports.explain import candidate_reports, counterfactual_reports
+from controller.cli.reports.forecast import start_forecasts
+from controller.engine import remedies
+from controller.engine.state.workloads import ClusterCharge, Workload, WorkloadState, WorkloadUid
+from controller.reporting.messages import pending_message, verified_remedy
+from controller.reporting.redaction import redacted_refusal
+
+SORTS = ("state", "age", "priority", "name", "queue")
+STATES = ("Any", "Pending", "Admitted", "Finished")
+_ORDER = {WorkloadState.PENDING: 0, WorkloadState.ADMITTED: 1, WorkloadState.FINISHED: 2}
+_MAX_CLUSTERS = 100
+
+
+class WorkloadRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One workload of a list."""
+
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    state: str
+    priority: int
+    since: str | None
+    requests: str
+    clusters: tuple[str, ...] = ()
+    position: int | None = None
+    reason: str = ""
+    start: StartReport | None = None
+
+
+class WorkloadsView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """The workloads of the namespaces that the reader may see."""
+
+    time: str | None
+    workloads: tuple[WorkloadRow, ...]
+    paging: Paging
+    state: str
+    namespace: str
+    queue: str
+    namespaces: tuple[str, ...] = ()
+    """Namespaces with workloads that a tenant may see; empty for readers of all."""
+
+
+def workloads_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -> WorkloadsView:
+    """Return the list."""
+    snapshot = shown_snapshot(model)
+    state, namespace, queue, text = (
+        query.choice("state", STATES),
+        query.text("namespace"),
+        query.text("queue"),
+        query.text("q"),
+    )
+    readable = reader.may_read(namespace) if namespace else False
+    own = () if reader.all_workloads else tuple(reader.own_namespaces(model))
+    namespaces = ({namespace} if readable else set()) if namespace else set(own)
+    every = reader.all_workloads and not namespace
+    chosen = [
+        workload
+        for workload in snapshot.state.workloads.values()
+        if (every or workload.namespace in namespaces)
+        and (state in {"Any", workload.state})
+        and (not queue or queue == workload.queue)
+        and (not text or text in workload.name or text in workload.namespace)
+    ]
+    page = paging(len(chosen), query, SORTS)
+    keys = {
+        "state": lambda each: (_ORDER[each.state], each.created_at, each.name, each.uid),
+        "age": lambda each: (each.created_at, each.name, each.uid),
+        "priority": lambda each: (-each.priority, each.name, each.uid),
+        "name": lambda each: (each.namespace, each.name, each.uid),
+        "queue": lambda each: (each.queue, _ORDER[each.state], each.created_at, each.name, each.uid),
+    }
+    rows = tuple(_row(snapshot, workload, reader, forecasts) for workload in page_of(chosen, query, keys[page.sort]))
+    return WorkloadsView(time_text(snapshot.now), rows, page, state, namespace, queue, own)
+
+
+def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Forecasts) -> WorkloadRow:
+    refusal = snapshot.state.refusal(workload.uid)
+    return WorkloadRow(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        queue=workload.queue,
+        state=workload.state,
+        priority=workload.priority,
+        since=time_text(workload.created_at),
+        requests=amounts_text(workload.requirements.requests),
+        clusters=_clusters(workload),
+        position=snapshot.state.position(workload) if refusal is not None else None,
+        reason=refusal.reason if refusal is not None else "",
+        start=visible_start(forecasts.starts.get(workload.uid), reader),
+    )
+
+
+def _clusters(workload: Workload) -> tuple[str, ...]:
+    if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
+        return ()
+    return tuple(charge.cluster for charge in workload.admission.cluster_charges)
+
+
+class Step(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One step of a workload's history; without a time where the control plane records none."""
+
+    title: str
+    at: str | None = None
+    detail: str = ""
+    tone: str = ""
+    """``good``, ``bad`` or ``wait``."""
+
+
+class Change(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
+    """A change that would admit the workload now."""
+
+    change: str
+    """As `plan --what-if` takes it."""
+    dimension: str
+    before: str
+    after: str
+
+
+class Analysis(msgspec.Struct, frozen=True):
+    """The slow part of an explanation, of which all names are in the texts of *changes*."""
+
+    start: Start | None
+    changes: tuple[Change, ...]
+    remedy: str
+    others: int = 0
+
+
+class WorkloadView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One workload."""
+
+    time: str | None
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    state: str
+    queue: str
+    priority: int
+    priority_class: str
+    since: str | None
+    requests: str
+    gang: str
+    timeline: tuple[Step, ...]
+    queue_rows: tuple[QueueRow, ...]
+    hyperjob: str = ""
+    reason: str = ""
+    message: str = ""
+    remedy: str = ""
+    position: int | None = None
+    of: int | None = None
+    start: StartReport | None = None
+    has_run_times: bool = True
+    """Whether forecasts are possible: a run time was learned."""
+    analysis: str = ""
+    """``Running`` while counterfactuals are computed, ``Failed`` where that took too long."""
+    changes: tuple[Change, ...] = ()
+    hidden_changes: int = 0
+    """Changes of objects that the reader may not name."""
+    clusters: tuple[CandidateReport, ...] = ()
+    placed: tuple[tuple[str, str], ...] = ()
+    """The clusters that it is admitted to, each with its charge."""
+    evictions: int = 0
+    record: dict[str, str] = {}
+    commands: tuple[str, ...] = ()
+
+
+def find_workload(model: Model, query: Query, reader: Reader) -> Workload:
+    """Return the workload that the path names; raise `NotVisibleError`."""
+    namespace, kind, name = (query.path[part] for part in ("namespace", "kind", "name"))
+    namespace = "" if namespace == "-" else namespace
+    if reader.may_read(namespace):
+        for workload in shown_snapshot(model).state.workloads.values():
+            if (workload.name, workload.namespace, workload.kind) == (name, namespace, kind):
+                return workload
+    raise NotVisibleError(f"there is no {kind} {name!r} in namespace {namespace!r} that you may see")
+
+
+def analyse(snapshot: Snapshot, uid: WorkloadUid) -> Analysis:
+    """Return the slow part of the explanation of a workload; changes the engine, so it runs in a child."""
+    workload = snapshot.state.workloads[uid]
+    refusal = snapshot.state.refusal(uid)
+    remedy = ""
+    if refusal is not None:
+        remedy = verified_remedy(refusal, remedies.find_remedy(snapshot.state, uid, snapshot.now, snapshot.plan))
+    forecast = start_forecasts(snapshot, [workload]).get(uid)
+    reports = counterfactual_reports(snapshot, workload) or ()
+    changes = tuple(Change(each.change, each.dimension, each.before, each.after) for each in reports)
+    return Analysis(start_of(forecast) if forecast is not None else None, changes, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Insights:
+    """What is known about a workload beyond the snapshot."""
+
+    forecasts: Forecasts
+    analysis: Analysis | None = None
+    status: str = ""
+    """Why there is no analysis."""
+
+
+def workload_view(model: Model, query: Query, reader: Reader, insights: Insights) -> WorkloadView:
+    """Return one workload; raise `NotVisibleError`."""
+    forecasts, analysis = insights.forecasts, insights.analysis
+    workload = find_workload(model, query, reader)
+    snapshot = shown_snapshot(model)
+    binding = snapshot.binding(workload)
+    refusal = snapshot.state.refusal(workload.uid)
+    visible = redacted_refusal(refusal, reader.may_read) if refusal is not None else None
+    pending = refusal is not None
+    shown, hidden = _visible_changes(analysis.changes if analysis is not None else (), workload, model, reader)
+    start = (
+        analysis.start if analysis is not None and analysis.start is not None else forecasts.starts.get(workload.uid)
+    )
+    node = snapshot.shares.quota.tree.nodes.get(workload.queue)
+    path = [each.name for each in node.path()] if node is not None else []
+    reports = candidate_reports(snapshot, workload.requirements) if pending and reader.all_clusters else ()
+    return WorkloadView(
+        time=time_text(snapshot.now),
+        uid=workload.uid,
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        state=workload.state,
+        queue=workload.queue,
+        priority=workload.priority,
+        priority_class=workload.priority_class,
+        since=time_text(workload.created_at),
+        requests=amounts_text(workload.requirements.requests),
+        gang=amounts_text(workload.requirements.gang_requests),
+        timeline=tuple(_timeline(workload, binding, visible.reason if visible else "")),
+        queue_rows=tuple(queue_row(model, each, reader, Forecasts()) for each in path),
+        hyperjob=_hyperjob(model, workload),
+        reason=visible.reason if visible else "",
+        message=pending_message(visible) if visible else "",
+        remedy=analysis.remedy if analysis is not None and reader.all_workloads else "",
+        position=snapshot.state.position(workload) if pending else None,
+        of=snapshot.state.pending_count(workload.queue) if pending else None,
+        start=visible_start(start, reader) if pending else None,
+        has_run_times=snapshot.run_times is not None,
+        analysis=insights.status if pending else "",
+        changes=shown,
+        hidden_changes=hidden,
+        clusters=tuple(reports)[:_MAX_CLUSTERS],
+        placed=tuple((charge.cluster, amounts_text(charge.charge)) for charge in _charges(workload)),
+        evictions=workload.evictions,
+        record=_record(binding),
+        commands=_commands(workload),
+    )
+
+
+def _charges(workload: Workload) -> Iterable[ClusterCharge]:
+    return workload.admission.cluster_charges if workload.admission is not None else ()
+
+
+def _hyperjob(model: Model, workload: Workload) -> str:
+    if workload.gang is None:
+        return ""
+    for collection in model.hyperjobs.values():
+        for observed in collection:
+            if observed.uid == workload.gang.hyperjob:
+                return observed.key.name
+    return ""
+
+
+def _visible_changes(
+    changes: Iterable[Change], workload: Workload, model: Model, reader: Reader
+) -> tuple[tuple[Change, ...], int]:
+    """Return the changes of objects that the reader may name, and the number of the others."""
+    shown, hidden = [], 0
+    for change in changes:
+        if all(_may_name(part.strip(), workload, model, reader) for part in change.change.split(";")):
+            shown.append(change)
+        else:
+            hidden += 1
+    return tuple(shown), hidden
+
+
+def _may_name(change: str, workload: Workload, model: Model, reader: Reader) -> bool:
+    """Return whether the reader may read *change*, ``KIND/[NAMESPACE/]NAME.FIELD=VALUE``."""
+    kind, _, rest = change.partition("/")
+    target, _, value = rest.partition("=")
+    name = target.partition(".spec")[0].partition(".status")[0].partition(".metadata")[0]
+    if kind == "queue":
+        return reader.may_name(name, model)  # type: ignore[arg-type] # a name in a text
+    if kind == "cluster":
+        return reader.all_clusters
+    namespace = name.partition("/")[0]
+    names_queue = target.endswith(("spec.queue", "queue-name'"))
+    names_cluster = "placement" in target or "cluster" in target.lower()
+    return (
+        (namespace == workload.namespace or reader.may_read(namespace))
+        and (not names_queue or reader.may_name(value.strip('"'), model))  # type: ignore[arg-type] # the same
+        and (not names_cluster or reader.all_clusters)
+    )
+
+
+def _timeline(workload: Workload, binding: CachedBinding | None, reason: str) -> Iterable[Step]:
+    yield Step("Created", time_text(workload.created_at))
+    if binding is not None:
+        yield Step("Suspended", time_text(binding.created_at), "its binding was suspended until it is admitted")
+    if workload.evictions:
+        times = "once" if workload.evictions == 1 else f"{workload.evictions} times"
+        yield Step("Evicted", detail=f"{times} so far", tone="bad")
+    if reason:
+        yield Step("Pending", detail=reason, tone="wait")
+    if workload.nomination is not None:
+        yield Step("Nominated", time_text(workload.nomination.since), f"on {workload.nomination.cluster}", "wait")
+    if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
+        clusters = ", ".join(charge.cluster for charge in workload.admission.cluster_charges)
+        yield Step("Admitted", time_text(workload.admission.admitted_at), f"to {clusters}", "good")
+        if binding is not None and binding.clusters:
+            yield Step("Placed", detail="Karmada has placed it", tone="good")
+        if workload.has_run:
+            running = (
+                [each.cluster for each in binding.progress if each.phase is WorkloadPhase.RUNNING] if binding else []
+            )
+            yield Step("Running", detail=f"on {', '.join(running)}" if running else "", tone="good")
+    if workload.state is WorkloadState.FINISHED:
+        yield Step("Finished", time_text(binding.ended_at if binding is not None else None), tone="good")
+
+
+def _record(binding: CachedBinding | None) -> dict[str, str]:
+    """Return the fields of its admission record that are set."""
+    if binding is None or binding.record is None:
+        return {}
+    record = binding.record
+    fields = {
+        "charge": amounts_text(record.charge),
+        "clusters": ", ".join(record.clusters),
+        "admittedAt": time_text(record.admitted_at),
+        "waitingSince": time_text(record.waiting_since),
+        "reservedSince": time_text(record.reserved_since),
+        "nominatedCluster": record.nominated_cluster,
+        "nominatedAt": time_text(record.nominated_at),
+        "backOffUntil": time_text(record.back_off_until),
+        "evictions": str(record.evictions) if record.evictions else "",
+        "planID": record.plan_id,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _commands(workload: Workload) -> tuple[str, ...]:
+    plural = "vcjob" if workload.kind == "Job" else workload.kind.lower()
+    scope = f" -n {workload.namespace}" if workload.namespace else ""
+    return (
+        f"volcano-global explain job {workload.name}{scope}",
+        f"kubectl get {plural} {workload.name}{scope} -o yaml",
+        f"kubectl get resourcebinding {workload.name}-{workload.kind.lower()}{scope} -o yaml",
+    )

@@ -1,0 +1,109 @@
+"""A console over the objects of files, with users and rights of the test's choice, and no API server."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from aiohttp.test_utils import TestClient, TestServer
+
+from console.__main__ import connect_parts
+from console.analysis import Analyses
+from console.identity import Identity
+from console.model import Model
+from console.reader import DECISIONS, Rights
+from console.renders import Renders
+from console.server import Server
+from console.settings import ConsoleSettings
+from controller.api.visibility import RESOURCE
+from controller.cli.input.offline import read_offline_state
+from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource
+from controller.forecast.profiles import finished_runs
+from controller.kube.access_reviews import Permission, User
+
+NOW = 1_790_000_000_000
+
+OPERATOR = frozenset({("", RESOURCE), ("", "queues"), ("", "clusters"), ("", DECISIONS)})
+
+
+@dataclass(slots=True)
+class ScriptedAccess:
+    """Knows users by token, and their permissions as namespace and resource."""
+
+    users: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    reviews: list[tuple[str, Permission]] = field(default_factory=list)
+
+    async def user(self, token: str) -> User | None:
+        return User(token) if token in self.users else None
+
+    async def may(self, user: User, permission: Permission) -> bool:
+        self.reviews.append((user.username, permission))
+        rights = self.users.get(user.username, frozenset())
+        return ("", permission.resource) in rights or (permission.namespace, permission.resource) in rights
+
+
+def tenant_of(*namespaces: str) -> frozenset[tuple[str, str]]:
+    return frozenset((namespace, RESOURCE) for namespace in namespaces)
+
+
+def new_model() -> Model:
+    return Model(None, namespace="karmada-system", refresh_seconds=2)  # type: ignore[arg-type] # nothing is read
+
+
+def model_of_files(paths: Iterable[str], *, now: int = NOW) -> Model:
+    """Return the model of manifests, with the run times of the finished jobs in them."""
+    offline = read_offline_state(list(paths), now)
+    model = new_model()
+    model.store = offline.store
+    model.configuration = ActiveConfiguration(offline.objects.configuration, ConfigurationSource.FILE)
+    for _, profile, run in finished_runs(offline.store):
+        model._run_times.record(profile, run)
+    if offline.objects.run_times is not None:
+        model._run_times = offline.objects.run_times
+    model.refresh(now)
+    return model
+
+
+def model_of(folder: Any, *objects: Mapping[str, Any], now: int = NOW) -> Model:
+    path = folder / "objects.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    return model_of_files([str(path)], now=now)
+
+
+@dataclass(slots=True)
+class RunningConsole:
+    """A console that answers requests."""
+
+    client: TestClient
+    access: ScriptedAccess
+    renders: Renders
+    server: Server
+
+    async def get(self, path: str, token: str = "", **headers: str):
+        own = {"Authorization": f"Bearer {token}"} if token else {}
+        return await self.client.get(path, headers={**own, **headers}, allow_redirects=False)
+
+    async def text(self, path: str, token: str = "") -> str:
+        answer = await self.get(path, token)
+        assert answer.status == 200, await answer.text()
+        return await answer.text()
+
+
+@asynccontextmanager
+async def console_of(
+    model: Model, users: Mapping[str, frozenset[tuple[str, str]]], **settings: Any
+) -> AsyncIterator[RunningConsole]:
+    access = ScriptedAccess(dict(users))
+    options = ConsoleSettings(**{"requests_per_second": 10_000, **settings})
+    renders = Renders(model, Rights(access), Analyses(seconds=options.analysis_seconds))
+    server = Server(renders, Identity(access, options), options)
+    connect_parts(model, renders, server)
+    renders.invalidate()
+    async with TestClient(TestServer(server.app)) as client:
+        try:
+            yield RunningConsole(client, access, renders, server)
+        finally:
+            server.stop()
+            for task in list(renders.analyses._running.values()):
+                task.cancel()
