@@ -43,7 +43,7 @@ from controller.cli.input.default_bindings import (
     wire_type,
 )
 from controller.cli.input.manifests import Manifest
-from controller.cli.input.validation import misspelled, validate
+from controller.cli.input.validation import check_fields
 from controller.engine.state.clusters import ApiKind
 from controller.forecast.codec import RunTimesError, decode_config_map
 from controller.forecast.run_times import RunTimes
@@ -192,9 +192,15 @@ class _ObjectCollector:
                 self._note_unread_kind(manifest)
             return
         manifest = _in_namespace(manifest, resource)
-        texts = _violations(manifest, resource, kind) or self._conflicts(manifest, kind)
+        messages = check_fields(WIRE_TYPES.get(resource) or wire_type(kind), manifest.body)
+        texts = (
+            _identity_violations(manifest, resource)
+            or messages.violations
+            or (_estimate_violations(manifest) if resource == JOBS else [])
+            or self._conflicts(manifest, kind)
+        )
         self._violations.extend(map(manifest.violation, texts))
-        self.notes.extend(InputNote(manifest.violation(text)) for text in _misspelled(manifest, resource, kind))
+        self.notes.extend(InputNote(manifest.violation(text)) for text in messages.misspelled)
         if not texts:
             self._kinds.setdefault(kind, {})[manifest.namespace, manifest.name] = manifest
 
@@ -264,14 +270,12 @@ def _in_namespace(manifest: Manifest, resource: Resource) -> Manifest:
     return replace(manifest, namespace=namespace, body={**manifest.body, "metadata": metadata})
 
 
-def _violations(manifest: Manifest, resource: Resource, kind: GroupKind) -> list[str]:
+def _identity_violations(manifest: Manifest, resource: Resource) -> list[str]:
     if not manifest.name:
         return ["metadata.name: it is missing"]
-    struct = WIRE_TYPES.get(resource)
-    if struct is not None and manifest.version != resource.version:
+    if resource in WIRE_TYPES and manifest.version != resource.version:
         return [f'apiVersion: "{manifest.api_version}" is not read; write {resource.api_version}']
-    texts = validate(struct or wire_type(kind), manifest.body)
-    return texts or (_estimate_violations(manifest) if resource == JOBS else [])
+    return []
 
 
 def _estimate_violations(manifest: Manifest) -> list[str]:
@@ -280,10 +284,6 @@ def _estimate_violations(manifest: Manifest) -> list[str]:
     except EstimateError as error:
         return [f"spec.runningEstimate: {error}"]
     return []
-
-
-def _misspelled(manifest: Manifest, resource: Resource, kind: GroupKind) -> list[str]:
-    return misspelled(WIRE_TYPES.get(resource) or wire_type(kind), manifest.body)
 
 
 def _is_hyperjob(manifest: Manifest) -> bool:

@@ -4,12 +4,12 @@ The wire types define which fields are read and their types. The controller igno
 unreadable fields of live objects, but in files they are most likely mistakes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache, partial
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
@@ -55,6 +55,7 @@ _CHOICES: Mapping[tuple[type, str], tuple[str, ...]] = MappingProxyType(
         (clusters.Taint, "effect"): ("NoSchedule", "PreferNoSchedule", "NoExecute"),
     }
 )
+_LIMITED = frozenset(_BOUNDS) | frozenset(_CHOICES)
 _REQUIRED: Mapping[type, tuple[str, ...]] = MappingProxyType(
     {
         bindings.ObjectReference: ("apiVersion", "kind", "name"),
@@ -67,23 +68,96 @@ _REQUIRED: Mapping[type, tuple[str, ...]] = MappingProxyType(
 _EXAMPLES = MappingProxyType({"cpu": "500m or 4", "memory": "512Mi or 64Gi"})
 _BYTES = "1 or 16"
 
+#: Answers about values and names that are cached: those of many objects are the same.
+_MAX_CACHED = 4096
+
 #: Minimum similarity of a misspelled name with the meant one.
 _SIMILAR = 0.8
 #: Fields of the APIs that are not read and resemble fields that are.
 _OTHER_FIELDS = frozenset({"apiVersion", "kind", "minSuccess", "maxRetry", "selfLink", "initContainer", "condition"})
 
 
-def validate(struct: type[msgspec.Struct], body: object) -> list[str]:
-    """Return the violations of *struct* in *body*, each beginning with its field path."""
-    return list(_validate(struct, body, ""))
+class FieldMessages(NamedTuple):
+    """What is wrong with the fields of an object; each message begins with the field path."""
+
+    violations: Sequence[str] = ()
+    misspelled: Sequence[str] = ()
+    """Fields that are not read and resemble one that is. The APIs have more fields than are read, so other unknown
+    fields are not reported."""
 
 
-def misspelled(struct: type[msgspec.Struct], body: object) -> list[str]:
-    """Return a message for each field of *body* that is not read and resembles one that is.
+def check_fields(struct: type[msgspec.Struct], body: object) -> FieldMessages:
+    """Return the messages about the fields of *body*, an object of the type *struct*."""
+    if _test_of(struct)(body, ""):
+        return FieldMessages()
+    return FieldMessages(list(_validate(struct, body, "")), list(_misspelled(struct, body, "")))
 
-    The APIs have more fields than are read, so other unknown fields are not reported.
+
+@cache
+def _test_of(kind: Any) -> Callable[[Any, str], bool]:
+    """Return a fast test whether a value of *kind* has no messages; it also takes the last part of the field path.
+
+    Nearly all objects pass, and only for others the messages are computed. The test may fail without need.
     """
-    return list(_misspelled(struct, body, ""))
+    origin = get_origin(kind)
+    test: Callable[[Any, str], bool]
+    if kind in {Any, msgspec.Raw}:
+        return lambda _value, _name: True
+    if origin in {Union, UnionType}:
+        others = [other for other in get_args(kind) if other is not NoneType]
+        return _is_quantity if frozenset(others) == _QUANTITY else _test_of(others[0])
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        test = partial(_passes_struct, kind)
+    elif origin is dict:
+        test = partial(_passes_mapping, _test_of(get_args(kind)[1]))
+    elif origin in {list, tuple}:
+        test = partial(_passes_list, _test_of(get_args(kind)[0]))
+    else:
+        test = partial(_passes_scalar, kind)
+    return test
+
+
+@cache
+def _member_tests(kind: type[msgspec.Struct]) -> Mapping[str, Callable[[Any, str], bool]]:
+    """Return the test of each field; types may be recursive, so it is called when a value is tested."""
+    return {name: _test_of(member) for name, member in _fields(kind)}
+
+
+def _passes_struct(kind: type[msgspec.Struct], value: Any, _name: str) -> bool:
+    if not isinstance(value, dict):
+        return value is None
+    for name in _REQUIRED.get(kind, ()):
+        if value.get(name) in (None, ""):
+            return False
+    tests = _member_tests(kind)
+    for name, member in value.items():
+        test = tests.get(name)
+        if test is None:
+            if _meant_field(kind, name):
+                return False
+        elif not test(member, name) or ((kind, name) in _LIMITED and any(_validate_range(kind, name, member, ""))):
+            return False
+    return True
+
+
+def _passes_mapping(test: Callable[[Any, str], bool], value: Any, _name: str) -> bool:
+    if not isinstance(value, dict):
+        return value is None
+    return all(test(member, key) for key, member in value.items())
+
+
+def _passes_list(test: Callable[[Any, str], bool], value: Any, _name: str) -> bool:
+    if not isinstance(value, list):
+        return value is None
+    return all(test(item, "") for item in value)
+
+
+def _passes_scalar(kind: type, value: Any, _name: str) -> bool:
+    return value is None or (_is_time(value) if kind is datetime else type(value) is kind)
+
+
+def _is_quantity(value: Any, name: str) -> bool:
+    return value is None or (type(value) in _QUANTITY and not _quantity_message(name, value))
 
 
 def _misspelled(kind: Any, value: Any, path: str) -> Iterator[str]:
@@ -98,11 +172,19 @@ def _misspelled(kind: Any, value: Any, path: str) -> Iterator[str]:
             member_path = _field_path(path, name)
             if name in known:
                 yield from _misspelled(known[name], member, member_path)
-            elif name not in _OTHER_FIELDS and (near := get_close_matches(name, known, n=1, cutoff=_SIMILAR)):
-                yield f"{member_path}: unknown field; did you mean {near[0]}?"
+            elif meant := _meant_field(kind, name):
+                yield f"{member_path}: unknown field; did you mean {meant}?"
     elif origin in {list, tuple} and isinstance(value, list):
         for index, item in enumerate(value):
             yield from _misspelled(get_args(kind)[0], item, f"{path}[{index}]")
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _meant_field(kind: type[msgspec.Struct], name: str) -> str:
+    """Return the field of *kind* that the unknown field *name* resembles, or an empty text."""
+    if name in _OTHER_FIELDS:
+        return ""
+    return next(iter(get_close_matches(name, dict(_fields(kind)), n=1, cutoff=_SIMILAR)), "")
 
 
 def _validate(kind: Any, value: Any, path: str) -> Iterator[str]:
@@ -188,20 +270,25 @@ def _is_time(value: object) -> bool:
 
 def _validate_quantity(value: Any, path: str) -> Iterator[str]:
     resource = path[path.rfind("[") + 1 :].rstrip("]") if path.endswith("]") else path.rpartition(".")[2]
-    example = _EXAMPLES.get(resource, _BYTES)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        yield f"{path}: {abbreviate(value)} is not a quantity; write for example {example}"
-        return
+        message = f"{abbreviate(value)} is not a quantity; write for example {_EXAMPLES.get(resource, _BYTES)}"
+    else:
+        message = _quantity_message(resource, value)
+    if message:
+        yield f"{path}: {message}"
+
+
+@lru_cache(maxsize=_MAX_CACHED, typed=True)
+def _quantity_message(resource: str, value: str | float) -> str:
+    """Return why *value* is not an amount of *resource*, or an empty text if it is one."""
     try:
         amount = parse_quantity(resource, value)
     except QuantityError as error:
         reason = str(error).removeprefix(f"{resource}: ")
-        is_malformed = "is not a quantity" in reason
+        example = _EXAMPLES.get(resource, _BYTES)
         malformed = f"{abbreviate(value)} is not a quantity; write for example {example}"
-        yield f"{path}: {malformed if is_malformed else reason}"
-        return
-    if amount < 0:
-        yield f"{path}: {abbreviate(value)} is below zero; write zero or more"
+        return malformed if "is not a quantity" in reason else reason
+    return f"{abbreviate(value)} is below zero; write zero or more" if amount < 0 else ""
 
 
 def _validate_range(kind: type, name: str, value: Any, path: str) -> Iterator[str]:
