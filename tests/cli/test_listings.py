@@ -49,7 +49,14 @@ def test_clusters_show_current_usage(run, state):
 
 def test_queue_without_capability_has_no_limit(run, state):
     rows = list(csv.DictReader(io.StringIO(run("queues", "-f", state, "-o", "csv").out)))
-    assert {row["QUEUE"]: row["CPU"].split("/")[-1] for row in rows} == {"root": "4", "a": "none", "b": "4"}
+    assert {row["QUEUE"]: row["CPU LIMIT"] for row in rows} == {"root": "4", "a": "none", "b": "4"}
+
+
+def test_csv_has_one_value_in_each_column(run, state):
+    rows = list(csv.DictReader(io.StringIO(run("queues", "-f", state, "-o", "csv").out)))
+    root = next(row for row in rows if row["QUEUE"] == "root")
+    assert [root[f"CPU {title}"] for title in ("USED", "FAIR SHARE", "LIMIT")] == ["1", "4", "4"]
+    assert {len(row) for row in rows} == {len(rows[0])}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +68,14 @@ def test_queue_without_capability_has_no_limit(run, state):
         pytest.param(["pending", "-n", "ml"], ["job.batch.volcano.sh/ml/big"], id="namespace"),
         pytest.param(["pending", "-n", "lab"], [], id="other-namespace"),
         pytest.param(["pending", "-n", "lab", "-A"], ["job.batch.volcano.sh/ml/big"], id="all-namespaces"),
+        pytest.param(["pending", "ml/big"], ["job.batch.volcano.sh/ml/big"], id="workload"),
+        pytest.param(
+            ["pending", "job.batch.volcano.sh/ml/big"], ["job.batch.volcano.sh/ml/big"], id="workload-with-kind"
+        ),
+        pytest.param(["queues", "queue/b"], ["queue.scheduling.volcano.sh/b"], id="queue-with-kind"),
+        pytest.param(
+            ["clusters", "cluster.cluster.karmada.io/m"], ["cluster.cluster.karmada.io/m"], id="cluster-with-kind"
+        ),
         pytest.param(["top"], ["job.batch.volcano.sh/ml/old"], id="admitted"),
         pytest.param(
             ["queues", "--sort-by", ".allocated.cpu"],
@@ -81,6 +96,8 @@ def test_listing_is_selected_and_sorted(run, state, arguments, expected):
         pytest.param(["clusters", "n"], 1, "cluster n does not exist; there is m", id="cluster"),
         pytest.param(["queues", "--sort-by", "size"], 2, "--sort-by size: there is no such field", id="field"),
         pytest.param(["pending", "-l", "a b"], 2, "-l 'a b': 'a b' is not a requirement", id="selector"),
+        pytest.param(["queues", "-o", "jsonn"], 2, "'jsonn' is unknown; write table, wide", id="unknown-format"),
+        pytest.param(["explain", "job", "a/b/c/d"], 2, "'a/b/c/d' is not a name", id="name"),
         pytest.param(["plan", "-o", "csv"], 2, "-o csv is for lists of objects", id="format"),
         pytest.param(["explain", "job", "ml/old", "-n", "x"], 2, "is not in namespace 'x'", id="two-namespaces"),
     ],
@@ -112,11 +129,17 @@ def test_typo_is_noted_and_an_error_with_strict(run, tmp_path, changes, expected
     assert expected in refused.err
 
 
-def test_job_is_explained_by_namespace_and_name(run, state):
-    assert run("explain", "job", "ml/big", "-f", state).code == 0
+@pytest.mark.parametrize("name", ["ml/big", "job.batch.volcano.sh/ml/big"])
+def test_job_is_explained_by_namespace_and_name(run, state, name):
+    assert run("explain", "job", name, "-f", state).code == 0
+
+
+def test_labels_that_select_nothing_print_no_legend(run, state):
+    assert run("queues", "-l", "app=none", "-f", state).out == "No queue is selected.\n"
 
 
 def test_queue_is_explained(run, state):
+    assert run("explain", "queue", "queue/a", "-f", state).code == 0
     answer = run("explain", "queue", "a", "-f", state, "-o", "json").answer
     assert answer["queue"]["name"] == "a"
     assert [each["name"] for each in answer["first"]] == ["big"]

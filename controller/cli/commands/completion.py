@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from controller.cli.commands.options import choice_parser
+
 HELP = """
 Print the script that completes commands and options in a shell.
 
@@ -25,7 +27,18 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
+def completion(
+    shell: Annotated[
+        Shell,
+        typer.Argument(
+            parser=choice_parser(Shell),
+            metavar="SHELL",
+            autocompletion=lambda: list(Shell),
+            help="The shell: bash, zsh or fish.",
+            show_default=False,
+        ),
+    ],
+) -> None:
     """Print the completion script of *shell*."""
     from typer._completion_shared import get_completion_script  # noqa: PLC0415 -- typer has no public name
 

@@ -110,7 +110,8 @@ def explain_queue(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", show_default=False)],
 ) -> None:
     """Explain one queue."""
+    from controller.cli.input.names import without_kind  # noqa: PLC0415 -- see options
     from controller.cli.render.explain import queue_text  # noqa: PLC0415 -- see options
     from controller.cli.reports.explain import queue_explanation  # noqa: PLC0415
 
-    options.show(lambda snapshot: queue_explanation(snapshot, name), queue_text)
+    options.show(lambda snapshot: queue_explanation(snapshot, without_kind(name)), queue_text)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.commands.options import parse_job
-from controller.cli.render.output import Format, output_style, print_text, serialize
+from controller.cli.commands.options import Output, parse_job, print_report
+from controller.cli.render.output import Format
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 HELP = """
@@ -33,7 +33,7 @@ def history(
         list[str] | None,
         typer.Option("-f", "--filename", metavar="FILE", help="Decision log; repeat it. By default standard input."),
     ] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Print the recorded decisions about a job."""
     from controller.cli.render.replay import history_text  # noqa: PLC0415 -- see options
@@ -42,4 +42,4 @@ def history(
     if not file and sys.stdin.isatty():
         raise typer.BadParameter("name decision logs with -f")
     report = history_files(file or ["-"], "/".join(parse_job(name, namespace)))
-    print_text(serialize(report, output) or history_text(report, output_style(sys.stdout)))
+    print_report(report, output, history_text)

@@ -11,12 +11,23 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
-from controller.cli.render.output import Format, Listing, OutputStyle, escape, output_style, print_text, serialize
+from controller.cli.errors import InputError
+from controller.cli.render.output import (
+    Format,
+    Listing,
+    OutputStyle,
+    escape,
+    output_style,
+    print_text,
+    progress_bar,
+    serialize,
+)
 
 if TYPE_CHECKING:
     import msgspec
@@ -33,10 +44,13 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 P = ParamSpec("P")
+E = TypeVar("E", bound=StrEnum)
 R = TypeVar("R", bound="msgspec.Struct")
 
 _WATCH_SECONDS = 2.0
 _LISTS_ONLY = "-o {} is for lists of objects; use table, json or yaml"
+_LARGE_FILES = 1_000_000
+"""Bytes that take about a second to read."""
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
@@ -75,10 +89,21 @@ class CommonOptions:
         if not self.files:
             self._configuration_of_file()
             return self._read_live(lambda api: self._live_snapshot(api, changes))
-        from controller.cli.input.offline import read_offline_state  # noqa: PLC0415 -- see the module
+        from controller.cli.input.manifests import no_progress  # noqa: PLC0415 -- see the module
+        from controller.cli.input.offline import read_offline_state  # noqa: PLC0415
 
-        state = read_offline_state(self.files, self.now, strict=self.strict, changes=changes)
+        shows = sys.stderr.isatty() and self._is_large()
+        began = time.monotonic()
+        state = read_offline_state(
+            self.files,
+            self.now,
+            strict=self.strict,
+            changes=changes,
+            progress=progress_bar if shows else no_progress,
+        )
         self.print_notes(state.notes)
+        if shows or self.verbose:
+            self._print_note(f"{state.summary}, read in {time.monotonic() - began:.1f} s")
         return state.snapshot(self.now)
 
     def hyperjob_snapshot(self, namespace: str, name: str) -> "tuple[Snapshot, HyperJob, Preview]":
@@ -107,6 +132,11 @@ class CommonOptions:
         from controller.cli.input.live import selected_templates  # noqa: PLC0415 -- see the module
 
         return self._read_live(lambda api: selected_templates(api, selector, snapshot.configuration.values))
+
+    def _is_large(self) -> bool:
+        """Return whether reading the files takes long enough for progress and a summary on a terminal."""
+        files = (each for path in map(Path, self.files) for each in (path.rglob("*") if path.is_dir() else (path,)))
+        return sum(each.stat().st_size for each in files if each.is_file()) > _LARGE_FILES
 
     def print_notes(self, notes: "Iterable[InputNote]") -> None:
         """Print *notes* to stderr, minor ones with ``--verbose`` only."""
@@ -170,9 +200,7 @@ class CommonOptions:
 
     def print_report(self, report: R, to_text: Callable[[R, OutputStyle], str]) -> None:
         """Print a report that is not of a snapshot."""
-        if self.output in {Format.CSV, Format.NAME}:
-            raise typer.BadParameter(_LISTS_ONLY.format(self.output))
-        print_text(serialize(report, self.output) or to_text(report, output_style(sys.stdout)))
+        print_report(report, self.output, to_text)
 
     async def _live_snapshot(self, api: "Api", changes: "Changes | None" = None) -> "Snapshot":
         from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- see the module
@@ -261,13 +289,46 @@ def _split_names(arguments: list[str], *, has_files: bool) -> tuple[list[str], l
 
 
 def parse_job(name: str, namespace: str | None) -> tuple[str, str]:
-    """Return namespace and name of ``NAME`` or ``NAMESPACE/NAME``; raise `typer.BadParameter`."""
-    within, slash, short = name.rpartition("/")
-    if slash and namespace and within != namespace:
-        raise typer.BadParameter(f"{name!r} is not in namespace {namespace!r}; remove -n or the prefix")
-    if not short or "/" in within:
-        raise typer.BadParameter(f"{name!r} is not a name; write NAME or NAMESPACE/NAME")
+    """Return namespace and name of ``NAME`` or ``NAMESPACE/NAME``; raise `InputError`."""
+    from controller.cli.input.names import split_name  # noqa: PLC0415 -- see the module
+
+    within, short = split_name(name)
+    if within and namespace and within != namespace:
+        raise InputError(f"{name!r} is not in namespace {namespace!r}; remove -n or the prefix")
     return within or namespace or "default", short
+
+
+def choice_parser(kind: type[E]) -> Callable[[str], E]:
+    """Return a parser of the values of *kind*, with a message in plain words."""
+
+    def parse(text: str) -> E:
+        try:
+            return kind(text)
+        except ValueError as error:
+            *others, last = kind
+            raise typer.BadParameter(f"{text!r} is unknown; write {', '.join(others)} or {last}") from error
+
+    return parse
+
+
+Output = Annotated[
+    Format,
+    typer.Option(
+        "-o",
+        "--output",
+        parser=choice_parser(Format),
+        metavar="FORMAT",
+        autocompletion=lambda: list(Format),
+        help="Output format: table, wide, name, csv, json or yaml; wide, name and csv are for lists of objects.",
+    ),
+]
+
+
+def print_report(report: R, output: Format, to_text: Callable[[R, OutputStyle], str]) -> None:
+    """Print a report that is not a list of objects."""
+    if output in {Format.CSV, Format.NAME}:
+        raise typer.BadParameter(_LISTS_ONLY.format(output))
+    print_text(serialize(report, output) or to_text(report, output_style(sys.stdout)))
 
 
 def _parse_time(text: str) -> datetime:
@@ -290,9 +351,7 @@ def _parse_options(  # noqa: PLR0913 -- the shared options are declared here onl
     strict: Annotated[
         bool, typer.Option("--strict", help="Make unknown fields and kinds in files errors instead of notes.")
     ] = False,
-    output: Annotated[
-        Format, typer.Option("-o", "--output", help="Output format; name and csv are for lists of objects.")
-    ] = Format.TABLE,
+    output: Output = Format.TABLE,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Print again whenever the result changes.")] = False,
     now: Annotated[
         datetime | None,

@@ -78,7 +78,7 @@ Examples:
   volcano-global top --queue research -o csv
 """
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False)]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", show_default=False)]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only the workloads of this namespace.")]
 AllNamespaces = Annotated[
     bool, typer.Option("-A", "--all-namespaces", help="The workloads of all namespaces; the default.")

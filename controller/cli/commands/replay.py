@@ -1,11 +1,11 @@
 """The `replay` command: replays decision logs and compares the decisions."""
 
-import sys
 from typing import Annotated
 
 import typer
 
-from controller.cli.render.output import Format, output_style, print_text, serialize
+from controller.cli.commands.options import Output, print_report
+from controller.cli.render.output import Format
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 HELP = """
@@ -40,13 +40,13 @@ def replay_command(
         str | None,
         typer.Option("--workload", "-w", metavar="NS/NAME", help="Also print all decisions about this workload."),
     ] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Replay decision logs."""
     from controller.cli.render.replay import replay_table  # noqa: PLC0415 -- see options
     from controller.cli.reports.replay import replay_files  # noqa: PLC0415
 
     summary = replay_files(files, workload)
-    print_text(serialize(summary, output) or replay_table(summary, output_style(sys.stdout)))
+    print_report(summary, output, replay_table)
     if not summary.same:
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli.commands.options import CommonOptions, with_common_options
+from controller.cli.commands.options import CommonOptions, choice_parser, with_common_options
 from controller.cli.render.output import progress_bar
 
 if TYPE_CHECKING:
@@ -71,7 +71,12 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
             parser=_parse_duration, metavar="TIME", help="Interval of the clusters' status updates; by default 10s."
         ),
     ] = None,
-    compare: Annotated[Comparison | None, typer.Option(help="Also simulate this kind of admission.")] = None,
+    compare: Annotated[
+        Comparison | None,
+        typer.Option(
+            parser=choice_parser(Comparison), metavar="KIND", help="Also simulate this kind of admission: per-pod."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the comparison.")] = 0,
 ) -> None:
     """Simulate jobs on virtual time."""

@@ -1,9 +1,10 @@
 """Reads Kubernetes objects from files, each with its location."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +75,38 @@ class Manifest:
         return f"{self.location} ({self.path}): {text}"
 
 
-def read(paths: Sequence[str]) -> list[Manifest]:
-    """Return all objects in the files and folders *paths*, ``-`` being standard input; raise `InputError`."""
+#: Called with the completed and the total amount of work.
+Watch = Callable[[int, int], None]
+
+#: Begins a part of the work with this title.
+Progress = Callable[[str], AbstractContextManager[Watch]]
+
+
+def no_progress(_title: str) -> AbstractContextManager[Watch]:
+    """Begin a part of the work without reporting its progress."""
+    return nullcontext(_ignore)
+
+
+def _ignore(_done: int, _total: int) -> None:
+    """Ignore the progress of work."""
+
+
+def read(paths: Sequence[str], watch: Watch = _ignore) -> list[Manifest]:
+    """Return all objects in the files and folders *paths*, ``-`` being standard input; raise `InputError`.
+
+    *watch* is called with the number of characters.
+    """
     manifests: list[Manifest] = []
     violations: list[str] = []
-    for file, text in _read_texts(paths):
+    texts = list(_read_texts(paths))
+    done, total = 0, sum(len(text) for _, text in texts)
+    for file, text in texts:
+        watch_text = partial(_watch_text, watch, done, total)
         try:
-            manifests.extend(_parse_manifests(file, text, violations))
+            manifests.extend(_parse_manifests(file, text, violations, watch_text))
         except ParseError as error:
             violations.append(str(error))
+        done += len(text)
     if violations:
         raise InputError(*violations)
     if not manifests:
@@ -141,11 +165,16 @@ def _decode_text(file: str, content: bytes) -> str:
         raise InputError(f"{file}: line {line}: it is not UTF-8 text") from error
 
 
-def _parse_manifests(file: str, text: str, violations: list[str]) -> Iterator[Manifest]:
+def _watch_text(watch: Watch, before: int, total: int, position: int) -> None:
+    """Report that the current text is read up to *position*."""
+    watch(before + position, total)
+
+
+def _parse_manifests(file: str, text: str, violations: list[str], watch: Callable[[int], None]) -> Iterator[Manifest]:
     """Yield the objects of one file; append a message to *violations* for each value that is not an object."""
     number = 0
     try:
-        for number, value in enumerate(load_documents(text), start=1):
+        for number, value in enumerate(load_documents(text, watch), start=1):
             for location, body in _list_items(Location(file, number), value):
                 manifest = _parse_manifest(location, body)
                 if isinstance(manifest, Manifest):

@@ -42,7 +42,7 @@ from controller.cli.input.default_bindings import (
     PropagationPolicy,
     wire_type,
 )
-from controller.cli.input.manifests import Manifest
+from controller.cli.input.manifests import Manifest, Watch
 from controller.cli.input.validation import check_fields
 from controller.engine.state.clusters import ApiKind
 from controller.forecast.codec import RunTimesError, decode_config_map
@@ -58,6 +58,9 @@ WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     RESOURCE_BINDINGS: ResourceBinding,
     CLUSTER_RESOURCE_BINDINGS: ResourceBinding,
 }
+
+_WATCHED = 500
+"""Number of objects between two reports of progress."""
 
 _DEFAULT_NAMESPACE = "default"
 
@@ -111,7 +114,9 @@ def kind_of(resource: Resource) -> GroupKind:
     return group_kind(ApiKind(resource.api_version, resource.kind))
 
 
-def validate_objects(manifests: Sequence[Manifest], *, strict: bool = False) -> InputObjects:
+def validate_objects(
+    manifests: Sequence[Manifest], *, strict: bool = False, watch: Watch | None = None
+) -> InputObjects:
     """Return the objects of *manifests*, or raise `InputError` with all violations."""
     violations: list[str] = []
     configuration = _configuration(manifests, violations)
@@ -120,7 +125,9 @@ def validate_objects(manifests: Sequence[Manifest], *, strict: bool = False) -> 
         for rule in configuration.integrations
     )
     collector = _ObjectCollector({kind_of(resource): resource for resource in (*integrations, *WIRE_TYPES)}, violations)
-    for manifest in manifests:
+    for number, manifest in enumerate(manifests):
+        if watch is not None and number % _WATCHED == 0:
+            watch(number, len(manifests))
         collector.add(manifest)
     collector.notes.extend(_unread_files(manifests, collector))
     if strict:

@@ -25,7 +25,7 @@ from controller.cli.input.default_bindings import (
     with_default_bindings,
 )
 from controller.cli.input.labels import LabelSelector
-from controller.cli.input.manifests import Manifest, read
+from controller.cli.input.manifests import Manifest, Progress, no_progress, read
 from controller.cli.input.objects import InputNote, InputObjects, validate_objects
 from controller.cli.input.snapshot import (
     ActiveConfiguration,
@@ -107,6 +107,15 @@ class OfflineState:
             f"HyperJob {namespace}/{name} is not in the files" + (f"; did you mean {near[0]}?" if near else "")
         )
 
+    @property
+    def summary(self) -> str:
+        """Return how many objects of each kind there are."""
+        counts = sorted(
+            ((len(manifests), manifests[0].kind) for manifests in self.objects.objects.values() if manifests),
+            key=lambda pair: (-pair[0], pair[1]),
+        )
+        return ", ".join(f"{count:,} {kind}" for count, kind in counts) or "no objects"
+
     def _selected(self, selector: LabelSelector) -> TemplateNames:
         """Return kind, namespace and name of the objects that *selector* selects."""
         return frozenset(
@@ -118,14 +127,22 @@ class OfflineState:
 
 
 def read_offline_state(
-    paths: Sequence[str], now: int, *, strict: bool = False, changes: Changes | None = None
+    paths: Sequence[str],
+    now: int,
+    *,
+    strict: bool = False,
+    changes: Changes | None = None,
+    progress: Progress = no_progress,
 ) -> OfflineState:
     """Return the state read from the files and folders *paths* at *now*, after *changes*, or raise `InputError`.
 
     HyperJobs are split after one cycle without them, as the controller splits new ones.
     """
     changes = changes or Changes()
-    objects = validate_objects(list(_changed(read(paths), changes)), strict=strict)
+    with progress("reading files") as watch:
+        manifests = read(paths, watch)
+    with progress("checking objects") as watch:
+        objects = validate_objects(list(_changed(manifests, changes)), strict=strict, watch=watch)
     store = _new_store(objects, changes)
     splits: Sequence[HyperJobSplit] = ()
     if objects.hyperjobs:

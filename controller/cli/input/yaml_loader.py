@@ -7,8 +7,9 @@ errors, and nesting and alias expansion are limited. Times remain text, as in Ku
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NoReturn
 
 import yaml
@@ -19,6 +20,9 @@ _MAX_VALUES = 2_000_000
 
 _MAX_NUMBER_LENGTH = 80
 """Maximum number of characters of an integer, checked before conversion."""
+
+_WATCHED = 20_000
+"""Number of parser events between two reports of progress."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
@@ -41,8 +45,14 @@ class ParseError(ValueError):
     """Text that is neither YAML nor JSON; the message names the line."""
 
 
-def load_documents(text: str) -> Iterator[Any]:
+def _ignore(_position: int) -> None:
+    """Ignore how much was read."""
+
+
+def load_documents(text: str, watch: Callable[[int], None] = _ignore) -> Iterator[Any]:
     """Yield the value of each document of *text*; an empty document is ``None``.
+
+    *watch* is called with the number of characters of YAML that were read.
 
     Raises `ParseError` at the first document that cannot be parsed.
     """
@@ -54,7 +64,7 @@ def load_documents(text: str) -> Iterator[Any]:
         if documents is not None:
             yield from documents
             return
-    yield from _yaml_values(text)
+    yield from _yaml_values(text, watch)
 
 
 def _json_values(text: str) -> Iterator[Any]:
@@ -160,16 +170,18 @@ class _DocumentBuilder:
             raise ParseError(f"line {line}: more than {_MAX_VALUES} values after alias expansion")
 
 
-def _yaml_values(text: str) -> Iterator[Any]:
+def _yaml_values(text: str, watch: Callable[[int], None]) -> Iterator[Any]:
     events = yaml.parse(text, Loader=_LOADER)
     builder = _DocumentBuilder()
-    while True:
+    for number in count(1):
         try:
             event = next(events, None)
         except yaml.YAMLError as error:
             raise ParseError(_describe_error(error)) from error
         if event is None:
             return
+        if number % _WATCHED == 0 and event.start_mark:
+            watch(event.start_mark.index)
         if isinstance(event, yaml.DocumentStartEvent):
             builder = _DocumentBuilder()
         elif isinstance(event, yaml.DocumentEndEvent):

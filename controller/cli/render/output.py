@@ -64,6 +64,8 @@ class Column:
     is_wide: bool = False
     """Whether it is shown with ``-o wide`` and ``-o csv`` only."""
     is_text: bool = False
+    parts: tuple[str, ...] = ()
+    """Titles of the values between slashes in each cell, which CSV has in columns of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,15 @@ class Listing:
         """Return all columns as comma-separated values."""
         page = StringIO()
         writer = csv.writer(page, lineterminator="\n")
-        writer.writerow([column.title for column in self.columns])
-        writer.writerows([_plain(cell).strip() for cell in row] for row in self.rows)
+        writer.writerow([title for column in self.columns for title in column.parts or (column.title,)])
+        writer.writerows(
+            [
+                part
+                for column, cell in zip(self.columns, row, strict=True)
+                for part in (_plain(cell).split("/") if column.parts else [_plain(cell).strip()])
+            ]
+            for row in self.rows
+        )
         return page.getvalue().rstrip("\n")
 
     def _shown(self, *, is_wide: bool) -> tuple[list[Column], list[Row]]:

@@ -364,7 +364,7 @@ def queues_listing(report: Queues) -> Listing:
         Column("STATE"),
         Column("PENDING", right=True),
         Column("ADMITTED", right=True),
-        *_resource_columns(resources),
+        *_resource_columns(resources, parts=("USED", "FAIR SHARE", "LIMIT")),
         *(
             [Column("NEXT CYCLE"), *(Column(f"NEXT {resource_title(name)}", right=True) for name in resources)]
             * has_next
@@ -376,8 +376,8 @@ def queues_listing(report: Queues) -> Listing:
     is_tree = all(queue.path for queue in report.queues) and _is_tree_order(report.queues)
     rows = [_queue_row(queue, resources, is_tree=is_tree) for queue in report.queues]
     names = [f"queue.scheduling.volcano.sh/{queue.name}" for queue in report.queues]
-    notes = (_LEGEND, *(f"Note: {note}." for note in report.notes))
-    return Listing(columns, rows, names, "There is no queue.", notes)
+    notes = (*([_LEGEND] if rows else []), *(f"Note: {note}." for note in report.notes))
+    return Listing(columns, rows, names, "No queue is selected.", notes)
 
 
 def _is_tree_order(queues: Sequence[QueueReport]) -> bool:
@@ -411,11 +411,12 @@ def _next_cycle(after: NextCycle) -> str:
     return f"{after.admitted} admitted{evicted}"
 
 
-def _resource_columns(resources: Iterable[str], *, right: bool = False) -> list[Column]:
+def _resource_columns(resources: Iterable[str], *, right: bool = False, parts: tuple[str, ...] = ()) -> list[Column]:
     """Return the columns of *resources*; those beyond the maximum are wide."""
+    titled = ((number, resource_title(name)) for number, name in enumerate(resources))
     return [
-        Column(resource_title(name), right=right, is_wide=number >= _MAX_RESOURCES)
-        for number, name in enumerate(resources)
+        Column(title, right=right, is_wide=number >= _MAX_RESOURCES, parts=tuple(f"{title} {part}" for part in parts))
+        for number, title in titled
     ]
 
 

@@ -10,6 +10,7 @@ import msgspec
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.cli.errors import InputError, NotFoundError
 from controller.cli.input.labels import LabelSelector, parse_selector
+from controller.cli.input.names import split_name, without_kind
 from controller.cli.input.snapshot import Snapshot, TemplateNames
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, QueueName
@@ -59,7 +60,7 @@ class Selection:
         """Return whether a workload is selected; raise `NotFoundError` for a queue that does not exist."""
         if self.queue is not None:
             require_queue(self.queue, {*snapshot.state.queues, *snapshot.state.queues_with_pending(), ROOT})
-        wanted = {tuple(name.rpartition("/")[::2]) for name in self.names}
+        wanted = set(map(split_name, self.names))
         selected = self.templates(self.labels, snapshot) if self.labels and self.templates else None
         unknown = wanted - {
             (within, workload.name)
@@ -94,12 +95,13 @@ class Selection:
     def _by_name(self, reports: Iterable[S], has_labels: Callable[[str], bool], kind: str) -> tuple[S, ...]:
         named = [(str(report.name), report) for report in reports]  # type: ignore[attr-defined] # reports of named objects
         known = {name for name, _ in named}
-        for name in self.names:
+        chosen = set(map(without_kind, self.names))
+        for name in sorted(chosen):
             _require(name, known, kind)
         return self.sort(
             report
             for name, report in named
-            if (not self.names or name in self.names) and (self.labels is None or has_labels(name))
+            if (not chosen or name in chosen) and (self.labels is None or has_labels(name))
         )
 
     def sort(self, items: Iterable[S]) -> tuple[S, ...]:
