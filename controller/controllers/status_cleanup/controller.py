@@ -13,7 +13,11 @@ import structlog
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS
 from controller.cache.objects import VOLCANO_JOB, CachedBinding
 from controller.cache.store import Store
-from controller.controllers.status_cleanup.stale_status import binding_status_patch, job_status_patch
+from controller.controllers.status_cleanup.stale_status import (
+    binding_status_patch,
+    has_left_clusters,
+    job_status_patch,
+)
 from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
@@ -95,13 +99,17 @@ class StaleStatusController:
 
     async def _patch_statuses(self, binding: CachedBinding) -> None:
         kind = RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
-        path = kind.item_path(binding.namespace, binding.name)
-        manifest = msgspec.json.decode(await self._api.get(path))
-        await self._patch(path, binding_status_patch(manifest, self._clock()))
+        path, job_path, job = kind.item_path(binding.namespace, binding.name), "", None
         if binding.template.kind == VOLCANO_JOB:
-            path = JOBS.item_path(binding.template.namespace, binding.template.name)
-            manifest = msgspec.json.decode(await self._api.get(path))
-            await self._patch(path, job_status_patch(manifest, self._clock()))
+            # Read before the binding: a report after a new admission changes the job's version.
+            job_path = JOBS.item_path(binding.template.namespace, binding.template.name)
+            job = msgspec.json.decode(await self._api.get(job_path))
+        manifest = msgspec.json.decode(await self._api.get(path))
+        if not has_left_clusters(manifest):
+            return
+        await self._patch(path, binding_status_patch(manifest, self._clock()))
+        if job is not None:
+            await self._patch(job_path, job_status_patch(job, self._clock()))
 
     async def _patch(self, path: str, patch: object) -> None:
         if patch is not None:

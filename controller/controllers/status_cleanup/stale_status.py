@@ -18,6 +18,15 @@ _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown"
 _PENDING_PHASES = {"", "Pending"}
 
 
+def has_left_clusters(binding: Json) -> bool:
+    """Return whether *binding* is suspended and no cluster has or reports its workload."""
+    spec, status = _as_mapping(binding.get("spec")), _as_mapping(binding.get("status"))
+    is_suspended = _as_mapping(spec.get("suspension")).get("scheduling") is True
+    return is_suspended and not (
+        spec.get("clusters") or spec.get("gracefulEvictionTasks") or status.get("aggregatedStatus")
+    )
+
+
 def job_status_patch(job: Json, now: int) -> Json | None:
     """Return the merge patch for the status of an evicted Volcano Job, ``None`` if it is not stale."""
     status = _as_mapping(job.get("status"))
