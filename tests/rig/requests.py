@@ -6,6 +6,7 @@ It supports the jobs of fault scenarios: containers with requests or limits, and
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 Amounts = Mapping[str, Fraction]
@@ -18,6 +19,7 @@ _UNITS = {
 }
 
 
+@lru_cache(maxsize=4096)
 def amount(written: str | int) -> Fraction:
     """Parse a quantity."""
     text = str(written)
