@@ -149,9 +149,11 @@ def roll_back(
             engine.workload_removed(workload.uid, now)
         engine.workload_changed(workload, now)
     for each in history.clusters:
+        cluster_state = engine.cluster_usage.cluster_state(each.name)
+        if _is_as_saved(cluster_state, each):
+            continue
         if each.cluster is not None:
             engine.cluster_changed(each.cluster, now)
-        cluster_state = engine.cluster_usage.cluster_state(each.name)
         has_changed = cluster_state.external_usage != each.external_usage
         _restore_usage(cluster_state, each)
         if has_changed:
@@ -184,6 +186,16 @@ def _restore_cluster(engine: Engine, history: ClusterHistory) -> None:
     engine.context.usage_tracker.restore_orphans(history.orphans)
     if history.estimates is not None:
         engine.estimate_tracker.restore(history.name, history.estimates)
+
+
+def _is_as_saved(cluster_state: ClusterState, history: ClusterHistory) -> bool:
+    """Return whether what ``roll_back`` restores of a cluster is unchanged."""
+    return (
+        cluster_state.cluster == history.cluster
+        and cluster_state.external_usage == history.external_usage
+        and cluster_state.changed_at == history.changed_at
+        and tuple(cluster_state.recently_freed._charges) == history.recently_freed  # noqa: SLF001 - the same
+    )
 
 
 def _restore_usage(cluster_state: ClusterState, history: ClusterHistory) -> None:

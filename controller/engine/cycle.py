@@ -161,15 +161,18 @@ class Cycle:
         potential, is_new = context.queue_usage.potential_quota()
         if is_new:
             classes |= dict.fromkeys(pending.classes())
+        refusals = {name: tree.refusal(name) for name in {workload_class.queue for workload_class in classes}}
         for workload_class in classes:
+            before = workload_class.charge, workload_class.inadmissible is None
             workload_class.charge = context.feasibility_cache.get(workload_class.requirements).charge
             workload_class.inadmissible = (
-                tree.refusal(workload_class.queue)
+                refusals[workload_class.queue]
                 or self._inadmissible(potential, workload_class)
                 or (incomplete_refusal(context.workloads, workload_class.gang) if workload_class.gang else None)
             )
-            context.queue_usage.changed.add(workload_class.queue)
-            pending.changed_classes[workload_class] = None
+            if before != (workload_class.charge, workload_class.inadmissible is None):
+                context.queue_usage.changed.add(workload_class.queue)
+                pending.changed_classes[workload_class] = None
             yield 1
         pending.unevaluated.clear()
         return list(classes)

@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
+import msgspec
+
 from controller.api.quantity import format_quantity
+from controller.engine.placement.filter import Exclusion, candidates, untolerated_taints
 from controller.engine.shortfalls import cluster_gaps
-from controller.engine.state.clusters import Cluster, ClusterName, Placement
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, Taint, Toleration
 from controller.engine.state.hierarchy import Node, Queue, QueueState
 from controller.engine.state.requests import (
     Container,
@@ -23,7 +26,7 @@ from controller.engine.state.requests import (
     total_requests,
 )
 from controller.engine.state.resources import CPU, MEMORY, MILLI, PODS, Resources
-from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from controller.forecast.trials import Edit, Trials, finished
 
 T = TypeVar("T")
@@ -34,13 +37,18 @@ _STEPS: Final = {CPU: 100, MEMORY: 128 * 2**20}
 _MAX_RAISE: Final = 8
 #: Of the clusters, so many are tried: those that lack least.
 _MAX_CLUSTERS: Final = 3
+#: Of the sets of taints that exclude a cluster, so many are tried: the smallest ones.
+_MAX_TAINTS: Final = 8
 #: Of the other queues, so many are tried: those with the fewest pending workloads.
 _MAX_QUEUES: Final = 16
+#: Of a template, so many tasks and containers are tried: the first ones.
+_MAX_TASKS: Final = 16
+_MAX_CONTAINERS: Final = 4
 #: Maximum number of workloads that are asked to finish, and of those among which they are chosen.
 _MAX_FINISHED: Final = 8
-_MAX_ADMITTED: Final = 256
-#: With more pending workloads than this, more quota and capacity are not tried: each trial evaluates all of them.
-_MAX_PENDING: Final = 5_000
+_MAX_ADMITTED: Final = 16
+#: A trial of more quota or capacity evaluates all classes and queues; it ends the search after so many of them.
+_MAX_EVALUATED: Final = 100_000
 
 
 class Dimension(StrEnum):
@@ -100,21 +108,26 @@ def find_counterfactuals(trials: Trials, job: PendingJob) -> Iterator[Counterfac
     yield from search.smaller_requests()
     yield from search.other_queues()
     yield from search.higher_priority()
-    if len(trials.engine.pending) <= _MAX_PENDING:
-        yield from search.more_quota()
-        yield from search.more_capacity()
     yield from search.other_placement()
-    yield from search.completions()
+    # Trials of quota and capacity come last: the next trial after one evaluates all classes again.
+    completions = tuple(search.completions())
+    yield from search.more_quota()
+    yield from search.more_capacity()
+    yield from completions
 
 
-def least(admits: Callable[[int], bool], most: int) -> int | None:
+def least(admits: Callable[[int], bool], most: int, guess: int = 0) -> int | None:
     """Return an *n* from 1 to *most* that admits while ``n - 1`` does not, ``None`` if *most* does not.
 
-    Zero is known not to admit. Bisection: the smallest one where admission is monotonic in *n*.
+    Zero is known not to admit. Bisection: the smallest one where admission is monotonic in *n*. *guess* is tried first.
     """
-    if most < 1 or not admits(most):
-        return None
     low, high = 0, most
+    if 0 < guess < most:
+        low, high = (low, guess) if admits(guess) else (guess, most)
+        if high == guess and guess > 1:
+            low, high = (low, guess - 1) if admits(guess - 1) else (guess - 1, guess)
+    if most < 1 or (high == most and not admits(most)):
+        return None
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if admits(middle) else (middle, high)
@@ -138,6 +151,8 @@ class _Search:
         self._requested = {
             name: amount for name, amount in workload.requirements.requests.items() if amount > 0 and name != PODS
         }
+        self._evaluated = 0
+        """Classes and queues that trials of quota and capacity have evaluated."""
 
     def _admits(self, edit: Edit) -> bool:
         return self._trials.admits(edit, self._workload.uid)
@@ -152,9 +167,9 @@ class _Search:
         template = self._job.template
         if template is None:
             return
-        for index, task in enumerate(template.tasks):
+        for index, task in enumerate(template.tasks[:_MAX_TASKS]):
             yield from self._fewer_replicas(template, index, task)
-            for number, container in enumerate(task.pod.containers):
+            for number, container in enumerate(task.pod.containers[:_MAX_CONTAINERS]):
                 if not (task.pod.requests or task.pod.limits):
                     yield from self._smaller_container(template, index, number, container)
         yield from self._smaller_gang(template)
@@ -269,94 +284,181 @@ class _Search:
     def more_quota(self) -> Iterator[Counterfactual]:
         """Yield a higher capability or deserved amount of one queue on its path, for one resource."""
         node = self._engine.tree().nodes.get(self._workload.queue)
-        for queue in [ancestor.queue for ancestor in node.path() if ancestor.parent is not None] if node else ():
-            for resource in sorted(self._requested):
+        if node is None:
+            return
+        lacking = self._lacking_quota(node)
+        if lacking is None:
+            names, fields = sorted(self._requested), {"capability", "deserved"}
+        elif len(lacking) == 1 and self._fits_a_cluster():
+            # A limit was reached, which a higher deserved amount does not raise.
+            names, fields = [*lacking], {"capability"}
+        else:
+            return
+        for queue in [ancestor.queue for ancestor in node.path() if ancestor.parent is not None]:
+            for resource in names:
                 # A queue without a capability is limited by its parent only, one without deserved shares by weight.
-                if resource in queue.capability:
-                    yield from self._raise_quota(queue, "capability", resource, queue.capability)
-                if resource in queue.deserved:
-                    yield from self._raise_quota(queue, "deserved", resource, queue.deserved)
+                for field, amounts in (("capability", queue.capability), ("deserved", queue.deserved)):
+                    if resource in amounts and field in fields:
+                        missing = (lacking or {}).get(resource, 0)
+                        yield from self._raise_quota(queue, field, resource, amounts, missing=missing)
 
-    def _raise_quota(self, queue: Queue, field: str, resource: str, amounts: Resources) -> Iterator[Counterfactual]:
+    def _raise_quota(
+        self, queue: Queue, field: str, resource: str, amounts: Resources, *, missing: int
+    ) -> Iterator[Counterfactual]:
         def admits(after: int) -> bool:
             raised = {**amounts, resource: after}
             changed = replace(queue, capability=raised) if field == "capability" else replace(queue, deserved=raised)
             return self._admits(Edit(queues=(changed,)))
 
         change = FieldChange(f"queue/{queue.name}", f"spec.{field}.{quoted(resource)}", "", "")
-        yield from self._raise(Dimension.QUOTA, change, resource, amounts[resource], admits=admits)
+        yield from self._raise(Dimension.QUOTA, change, resource, (amounts[resource], missing), admits=admits)
 
     def more_capacity(self) -> Iterator[Counterfactual]:
         """Yield a larger allocatable amount of one of the closest clusters, for one resource."""
+        gaps = {gap.cluster: gap.missing for gap in cluster_gaps(self._engine.feasibility_cache, self._requirements)}
+        node = self._engine.tree().nodes.get(self._workload.queue)
+        lacking = self._lacking_quota(node) if node is not None else None
         for name in self._closest_clusters():
             cluster = self._engine.cluster_usage.cluster_state(name).cluster
-            if cluster is not None and cluster.allocatable is not None:
-                for resource in sorted(self._requested):
-                    yield from self._raise_capacity(cluster, cluster.allocatable, resource)
+            if cluster is None or cluster.allocatable is None:
+                continue
+            missing = gaps.get(name, {})
+            for resource in sorted(self._requested):
+                # One amount cannot help where another one is lacking, too.
+                if lacking is None or {*lacking, *missing} <= {resource}:
+                    amount = max(missing.get(resource, 0), (lacking or {}).get(resource, 0))
+                    yield from self._raise_capacity(cluster, cluster.allocatable, resource, amount)
 
-    def _raise_capacity(self, cluster: Cluster, amounts: Resources, resource: str) -> Iterator[Counterfactual]:
+    def _raise_capacity(
+        self, cluster: Cluster, amounts: Resources, resource: str, missing: int
+    ) -> Iterator[Counterfactual]:
         def admits(after: int) -> bool:
             return self._admits(Edit(clusters=(replace(cluster, allocatable={**amounts, resource: after}),)))
 
         field = f"status.resourceSummary.allocatable.{quoted(resource)}"
         change = FieldChange(f"cluster/{cluster.name}", field, "", "")
-        yield from self._raise(Dimension.CAPACITY, change, resource, amounts.get(resource, 0), admits=admits)
+        yield from self._raise(Dimension.CAPACITY, change, resource, (amounts.get(resource, 0), missing), admits=admits)
+
+    def _lacking_quota(self, node: Node) -> dict[str, int] | None:
+        """Return by how much its requests exceed the limits on its path; ``None`` where other things may decide.
+
+        Where nothing is admitted or evicted now, a workload that exceeds limits is admitted only once it does not.
+        """
+        engine, workload = self._engine, self._workload
+        if not self._trials.decides_nothing or workload.gang is not None or workload.uid not in engine.pending:
+            return None
+        settled = engine.queue_shares.quota if engine.queue_shares is not None else None
+        charge = engine.pending.class_of(workload.uid).charge
+        lacking: dict[str, int] = {}
+        for quota in (settled, engine.queue_usage.current_quota()):
+            for fault in quota.violations(quota.tree.nodes[node.name], charge) if quota is not None else ():
+                resource = fault.resource or ""
+                lacking[resource] = max(lacking.get(resource, 0), (fault.asked or 0) - (fault.available or 0))
+        if lacking or not self._fits_a_cluster():
+            return lacking
+        return None
+
+    def _fits_a_cluster(self) -> bool:
+        cache = self._engine.feasibility_cache
+        return cache.refusal(cache.get(self._requirements)) is None
+
+    @property
+    def _requirements(self) -> SchedulingRequirements:
+        return self._workload.requirements
 
     def _closest_clusters(self) -> list[ClusterName]:
         feasibility_cache = self._engine.feasibility_cache
-        requirements = self._workload.requirements
-        names = [gap.cluster for gap in cluster_gaps(feasibility_cache, requirements)]
-        more = [name for name in feasibility_cache.get(requirements).candidates.names if name not in names]
+        names = [gap.cluster for gap in cluster_gaps(feasibility_cache, self._requirements)]
+        more = [name for name in feasibility_cache.get(self._requirements).candidates.names if name not in names]
         return [*names, *more][:_MAX_CLUSTERS]
 
     def _raise(
-        self, dimension: Dimension, change: FieldChange, resource: str, before: int, *, admits: Callable[[int], bool]
+        self,
+        dimension: Dimension,
+        change: FieldChange,
+        resource: str,
+        amounts: tuple[int, int],
+        *,
+        admits: Callable[[int], bool],
     ) -> Iterator[Counterfactual]:
-        step = step_of(resource)
+        """Raise an amount; *amounts* are what it is and how much is known to be lacking."""
+        step, (before, lacking) = step_of(resource), amounts
         need = -(-self._requested[resource] // step)
-        count = least(lambda n: admits(before + n * step), need * _MAX_RAISE)
-        if count is not None:
-            texts = [format_quantity(resource, amount) for amount in (before, before + count * step)]
-            yield Counterfactual(dimension, (replace(change, before=texts[0], after=texts[1]),))
+        cost = sum(1 for _ in self._engine.pending.classes()) + len(self._engine.queues)
+
+        def admits_more(count: int) -> bool:
+            self._evaluated += cost
+            return admits(before + count * step)
+
+        if self._evaluated <= _MAX_EVALUATED:
+            count = least(admits_more, need * _MAX_RAISE, -(-lacking // step))
+            if count is not None:
+                texts = [format_quantity(resource, amount) for amount in (before, before + count * step)]
+                yield Counterfactual(dimension, (replace(change, before=texts[0], after=texts[1]),))
 
     # -- placement and other workloads ---------------------------------
 
     def other_placement(self) -> Iterator[Counterfactual]:
-        """Yield the placement without its cluster affinity, if a cluster that it excludes would take the workload."""
-        placement: Placement = self._workload.requirements.placement
-        if not self._job.binding or (placement.affinity is None and not placement.terms):
+        """Yield the placement without its cluster affinity, and with tolerations of the taints of one cluster."""
+        placement: Placement = self._requirements.placement
+        if not self._job.binding:
             return
-        free = replace(self._workload.requirements, placement=replace(placement, affinity=None, terms=()))
-        if self._admits_as(replace(self._workload, requirements=free)):
-            fields = [
-                field
-                for field, is_set in (("clusterAffinity", placement.affinity), ("clusterAffinities", placement.terms))
-                if is_set
-            ]
-            target = f"resourcebinding/{self._workload.namespace}/{self._job.binding}"
-            yield Counterfactual(
-                Dimension.PLACEMENT,
-                tuple(FieldChange(target, f"spec.placement.{field}", "set", "null") for field in fields),
-            )
+        target = f"resourcebinding/{self._workload.namespace}/{self._job.binding}"
+        affinities = {"clusterAffinity": placement.affinity, "clusterAffinities": placement.terms}
+        fields = [field for field, is_set in affinities.items() if is_set]
+        if fields and self._admits_with(replace(placement, affinity=None, terms=())):
+            changes = (FieldChange(target, f"spec.placement.{field}", "set", "null") for field in fields)
+            yield Counterfactual(Dimension.PLACEMENT, tuple(changes))
+        sufficient: list[tuple[Taint, ...]] = []
+        for taints in self._excluding_taints(placement):
+            tolerations = (*placement.tolerations, *map(_toleration, taints))
+            # Tolerations that contain sufficient ones are not minimal.
+            if not any({*others} <= {*taints} for others in sufficient) and self._admits_with(
+                replace(placement, tolerations=tolerations)
+            ):
+                sufficient.append(taints)
+                texts = _written(placement.tolerations), _written(tolerations)
+                change = FieldChange(target, "spec.placement.clusterTolerations", *texts)
+                yield Counterfactual(Dimension.PLACEMENT, (change,))
+
+    def _excluding_taints(self, placement: Placement) -> list[tuple[Taint, ...]]:
+        """Return the different sets of taints that exclude a cluster, the smallest ones."""
+        excluded = candidates(self._requirements, self._engine.cluster_usage.clusters).excluded
+        states = (self._engine.cluster_usage.cluster_state(name) for name in sorted(excluded))
+        taints = dict.fromkeys(
+            untolerated_taints(state.cluster, placement)
+            for state in states
+            if state.cluster is not None and excluded[state.name] is Exclusion.UNTOLERATED_TAINT
+        )
+        return sorted(taints, key=len)[:_MAX_TAINTS]
+
+    def _admits_with(self, placement: Placement) -> bool:
+        return self._admits_as(replace(self._workload, requirements=replace(self._requirements, placement=placement)))
 
     def completions(self) -> Iterator[Counterfactual]:
         """Yield admitted workloads that must finish, none of which can be left out."""
-        running = sorted(self._competitors(), key=_completion_order)[:_MAX_ADMITTED]
+        competitors = sorted(self._competitors(), key=_completion_order)
+        # Those of one close cluster suffice where capacity is lacking; others may have to finish where quota is.
+        for pool in [*(_on(cluster, competitors) for cluster in self._closest_clusters()), competitors]:
+            required = self._required(pool[:_MAX_ADMITTED])
+            if required and len(required) <= _MAX_FINISHED:
+                yield Counterfactual(
+                    Dimension.COMPLETION,
+                    tuple(FieldChange(_path(each), "status.state.phase", "Running", "Completed") for each in required),
+                )
+                return
+
+    def _required(self, running: list[Workload]) -> list[Workload]:
+        """Return those of *running* that must finish, without one that can be left out; none where all do not help."""
         count = least(lambda n: self._admits_after(running[:n]), len(running))
-        if count is None:
-            return
-        required = running[:count]
-        for workload in required if count <= _MAX_ADMITTED // 4 else ():
-            others = [other for other in required if other is not workload]
-            if self._admits_after(others):
-                required = others
-        if len(required) <= _MAX_FINISHED:
-            yield Counterfactual(
-                Dimension.COMPLETION,
-                tuple(
-                    FieldChange(_path(workload), "status.state.phase", "Running", "Completed") for workload in required
-                ),
-            )
+        required, is_minimal = running[: count or 0], False
+        while not is_minimal:
+            is_minimal = True
+            for workload in required if len(required) > 1 else ():
+                others = [other for other in required if other is not workload]
+                if self._admits_after(others):
+                    required, is_minimal = others, False
+        return required
 
     def _admits_after(self, workloads: Iterable[Workload]) -> bool:
         return self._admits(Edit(workloads=tuple(map(finished, workloads))))
@@ -364,7 +466,7 @@ class _Search:
     def _competitors(self) -> Iterator[Workload]:
         """Yield the admitted workloads on its candidate clusters, and of the queues below its highest ancestor."""
         engine = self._engine
-        clusters = set(engine.feasibility_cache.get(self._workload.requirements).candidates.names)
+        clusters = set(engine.feasibility_cache.get(self._requirements).candidates.names)
         node: Node | None = engine.tree().nodes.get(self._workload.queue)
         top = [*node.path()][-2:][0] if node else None
         queues = {node.name for node in engine.tree().leaves() if top is not None and top in node.path()}
@@ -377,6 +479,27 @@ class _Search:
                 admission.charge.get(name) for name in self._requested
             ):
                 yield workload
+
+
+def _on(cluster: ClusterName, workloads: Iterable[Workload]) -> list[Workload]:
+    return [
+        workload
+        for workload in workloads
+        if workload.admission and any(charge.cluster == cluster for charge in workload.admission.cluster_charges)
+    ]
+
+
+def _toleration(taint: Taint) -> Toleration:
+    return Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect)
+
+
+def _written(tolerations: Iterable[Toleration]) -> str:
+    """Return *tolerations* as the JSON of a placement."""
+    written = [
+        {name: text for name in ("key", "operator", "value", "effect") if (text := getattr(toleration, name))}
+        for toleration in tolerations
+    ]
+    return msgspec.json.encode(written).decode()
 
 
 def _completion_order(workload: Workload) -> tuple[int, int, WorkloadUid]:

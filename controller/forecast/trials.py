@@ -31,8 +31,12 @@ class Trials:
         between the questions, except for reading.
         """
         self.engine = engine
+        self.decides_nothing = not (plan.decisions or engine.policy.reclaim.enabled or engine.policy.preemption.enabled)
+        """Whether nothing is admitted or evicted now: more quota or capacity then only helps where it is lacking."""
         self._history = history
         self._now = now
+        # No reason is read between the questions.
+        engine.cycle.reason_updates.is_enabled = False
         self._roll_back(plan.originals, ())
 
     def admits(self, edit: Edit, uid: WorkloadUid) -> bool:

@@ -15,8 +15,11 @@ from controller.simulator.trace import SimulationSettings
 from tests.traces.load import to_trace
 from tests.traces.templates import HOUR, TemplateJob, TemplateLoad
 
-#: When starts are forecast, in hours; the load lasts 48.
+#: When starts are forecast, in hours.
 MOMENTS = (24, 32)
+
+#: The load lasts longer than the forecasts, so that it does not end within their horizon.
+DAYS = 3
 
 #: The engine's time at the start: not zero, which stands for an unknown time.
 START = 1_000_000_000_000
@@ -58,9 +61,9 @@ def profile_of(job: TemplateJob) -> JobProfile:
 class World:
     """One simulated world, with the engine's checkpoints at the moments of the forecasts."""
 
-    def __init__(self, shape: str, seed: int, *, jobs: int = 250) -> None:
+    def __init__(self, shape: str, seed: int, *, jobs: int = 125 * DAYS) -> None:
         self.shape, self.seed = shape, seed
-        self.load = TemplateLoad(shape, seed, jobs=jobs)
+        self.load = TemplateLoad(shape, seed, jobs=jobs, days=DAYS)
         self.checkpoints: dict[int, Checkpoint] = {}
         simulation = Simulation(
             to_trace(self.load.load, start=START),

@@ -304,8 +304,8 @@ def _exclusion(requirements: SchedulingRequirements, cluster: Cluster, *, as_if_
         return Exclusion.DELETING
     if not placed and requirements.api not in cluster.enablements:
         return Exclusion.API_NOT_ENABLED
-    taints = [taint for taint in cluster.taints if not (as_if_usable and taint.key in _HEALTH_TAINTS)]
-    if not placed and any(_excludes(taint, requirements.placement.tolerations) for taint in taints):
+    taints = untolerated_taints(cluster, requirements.placement)
+    if not placed and any(not (as_if_usable and taint.key in _HEALTH_TAINTS) for taint in taints):
         return Exclusion.UNTOLERATED_TAINT
     if not all(has_property(cluster, spread) for spread in requirements.placement.spread):
         return Exclusion.SPREAD_PROPERTY_MISSING
@@ -321,6 +321,11 @@ def _without_excluded(requirements: SchedulingRequirements, result: Candidates, 
     """
     out = {name: Exclusion.STARTUP_FAILED for name in result.names if name in requirements.excluded_clusters}
     return Candidates(tuple(name for name in result.names if name not in out), term, {**result.excluded, **out})
+
+
+def untolerated_taints(cluster: Cluster, placement: Placement) -> tuple[Taint, ...]:
+    """Return the taints that exclude *cluster*."""
+    return tuple(taint for taint in cluster.taints if _excludes(taint, placement.tolerations))
 
 
 def _excludes(taint: Taint, tolerations: Sequence[Toleration]) -> bool:

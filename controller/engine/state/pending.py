@@ -128,6 +128,13 @@ class ClassCounts:
         for workload_class in classes:
             self.add(workload_class, 1)
 
+    def use(self, tree: Tree) -> bool:
+        """Use *tree* if it has the same queues with the same parents and priorities; return whether it has."""
+        if tree is not self.tree and tree.shape() != self.tree.shape():
+            return False
+        self.tree = tree
+        return True
+
     def add(self, workload_class: WorkloadClass, change: int) -> None:
         """Add *change* (1 or -1) to the count of *workload_class* in its queue and all ancestors."""
         leaf = self.tree.nodes.get(workload_class.queue)
@@ -293,6 +300,6 @@ class PendingWorkloads:
 
     def class_counts(self, tree: Tree) -> ClassCounts:
         """Return how many classes are pending in each part of *tree*."""
-        if self._counts is None or self._counts.tree is not tree:
+        if self._counts is None or not self._counts.use(tree):
             self._counts = ClassCounts(tree, self.classes())
         return self._counts

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import ROOT, Node, QueueLimits, QueueName, Tree
-from controller.engine.state.resources import Resources
+from controller.engine.state.resources import PODS, Resources
 
 _Amounts = dict[QueueName, dict[str, int]]
 
@@ -39,6 +39,8 @@ class Quota:
         self.free_counts: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
         """How often usage below each queue was freed, for queueing hints."""
         self._sums: _Amounts = {name: {} for name in tree.nodes}
+        self._smallest_limits: _Amounts = {}
+        """The smallest limit on the path of each queue, by resource; only of queues that were asked for."""
         self._reserve_guarantees()
         self.guaranteed = frozenset(
             name for name in tree.nodes if any(limits[name].guarantee.values()) or any(self._sums[name].values())
@@ -136,6 +138,8 @@ class Quota:
 
         A queue without a limit of its own inherits its parent's; the refusal names the queue that sets the limit.
         """
+        if self._is_within_limits(node, requests):
+            return None
         for resource in sorted(requests):
             ceilings = [
                 (self.limits[above.name].limit.get(resource, 0), above.name)
@@ -148,6 +152,25 @@ class Quota:
                 reason = Reason.EXCEEDS_TOTAL_CAPACITY if setter == ROOT else Reason.EXCEEDS_QUEUE_LIMIT
                 return Refusal(reason, resource, requests[resource], smallest, queue=setter)
         return None
+
+    def _is_within_limits(self, node: Node, requests: Resources) -> bool:
+        smallest = self._smallest_limits.get(node.name)
+        if smallest is None:
+            smallest = self._smallest_limits[node.name] = {
+                resource: max(min(limits), 0)
+                for resource in self.limits[ROOT].limit
+                if (
+                    limits := [
+                        self.limits[above.name].limit.get(resource, 0)
+                        for above in node.path()
+                        if above.limits_resource(resource)
+                    ]
+                )
+            }
+        for resource, amount in requests.items():
+            if amount > smallest.get(resource, 0) and (resource != PODS or PODS in smallest):
+                return False
+        return True
 
     def usage(self, name: QueueName, resource: str) -> int:
         """Return the usage of one resource by a queue and all queues below it."""
@@ -200,6 +223,7 @@ class _QuotaOverlay(Quota):
         self.guaranteed = quota.guaranteed
         self.free_counts = defaultdict(int)
         self._sums = _CopyOnWrite(quota._sums)  # noqa: SLF001 - it is one itself
+        self._smallest_limits = quota._smallest_limits  # noqa: SLF001 - the limits are the same
 
 
 class _CopyOnWrite(_Amounts):
