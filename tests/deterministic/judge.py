@@ -10,18 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from tests.deterministic import kinds
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.objects import Object
-from tests.deterministic.operations import CLASSES, HOSTILE
+from tests.deterministic.operations import CLASSES, CLUSTERS, HOSTILE, QUEUES
 from tests.deterministic.system import System
 from tests.deterministic.watches import Change
 from tests.rig import history
 from tests.rig.admission_order import Admission, find_admissions
 from tests.rig.binding_state import BindingState, parse_binding
 from tests.rig.invariants import Evidence, InvariantChecker, immediate_retries
+from tests.rig.requests import add, amounts, gang_requests, job_requests
 
 _DELAY_SECONDS = 60
 """A change is judged after this time, when every admission that was decided before it is known."""
 _JUDGED = {"resourcebindings", "jobs", "queues", "clusters", "priorityclasses", "hyperjobs", "works"}
-_TROUBLE_SECONDS = 120
+_CAPACITIES = [amounts(capacity) for capacity in CLUSTERS.values()]
+_TOTAL = add(*_CAPACITIES)
 
 
 class Judge:
@@ -133,20 +135,18 @@ class Judge:
         ]
 
     def _is_possible(self, binding: BindingState) -> bool:
-        """Return whether a job fits into the empty system."""
-        usage, at = self._checker.usage, self._system.loop.time()
-        fits_queues = all(
-            amount <= usage.queue_limit(queue, resource, at)
-            for queue in usage.path(usage.queue(binding), at)
-            for resource, amount in usage.requests_of(binding).items()
-            if resource != "pods"
-        )
-        return fits_queues and any(
-            all(
-                amount <= usage.free_capacity(cluster, resource, at) for resource, amount in usage.gang(binding).items()
-            )
-            for cluster in usage.clusters()
-        )
+        """Return whether a job fits into the empty system as it is after all faults."""
+        job = self._system.server.objects(kinds.JOBS).get(binding.job)
+        if job is None:
+            return False
+        requests, gang = job_requests(job), gang_requests(job)
+        path = [str(job["spec"].get("queue") or "default")]
+        while "parent" in QUEUES.get(path[-1], {}):
+            path.append(QUEUES[path[-1]]["parent"])
+        limits = [_TOTAL, *(amounts(QUEUES.get(queue, {}).get("capability")) for queue in path)]
+        return all(
+            requests[name] <= most for limit in limits for name, most in limit.items() if name in requests
+        ) and any(all(amount <= capacity.get(name, 0) for name, amount in gang.items()) for capacity in _CAPACITIES)
 
     def judge_rest(self) -> None:
         """I2, I5, I8: every job has its binding, every HyperJob its parts, and every pending workload a reason."""
