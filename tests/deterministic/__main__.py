@@ -48,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         _say(f"seed {seed}: {found}, {result.requests} requests, digest {result.digest}")
         if result.violations:
             _report(result, options)
+            _print_occurrences(total)
             return 1
         _say(
             f"{hours:.1f} simulated hours in {seconds:.0f} s of one core: {hours * HOUR / seconds:.0f} times real time"

@@ -376,12 +376,12 @@ SYSTEM_FAULTS: Mapping[str, Callable[[System, random.Random], Awaitable[None]]] 
 
 
 def script(draw: random.Random, begin: float, end: float) -> list[Operation]:
-    """Return the faults between *begin* and *end*."""
+    """Return the faults between *begin* and *end*: in 1,000 hours at least 1,000 of each kind."""
     rates = {
-        **dict.fromkeys(REQUEST_FAULTS, 1.5),
-        **dict.fromkeys(WATCH_FAULTS, 2.0),
-        **dict.fromkeys(SYSTEM_FAULTS, 1.0),
-        "killed-leader": 3.0,
+        **dict.fromkeys(REQUEST_FAULTS, 3.0),
+        **dict.fromkeys(WATCH_FAULTS, 4.0),
+        **dict.fromkeys(SYSTEM_FAULTS, 3.0),
+        "killed-leader": 5.0,
         "hostile-object": 6.0,
     }
     return [

@@ -11,10 +11,13 @@ from pathlib import Path
 from tests.mutants.catalogue import MUTANTS, Mutant
 from tests.mutants.runner import MutatedTree
 
+_ACTIVITY = 12
+"""Minutes of each hour with operations and faults; most mutants are found within the first ones."""
+
 
 def first_violation(tree: MutatedTree, *, seed: int, hours: int) -> str:
     """Return the first violation in simulated *hours*, each from a seed of its own, empty if there is none."""
-    flags = ("--seed", str(seed), "--hours", "1", "--runs", str(hours), "--shrink", "0")
+    flags = ("--seed", str(seed), "--hours", "1", "--runs", str(hours), "--shrink", "0", "--activity", str(_ACTIVITY))
     command = [sys.executable, "-m", "tests.deterministic", *flags]
     environment = {**os.environ, "PYTHONPATH": str(tree.folder)}
     done = subprocess.run(command, cwd=tree.folder, env=environment, capture_output=True, text=True, check=False)
