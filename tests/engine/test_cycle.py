@@ -116,15 +116,6 @@ def test_the_order_of_the_input_does_not_matter(policy, sites, tree, jobs, rando
 
 
 @worlds
-@given(policies(), clusters(), queues(), workloads())
-def test_second_cycle_decides_and_publishes_nothing(policy, sites, tree, jobs):
-    state = build(policy, *jobs, *tree, *sites)
-    state.plan(NOW)
-    again = state.cycle.run(NOW)
-    assert (again.decisions, again.waits) == ((), ())
-
-
-@worlds
 @given(policies(), clusters(), queues(), workloads(), st.integers(1, 5))
 def test_sliced_plans_together_equal_one_plan(policy, sites, tree, jobs, most):
     whole, sliced = (build(policy, *jobs, *tree, *sites) for _ in range(2))
@@ -154,19 +145,6 @@ def test_usage_equals_the_charges_of_all_workloads(policy, sites, tree, jobs):
         assert {key: amount for key, amount in site.charged.items() if amount} == {
             key: amount for key, amount in booked.get(site.name, {}).items() if amount
         }
-
-
-@worlds
-@given(policies(), clusters(), queues(), workloads())
-def test_usage_is_zero_after_all_workloads_are_removed(policy, sites, tree, jobs):
-    state = build(policy, *jobs, *tree, *sites)
-    state.plan(NOW)
-    for each in jobs:
-        state.workload_removed(each.uid, NOW)
-    assert not any(any(charged.values()) for charged in state.current_usage.values())
-    assert not any(any(site.charged.values()) or any(site.reported.values()) for site in state.cluster_usage)
-    assert not len(state.pending)
-    assert not any(state.index.on_hold.values())
 
 
 @worlds

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.engine.plan import Admit
@@ -20,7 +20,17 @@ from controller.engine.state.workloads import (
     WorkloadUid,
 )
 from tests.draws import draws
-from tests.engine.test_preemption import LEAVES, admissions, crowded, decides_all_at_once, evictions, few, one_of, play
+from tests.engine.test_preemption import (
+    LEAVES,
+    admissions,
+    crowded,
+    decides_all_at_once,
+    elastic,
+    evictions,
+    few,
+    one_of,
+    play,
+)
 from tests.engine.worlds import CLUSTERS, NOW, build
 
 crowds = draws(120)
@@ -28,9 +38,9 @@ crowds = draws(120)
 
 @st.composite
 def gathered(draw):
-    """State in which borrowing workloads fill the clusters, with gangs among the pending workloads."""
+    """State in which borrowing workloads fill the clusters, with up to three gangs among the pending workloads."""
     rules, things = draw(crowded())
-    for number in range(draw(st.integers(1, 3))):
+    for number in range(draw(st.integers(0, 3))):
         size = draw(st.integers(2, 4))
         group = HyperJobGang(f"h{number}/1", size, draw(st.sampled_from([size, size, size - 1, 2])))
         queue, priority = draw(st.sampled_from(LEAVES)), draw(st.sampled_from([0, 5, 10]))
@@ -106,6 +116,7 @@ def test_no_gang_runs_with_fewer_parts_than_its_minimum(crowd):
 
 @crowds
 @given(gathered())
+@example(elastic())
 def test_second_plan_after_preemption_decides_nothing(crowd):
     decides_all_at_once(build(crowd[0], *crowd[1]))
 

@@ -133,37 +133,6 @@ def admissions(plan):
     return {decision.workload.uid for decision in plan.decisions if isinstance(decision, Admit)}
 
 
-@crowds
-@given(crowded())
-def test_preemptor_fits_after_its_victims_are_evicted(crowd):
-    state = build(crowd[0], *crowd[1])
-    plan = state.plan(NOW)
-    preemptors = {decision.preemptor for decision in evictions(plan)} - admissions(plan)
-    assert {each.uid for each in state.nominated.values()} == preemptors
-    plan = next(play(state, NOW))
-    assert preemptors <= admissions(plan)
-    assert not plan.record_updates or not {note.workload.uid for note in plan.record_updates} & preemptors
-
-
-@crowds
-@given(crowded())
-def test_no_preemption_is_ever_reverted(crowd):
-    state = build(crowd[0], *crowd[1])
-    preempted = {(eviction.workload.uid, eviction.preemptor) for eviction in evictions(state.plan(NOW))}
-    for plan in play(state, NOW):
-        reverted = {(eviction.preemptor, eviction.workload.uid) for eviction in evictions(plan)}
-        assert not reverted & preempted
-        preempted |= {(eviction.workload.uid, eviction.preemptor) for eviction in evictions(plan)}
-
-
-@crowds
-@given(crowded())
-def test_preemption_terminates(crowd):
-    state = build(crowd[0], *crowd[1])
-    first = state.plan(NOW)
-    assert evictions(list(play(state, NOW))[-1]) == [] or not evictions(first)
-
-
 def elastic():
     """A preemptor with an empty gang, whose queue reaches its limit only after an older preemption."""
     asks = [{"pods": 1000, "cpu": cpu} for cpu in (1, 3, 5)]
@@ -192,13 +161,6 @@ def decides_all_at_once(state):
         return
     again = state.cycle.run(NOW)
     assert (again.decisions, again.waits, again.record_updates) == ((), (), ())
-
-
-@crowds
-@given(crowded())
-@example(elastic())
-def test_second_plan_after_preemption_decides_nothing(crowd):
-    decides_all_at_once(build(crowd[0], *crowd[1]))
 
 
 def full(winner):
@@ -299,22 +261,6 @@ def test_charges_stay_until_evicted_workloads_have_stopped(crowd):
         refusal = state.refusal(uid)
         # A reason why it would not be admitted even then takes precedence.
         assert refusal.reason is Reason.PREEMPTION_IN_PROGRESS or not refusal.is_about_room
-
-
-@crowds
-@given(crowded())
-def test_usage_is_zero_without_workloads(crowd):
-    state = build(crowd[0], *crowd[1])
-    state.plan(NOW)
-    for uid in list(state.workloads):
-        state.workload_removed(uid, NOW)
-    assert not any(site.leaving or site.nominated for site in state.cluster_usage)
-    # Charges of preserved workloads end with the clusters that still run them.
-    for name in [site.cluster.name for site in state.cluster_usage if site.cluster]:
-        state.cluster_removed(name)
-    assert not any(any(charged.values()) for charged in state.current_usage.values())
-    assert not any(any(charged.values()) for charged in state.queue_usage.settled.values())
-    assert not state.queue_usage.has_transitions
 
 
 @crowds

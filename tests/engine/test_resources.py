@@ -11,12 +11,9 @@ from controller.engine.state.resources import (
     Resources,
     add,
     base_units,
-    clamp_non_negative,
     elementwise_max,
     first_insufficient,
     fits,
-    positive,
-    scale,
     subtract,
     total,
 )
@@ -76,26 +73,5 @@ def test_the_first_lacking_resource_is_named(request_: Resources, room: Resource
     assert first_insufficient(request_, room) == name
 
 
-def test_only_positive_amounts_are_listed_in_order():
-    assert list(positive({"memory": 1, "gpu": 0, "cpu": 2, "pods": -1}).items()) == [("cpu", 2), ("memory", 1)]
-
-
-def test_negative_amounts_are_raised_to_zero():
-    assert clamp_non_negative({"cpu": -1, "gpu": 2}) == {"cpu": 0, "gpu": 2}
-
-
-def test_scaling_multiplies_each_amount():
-    assert scale({"cpu": 3, "gpu": 1}, 4) == {"cpu": 12, "gpu": 4}
-
-
 def test_memory_is_in_bytes_and_other_resources_in_thousandths():
     assert [base_units(name) for name in ("memory", "cpu", "pods", "nvidia.com/gpu")] == [1, 1000, 1000, 1000]
-
-
-def test_the_empty_vector_is_a_mapping_like_any_other():
-    assert EMPTY == {}
-    assert dict(EMPTY) == {**EMPTY}
-    assert not EMPTY
-    assert EMPTY.get("cpu", 7) == 7
-    assert "cpu" not in EMPTY
-    assert add(EMPTY, {"cpu": 1}) == {"cpu": 1} == add({"cpu": 1}, EMPTY)

@@ -1,7 +1,6 @@
 """Tests invalid review bodies: each is answered 400 with a message, and none raises."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -164,12 +163,6 @@ async def test_unusual_but_valid_reviews_are_answered(running, body):
         assert (await answer.json())["response"]["patchType"] == "JSONPatch"
 
 
-@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
-def test_arbitrary_bytes_raise_only_review_errors(body):
-    with pytest.raises(wires.ReviewError):
-        wires.read(body)
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -263,10 +256,3 @@ def test_truncated_review_raises_only_review_errors(start, length, written):
     except wires.ReviewError:
         return
     assert review_binding(asked, GatedKinds()).outcome in Outcome
-
-
-def test_adversarial_names_are_validated_quickly():
-    asked = wires.read(with_request(name="a-" * 126 + "!", namespace="-" * 253))
-    started = time.process_time()
-    review_binding(asked, GatedKinds())
-    assert time.process_time() - started < 0.5

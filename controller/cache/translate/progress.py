@@ -54,11 +54,6 @@ def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
     )
 
 
-def read_phase(status: msgspec.Raw, rule: FinishedRule) -> WorkloadPhase:
-    """Return only the phase."""
-    return read_progress(status, rule).phase
-
-
 def _phase(document: Any, rule: FinishedRule) -> WorkloadPhase:
     found = value_at(document, rule.path) if rule.path else None
     if (isinstance(found, str) and found in rule.values) or _true_condition_types(document) & rule.conditions:

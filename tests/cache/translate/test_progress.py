@@ -8,7 +8,7 @@ import pytest
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.cache.integrations import Integrations
 from controller.cache.objects import VOLCANO_JOB, GroupKind, WorkloadPhase
-from controller.cache.translate.progress import read_phase
+from controller.cache.translate.progress import read_progress
 
 GATES = Integrations(
     VolcanoGlobalConfiguration(
@@ -58,11 +58,9 @@ GATES = Integrations(
     ],
 )
 def test_phase_is_read_from_the_status(kind, status, expected):
-    assert read_phase(msgspec.Raw(json.dumps(status).encode()), GATES.finished_rule(kind)) is expected
+    assert read_progress(msgspec.Raw(json.dumps(status).encode()), GATES.finished_rule(kind)).phase is expected
 
 
 def test_too_deeply_nested_status_has_no_progress():
-    assert (
-        read_phase(msgspec.Raw(b"[" * 100_000 + b"]" * 100_000), GATES.finished_rule(VOLCANO_JOB))
-        is WorkloadPhase.WAITING
-    )
+    deep = msgspec.Raw(b"[" * 100_000 + b"]" * 100_000)
+    assert read_progress(deep, GATES.finished_rule(VOLCANO_JOB)).phase is WorkloadPhase.WAITING
