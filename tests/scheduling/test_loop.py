@@ -26,6 +26,7 @@ from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.writes import Write, decision_write
 from tests.benchmarks.seed import CLUSTER, binding, job
 from tests.clusters import with_models
+from tests.virtual_time import virtual_time
 from tests.waiting import LIMIT_SECONDS
 
 UID = "u-{}"
@@ -124,6 +125,7 @@ async def looping(*, cpus: int = 1, caches: dict[str, Cache] | None = None) -> A
         running.cancel()
 
 
+@virtual_time
 async def test_fitting_workload_is_submitted_and_other_is_pending():
     async with looping(cpus=1) as stage:
         stage.submit("a")
@@ -133,6 +135,7 @@ async def test_fitting_workload_is_submitted_and_other_is_pending():
         assert stage.hand.writes.empty()
 
 
+@virtual_time
 async def test_finished_workload_frees_capacity_at_once():
     async with looping(cpus=1) as stage:
         stage.submit("a")
@@ -144,6 +147,7 @@ async def test_finished_workload_frees_capacity_at_once():
             assert (await stage.hand.writes.get()).workload == "Job ns/b"
 
 
+@virtual_time
 async def test_no_decision_before_all_caches_are_synced():
     late = Cache(synced=False)
     async with looping(caches={"early": Cache(), "late": late}) as stage:
@@ -154,6 +158,7 @@ async def test_no_decision_before_all_caches_are_synced():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
+@virtual_time
 async def test_no_decision_while_a_cache_is_out_of_sync():
     cache = Cache()
     async with looping(caches={"bindings": cache}) as stage:
@@ -164,6 +169,7 @@ async def test_no_decision_while_a_cache_is_out_of_sync():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
+@virtual_time
 async def test_removed_cache_is_not_waited_for():
     """It was never in sync and never will be."""
     caches = {"gone": Cache(synced=False)}
@@ -174,6 +180,7 @@ async def test_removed_cache_is_not_waited_for():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
+@virtual_time
 async def test_c1_affinity_term_is_written_after_pending_write():
     """Its record still has a nomination, whose removal is being written."""
     terms = [{"affinityName": "first", "clusterNames": ["m9"]}, {"affinityName": "then", "clusterNames": [CLUSTER]}]
@@ -200,6 +207,7 @@ async def test_c1_affinity_term_is_written_after_pending_write():
         assert (await stage.hand.next()).effect == "observe"
 
 
+@virtual_time
 async def test_rolled_back_admission_is_retried_after_backoff():
     async with looping() as stage:
         stage.submit("a")
@@ -210,6 +218,7 @@ async def test_rolled_back_admission_is_retried_after_backoff():
         assert 100 <= wall_clock() - began < 1000
 
 
+@virtual_time
 async def test_failed_cycle_is_followed_by_one_with_new_state():
     class Broken(Engine):
         def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
@@ -219,20 +228,22 @@ async def test_failed_cycle_is_followed_by_one_with_new_state():
         stage.loop._backoff.initial = 0.01
         stage.loop.state = Broken()
         stage.submit("a")
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
         assert stage.loop.last_error == "the last cycle failed: ZeroDivisionError"
         assert (await stage.hand.next()).workload == "Job ns/a"
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
         assert stage.loop.last_error is None
         assert b"volcano_global_failed_cycles_total 1.0" in stage.metrics.exposition()
 
 
+@virtual_time
 async def test_placement_without_admission_is_cleared():
     async with looping(cpus=0) as stage:
         stage.submit("a", clusters=[{"name": CLUSTER}])
         assert (await stage.hand.next()).effect == "clear"
 
 
+@virtual_time
 async def test_rejected_repair_is_retried_after_backoff():
     async with looping(cpus=0) as stage:
         began = wall_clock()
@@ -242,6 +253,7 @@ async def test_rejected_repair_is_retried_after_backoff():
         assert 100 <= wall_clock() - began < 1000
 
 
+@virtual_time
 async def test_rejected_eviction_is_retried_after_backoff():
     async with looping() as stage:
         stage.submit("a")
@@ -254,6 +266,7 @@ async def test_rejected_eviction_is_retried_after_backoff():
         assert 100 <= wall_clock() - began < 1000
 
 
+@virtual_time
 async def test_rejected_eviction_is_dropped_if_not_needed():
     async with looping() as stage:
         stage.submit("a")
@@ -266,6 +279,7 @@ async def test_rejected_eviction_is_dropped_if_not_needed():
         assert stage.hand.writes.empty()
 
 
+@virtual_time
 async def test_many_pending_workloads_are_logged_as_counts(capsys):
     async with looping(cpus=0) as stage:
         for number in range(60):
@@ -276,6 +290,7 @@ async def test_many_pending_workloads_are_logged_as_counts(capsys):
     assert told.count("workload pending") <= 50
 
 
+@virtual_time
 async def test_decisions_are_limited_by_write_backlog():
     async with looping(cpus=90) as stage:
         stage.hand.backlog = 256
@@ -286,6 +301,7 @@ async def test_decisions_are_limited_by_write_backlog():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
+@virtual_time
 async def test_limited_plans_admit_what_one_plan_admits():
     async with looping(cpus=99) as stage:
         stage.hand.backlog = 126
@@ -305,6 +321,7 @@ class Sliced(Engine):
         return super().plan_in_steps(now, most=None if most is None else 7)
 
 
+@virtual_time
 async def test_workload_with_failing_write_is_set_aside(monkeypatch):
     """The decision must not be assumed, or its charge would never end."""
 
@@ -327,6 +344,7 @@ async def test_workload_with_failing_write_is_set_aside(monkeypatch):
         assert b"volcano_global_failed_cycles_total 0.0" in stage.metrics.exposition()
 
 
+@virtual_time
 async def test_workload_that_cannot_be_built_is_set_aside(monkeypatch):
     def assessing(binding, *rest, **rules):
         if binding.name == "a-job":
@@ -341,6 +359,7 @@ async def test_workload_that_cannot_be_built_is_set_aside(monkeypatch):
         assert b'volcano_global_internal_errors_total{step="assess"} 1.0' in stage.metrics.exposition()
 
 
+@virtual_time
 async def test_workload_with_failing_evaluation_is_set_aside(monkeypatch):
     def judging(shape, *clusters):
         if shape.requests["cpu"] == 7000:
@@ -359,6 +378,7 @@ async def test_workload_with_failing_evaluation_is_set_aside(monkeypatch):
         assert b'volcano_global_internal_errors_total{step="decide"} 1.0' in stage.metrics.exposition()
 
 
+@virtual_time
 async def test_workload_that_fails_a_cycle_is_set_aside():
     class Fragile(Engine):
         def workload_changed(self, workload: Workload, now: int) -> None:
@@ -375,6 +395,7 @@ async def test_workload_that_fails_a_cycle_is_set_aside():
         assert stage.loop._backoff.failures == 0
 
 
+@virtual_time
 async def test_failed_cycle_drops_unsent_assumed_decisions():
     """Such assumptions would fill a queue in which nothing runs."""
     async with looping(cpus=1) as stage:
@@ -397,6 +418,7 @@ def failing_once(then: Any) -> Any:
     return waits
 
 
+@virtual_time
 async def test_job_with_forbidden_pod_priority_class_is_pending():
     async with looping(cpus=2) as stage:
         tenant = Tenant(namespaces=("ns",), priority_classes=("normal",))
@@ -411,6 +433,7 @@ async def test_job_with_forbidden_pod_priority_class_is_pending():
         assert (refusal.reason, refusal.subject) == (Reason.PRIORITY_CLASS_NOT_ALLOWED, "high")
 
 
+@virtual_time
 async def test_many_requirements_are_evaluated_in_slices(monkeypatch):
     goes = []
     prepare = Engine.prepare
@@ -432,6 +455,7 @@ async def test_many_requirements_are_evaluated_in_slices(monkeypatch):
         assert goes.index(True) >= 3
 
 
+@virtual_time
 async def test_plan_is_made_after_limited_preparation(monkeypatch):
     monkeypatch.setattr(Engine, "prepare", lambda *_: False)
     monkeypatch.setattr("controller.scheduling.loop._MAX_PREPARATION_SLICES", 2)

@@ -9,6 +9,7 @@ from controller.engine.state.workloads import WorkloadUid
 from controller.scheduling.writes import Write
 from tests.benchmarks.seed import CLUSTER, job
 from tests.scheduling.test_loop import UID, Stage, looping, wall_clock
+from tests.virtual_time import virtual_time
 
 RECLAIM = VolcanoGlobalConfiguration.model_validate(
     {
@@ -59,6 +60,7 @@ def leave(stage: Stage, write: Write, *, gone: bool = False) -> None:
     stage.store.confirm(write.uid, stage.version)
 
 
+@virtual_time
 async def test_nomination_is_recorded_before_evictions():
     async with looping(cpus=2) as stage:
         full(stage)
@@ -69,6 +71,7 @@ async def test_nomination_is_recorded_before_evictions():
         assert stage.hand.writes.empty()
 
 
+@virtual_time
 async def test_victim_event_during_eviction_write_keeps_eviction():
     async with looping(cpus=2) as stage:
         full(stage)
@@ -81,6 +84,7 @@ async def test_victim_event_during_eviction_write_keeps_eviction():
         assert stage.hand.writes.empty()
 
 
+@virtual_time
 async def test_preemptor_is_admitted_after_victim_has_terminated():
     async with looping(cpus=2) as stage:
         full(stage)
@@ -94,6 +98,7 @@ async def test_preemptor_is_admitted_after_victim_has_terminated():
         assert (await stage.hand.next()).workload == "Job ns/entitled"
 
 
+@virtual_time
 async def test_rejected_eviction_selects_another_victim():
     async with looping(cpus=2) as stage:
         full(stage)
@@ -107,6 +112,7 @@ async def test_rejected_eviction_selects_another_victim():
         assert (other.effect, other.uid != evicted.uid) == ("evict", True)
 
 
+@virtual_time
 async def test_recorded_nomination_survives_restart_and_comes_first():
     async with looping(cpus=2) as stage:
         stage.store.configure(RECLAIM)
@@ -129,6 +135,7 @@ def stage_demand(stage: Stage) -> dict[str, str]:
     return {"cpu": "1", "memory": str(found.total.get("memory", 0)), "pods": "1"}
 
 
+@virtual_time
 async def test_victim_that_was_not_placed_stays_charged_for_a_while():
     async with looping(cpus=1) as stage:
         stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})

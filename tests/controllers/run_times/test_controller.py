@@ -12,6 +12,7 @@ from controller.forecast.profiles import finished_runs
 from controller.forecast.run_times import JobProfile, Outcome, Run, RunTimes
 from controller.kube.errors import NotFound
 from tests.cache import objects
+from tests.virtual_time import virtual_time
 
 STARTED = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
 NOW = int(datetime(2026, 1, 2, 4, 0, tzinfo=UTC).timestamp() * 1000)
@@ -93,6 +94,7 @@ async def running(world: World):
     task.cancel()
 
 
+@virtual_time
 async def test_observed_end_is_stored():
     world = World(FakeApi())
     async with running(world):
@@ -101,6 +103,7 @@ async def test_observed_end_is_stored():
     assert len(world.api.writes) == 1
 
 
+@virtual_time
 async def test_failed_run_is_stored_as_failed():
     world = World(FakeApi())
     async with running(world):
@@ -108,6 +111,7 @@ async def test_failed_run_is_stored_as_failed():
     assert world.runs() == [Run(3600, Outcome.FAILED)]
 
 
+@virtual_time
 async def test_evicted_run_is_stored_apart():
     world = World(FakeApi())
     async with running(world):
@@ -118,6 +122,7 @@ async def test_evicted_run_is_stored_apart():
     assert world.runs(evicted=True) == [Run(3600, Outcome.EVICTED)]
 
 
+@virtual_time
 async def test_nothing_is_written_while_nothing_ends():
     world = World(FakeApi())
     async with running(world):
@@ -127,6 +132,7 @@ async def test_nothing_is_written_while_nothing_ends():
     assert world.api.writes == []
 
 
+@virtual_time
 async def test_many_ends_are_written_together():
     world = World(FakeApi())
     world.controller.write_interval_seconds = 60
@@ -137,6 +143,7 @@ async def test_many_ends_are_written_together():
     assert len(world.runs()) == 24
 
 
+@virtual_time
 async def test_new_leader_adds_to_what_was_stored():
     first = World(FakeApi())
     async with running(first):
@@ -147,6 +154,7 @@ async def test_new_leader_adds_to_what_was_stored():
     assert second.runs() == [Run(3600), Run(3600)]
 
 
+@virtual_time
 async def test_new_leader_learns_what_finished_before():
     world = World(FakeApi())
     world.job()
@@ -162,6 +170,7 @@ async def test_new_leader_learns_what_finished_before():
     assert len(world.api.writes) == 1
 
 
+@virtual_time
 async def test_standby_neither_learns_nor_writes():
     world = World(FakeApi())
     world.leads = False
@@ -170,6 +179,7 @@ async def test_standby_neither_learns_nor_writes():
     assert world.api.writes == []
 
 
+@virtual_time
 async def test_unreadable_store_is_replaced():
     world = World(FakeApi(json.dumps({"data": {RUN_TIMES_KEY: "{"}}).encode()))
     async with running(world):
@@ -177,6 +187,7 @@ async def test_unreadable_store_is_replaced():
     assert world.runs() == [Run(3600)]
 
 
+@virtual_time
 async def test_stored_text_is_what_the_codec_writes():
     world = World(FakeApi())
     async with running(world):
