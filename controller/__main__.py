@@ -18,6 +18,8 @@ from controller.api.configuration import ConfigurationError, VolcanoGlobalConfig
 from controller.api.flags import SettingsError
 from controller.cache.dynamic_informers import DynamicInformers, build_informers
 from controller.cache.store import Store
+from controller.controllers.data_sources.controller import DataSourceController
+from controller.controllers.data_sources.locator import DataSourceDependencies
 from controller.controllers.hyperjob.controller import HyperJobController, hyperjob_dependencies
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
 from controller.controllers.published_configuration.controller import ConfigurationPublisher
@@ -83,8 +85,21 @@ class Controller:
         # Scheduling: decisions and their writes.
         self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self._may_write, clock=clock)
         self.actuator.limit(_limits(file.current))
+        self.data_sources = DataSourceController(
+            api,
+            self.store,
+            DataSourceDependencies(
+                self._may_write,
+                lambda: file.current.data_sources,
+                settings.data_plugins_namespace,
+                self.metrics.count_data_request,
+            ),
+            watch_options=options,
+            clock=clock,
+        )
         # ChainMap is invariant in its value type; the loop only reads `synced`.
-        caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds}, self.informers)
+        data: dict[str, Any] = {"data": self.data_sources} if settings.data_sources else {}
+        caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds, **data}, self.informers)
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
@@ -93,6 +108,7 @@ class Controller:
             lambda: self.loop.state, self.store, self.informers, leads=lambda: self.election.leads
         )
         self.metrics.hyperjobs = self.hyperjobs.phases
+        self.metrics.data_source_claims = self.data_sources.phases
         self.metrics.register_file("admission", lambda: file.error is not None)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
         self._connect()
@@ -169,7 +185,8 @@ class Controller:
         self.loop.on_waits += [self.workload_events.on_waits, self.job_status.on_waits, lambda _: self.hyperjobs.wake()]
         self.loop.on_waits.append(lambda _: self.queue_status.wake())
         self.loop.on_queries.append(self.estimators.submit)
-        self.store.on_binding.append(self.run_times.on_binding)
+        self.store.on_binding += [self.run_times.on_binding, self.data_sources.on_binding]
+        self.store.on_clusters.append(self.data_sources.on_clusters)
         self.store.on_change += [self.commands.wake, self.hyperjobs.wake]
         self.store.enable_node_estimates()
         if self.settings.hyperjobs:
@@ -187,6 +204,7 @@ class Controller:
                 self.event_recorder.run(),
                 self.estimators.run(),
                 *((self.hyperjobs.run(),) if self.settings.hyperjobs else ()),
+                *((self.data_sources.run(),) if self.settings.data_sources else ()),
                 self.stale_status.run(),
                 self.job_status.run(),
                 self.queue_status.run(),
@@ -217,6 +235,7 @@ class Controller:
             self.workload_events.on_leading()
             self.stale_status.on_leading()
             self.run_times.on_leading()
+            self.data_sources.on_leading()
         else:
             self.actuator.drop_unsent()
             self.event_recorder.clear()
@@ -241,6 +260,7 @@ class Controller:
         self.actuator.limit(_limits(configuration))
         self.webhook_config.wake()
         self.publisher.wake()
+        self.data_sources.configure()
         if self.store.configure(configuration):
             self.kinds.set_kinds(self.store.kinds)
             for informer in self.informers.values():

@@ -12,6 +12,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from controller.api.flags import read_flags
+from controller.api.keys import DATA_PLUGINS_NAME, DATA_PLUGINS_NAMESPACE
 from controller.estimator.options import EstimatorOptions
 from controller.kube.leader_election import LeaseTimings
 
@@ -42,6 +43,10 @@ class ControllerSettings(BaseModel):
         None,
         description="kubeconfig of the HyperJob stage, to separate its permissions from those of admission; "
         "default: that of the controller",
+    )
+    data_sources: bool = Field(True, description="locate the data of DataSourceClaims, if their CRDs are installed")
+    data_plugins_namespace: str = Field(
+        DATA_PLUGINS_NAMESPACE, description=f"namespace of the ConfigMap {DATA_PLUGINS_NAME} in the control plane"
     )
     admission_configuration: Path | None = Field(
         None,

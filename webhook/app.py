@@ -31,6 +31,7 @@ from webhook.metrics import CONTENT_TYPE, WebhookMetrics
 from webhook.queue_cache import QueueCache
 from webhook.review import AdmissionResponse, Outcome, Request, allowed, review_response, validate_value_count
 from webhook.settings import WebhookSettings
+from webhook.validation.data_source_claim import validate_claim
 from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy, mutate_job, validate_job
 from webhook.validation.queue import mutate_queue, validate_queue
@@ -166,6 +167,9 @@ def admission_handlers(configuration: Configuration, queues: QueueCache) -> Mapp
         "/jobs/validate": lambda request: validate_job(request, configuration.jobs, queues),
         "/hyperjobs/mutate": lambda request: mutate_hyperjob(request, configuration.jobs),
         "/hyperjobs/validate": lambda request: validate_hyperjob(request, configuration.jobs, queues),
+        "/datasourceclaims/validate": lambda request: validate_claim(
+            request, configuration.gated_kinds.exempt_namespaces
+        ),
         "/queues/mutate": mutate_queue,
         "/queues/validate": lambda request: validate_queue(request, queues),
     }

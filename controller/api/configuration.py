@@ -213,6 +213,36 @@ class ResourceClaimTemplate(_Section):
         return self
 
 
+class StaticLocation(_Section):
+    """Clusters that hold some data sets of a system; a *name* that ends in ``*`` is a prefix."""
+
+    system: Annotated[str, StringConstraints(min_length=1, max_length=63)]
+    type: Annotated[str, StringConstraints(max_length=63)] = ""
+    """Empty: every type."""
+    name: Annotated[str, StringConstraints(min_length=1, max_length=512)]
+    clusters: tuple[Name, ...] = Field(min_length=1, max_length=1000)
+
+
+class DataSources(_Section):
+    """How the data of DataSourceClaims are located (C6)."""
+
+    time_to_live: Duration = timedelta(minutes=10)
+    """How long a located data set counts without another request to its plugin."""
+    on_move: Literal["Keep", "Requeue"] = "Keep"
+    """What happens to admitted workloads whose data move, unless their claims say otherwise."""
+    reclaim_policy: Literal["Retain", "Delete"] = "Retain"
+    """Of the DataSources that the controller creates."""
+    static: tuple[StaticLocation, ...] = Field(default=(), max_length=1000)
+    """Data sets that are located without a plugin; the first match counts."""
+
+    @field_validator("time_to_live")
+    @classmethod
+    def _is_not_too_short(cls, duration: timedelta) -> timedelta:
+        if duration < timedelta(seconds=5):
+            raise ValueError("each data set would be requested again all the time; write 5s or more")
+        return duration
+
+
 class Repair(_Section):
     """Deviations that the controller repairs."""
 
@@ -255,6 +285,7 @@ class VolcanoGlobalConfiguration(_Section):
     integrations: tuple[IntegrationRule, ...] = ()
     resource_claim_templates: tuple[ResourceClaimTemplate, ...] = ()
     node_estimates: Literal["None", "Estimator"] = "None"
+    data_sources: DataSources = DataSources()
     queue_validation: Literal["Warn", "Deny"] = "Warn"
     exempt_namespaces: frozenset[Name] = frozenset()
     queue_command_namespaces: frozenset[Name] = frozenset({"default"})

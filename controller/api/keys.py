@@ -59,6 +59,8 @@ COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+DATA_SOURCE_CLAIMS = Resource("datadependency.volcano.sh", "v1alpha1", "datasourceclaims", "DataSourceClaim")
+DATA_SOURCES = Resource("datadependency.volcano.sh", "v1alpha1", "datasources", "DataSource", namespaced=False)
 PROPAGATION_POLICIES = Resource("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy")
 
 
@@ -101,3 +103,20 @@ GROUP_ANNOTATION = "volcano-global.io/group"
 PREFERRED_CLUSTERS_ANNOTATION = "volcano-global.io/preferred-clusters"
 #: On the objects of a part, JSON `{"index", "attempt", "template", "digest"}`: the applied revision, to detect changes.
 PART_ANNOTATION = "volcano-global.io/part"
+
+#: Prefix of annotations and attributes of ours.
+OUR_PREFIX = "volcano-global.io/"
+#: Attributes of a DataSourceClaim: whether its data restrict the clusters of the workload, or are only preferred; and
+#: whether the admitted workload is evicted when its data move.
+DATA_PLACEMENT_ATTRIBUTE = "volcano-global.io/placement"
+DATA_MOVE_ATTRIBUTE = "volcano-global.io/on-move"
+#: On a DataSource: when the plugin located its data last.
+LOCATED_AT_ANNOTATION = "volcano-global.io/located-at"
+#: On a binding, as upstream's controller writes them: that clusters without the data are excluded, and which ones.
+DATA_PLACEMENT_ANNOTATION = "datadependency.volcano.sh/placement-injected"
+DATA_EXCLUDED_ANNOTATION = "datadependency.volcano.sh/excluded-clusters"
+#: Finalizers of upstream's controller on claims and sources; none is added here.
+DATA_FINALIZERS = frozenset({"datadependency.volcano.sh/finalizer", "datadependency.volcano.sh/datasource-finalizer"})
+#: ConfigMap with the settings of the plugins that locate data, and its namespace by default.
+DATA_PLUGINS_NAME = "volcano-global-datasource-plugins"
+DATA_PLUGINS_NAMESPACE = "volcano-global"

@@ -131,6 +131,8 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     """A policy matches it; Karmada's scheduler ignores bindings without a policy."""
     is_dependency: bool = False
     """It was created as a dependency of another binding."""
+    excludes_for_data: bool = False
+    """Its affinity was changed for its DataSourceClaims."""
     deleting: bool = False
     preserved: bool = False
     """``preserveResourcesOnDeletion``: clearing its clusters would not stop it."""
@@ -201,6 +203,8 @@ class CachedHyperJob:
     """Names of its Jobs."""
     minimum: int
     """How many parts must be admitted together (G1)."""
+    key: TemplateKey | None = None
+    """Group, namespace and name, by which DataSourceClaims refer to it."""
 
 
 class CachedTemplate(msgspec.Struct, frozen=True, gc=False):

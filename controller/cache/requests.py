@@ -7,6 +7,7 @@ mapping the requests are unknown.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.cache.index import InternPool
@@ -179,6 +180,14 @@ class Priorities:
 _Interned = tuple[SchedulingRequirements, WorkloadRequests | None, Placement]
 
 
+class ClusterPreferences(NamedTuple):
+    """The clusters that a workload prefers, requires and avoids, in addition to its placement."""
+
+    preferred: tuple[ClusterName, ...] = ()
+    data_clusters: frozenset[ClusterName] | None = None
+    excluded: frozenset[ClusterName] = frozenset()
+
+
 class RequirementsBuilder:
     """Builds scheduling requirements, and interns equal ones."""
 
@@ -193,8 +202,7 @@ class RequirementsBuilder:
         requests: WorkloadRequests | None,
         priorities: Priorities,
         *,
-        preferred: tuple[ClusterName, ...] = (),
-        excluded_clusters: frozenset[ClusterName] = frozenset(),
+        preferences: ClusterPreferences,
     ) -> SchedulingRequirements:
         """Return the scheduling requirements of a workload; without known requests, empty ones."""
         classes = requests.task_classes if requests else ()
@@ -204,13 +212,14 @@ class RequirementsBuilder:
         # The ids stay valid while the value is cached, because it is cached together with their objects.
         known = (id(requests), id(binding.placement), binding.api, order, binding.observed_term, self.with_node_claims)
         return self._made.get(
-            (*known, evicting, current, preferred, excluded_clusters),
+            (*known, evicting, current, preferences),
             lambda: (
                 replace(
                     _build(binding, requests, priorities, current=current),
                     pod_sets=self._pod_sets(requests, priorities),
-                    preferred_clusters=preferred,
-                    excluded_clusters=excluded_clusters,
+                    preferred_clusters=preferences.preferred,
+                    data_clusters=preferences.data_clusters,
+                    excluded_clusters=preferences.excluded,
                 ),
                 requests,
                 binding.placement,

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
+from controller.cache.data_requirements import NO_DATA, DataRequirement, DataRequirements, is_hyperjob
 from controller.cache.event_handler import EventHandler
 from controller.cache.index import Index, NameCollisions, UnboundJobs, binding_key, colliding_job_key
 from controller.cache.integrations import Integrations
@@ -67,6 +68,8 @@ class Store(ObjectCollections):
         """Called after a change that the engine has not received yet."""
         self.on_binding: list[Callable[[CachedBinding | None, CachedBinding | None], None]] = []
         """Called with a binding as it was and as it is now."""
+        self.on_clusters: list[Callable[[], None]] = []
+        """Called after a cluster joined or left."""
         self.on_conditions: list[Callable[[CachedBinding, frozenset[BindingCondition]], None]] = []
         """Called with the new conditions of a binding."""
         self.on_name_collision: list[Callable[[CachedTemplate, CachedBinding], None]] = []
@@ -76,6 +79,7 @@ class Store(ObjectCollections):
         self._name_collisions = NameCollisions()
         self._revision = configuration_revision(self._configuration)
         self._hyperjobs: dict[str, CachedHyperJob] | None = None
+        self._data = DataRequirements()
         self._templates_by_hyperjob: Index[str, TemplateKey] = Index()
         self._by_uid: dict[WorkloadUid, CachedBinding] = {}
         self._uids_by_template: Index[TemplateKey, WorkloadUid] = Index()
@@ -215,9 +219,32 @@ class Store(ObjectCollections):
             del known[uid]
         else:
             known[uid] = cached
-        for key in self._templates_by_hyperjob.of(uid):
-            self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(key)))
+        self._mark_templates_changed(self._templates_by_hyperjob.of(uid))
         self._notify_change()
+
+    def data_changed(self, key: TemplateKey, required: DataRequirement | None) -> None:
+        """Update what the DataSourceClaims of a workload or HyperJob require; ``None`` if it has none."""
+        if self._data.update(key, required):
+            self._mark_data_changed([key])
+            self._notify_change()
+
+    def data_requirement(self, binding: CachedBinding) -> DataRequirement:
+        """Return what the DataSourceClaims of a workload, and of its HyperJob, require."""
+        if not self._data:
+            return NO_DATA
+        clusters = (cluster.key for cluster in self.clusters)
+        return self._data.of(binding.template, self.template(binding), self._hyperjobs, clusters)
+
+    def _mark_data_changed(self, keys: Iterable[TemplateKey]) -> None:
+        for key in keys:
+            self._mark_templates_changed([key])
+            if is_hyperjob(key):
+                for uid in [uid for uid, known in (self._hyperjobs or {}).items() if known.key == key]:
+                    self._mark_templates_changed(self._templates_by_hyperjob.of(uid))
+
+    def _mark_templates_changed(self, keys: Iterable[TemplateKey]) -> None:
+        for key in keys:
+            self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(key)))
 
     def assume(self, uid: WorkloadUid, outcome: AssumedOutcome) -> None:
         """Assume *outcome*: it was decided and is being written. The engine's state includes it already."""
@@ -399,6 +426,7 @@ class Store(ObjectCollections):
             retry_requested=uid in self._resumed,
             has_run=has_run,
             excluded_clusters=excluded_clusters if has_run or binding.targets else excluded_clusters | alike,
+            data=self.data_requirement(binding),
             evicted_by_others=uid in self._cleared,
         )
 
@@ -488,6 +516,10 @@ class Store(ObjectCollections):
             self._notify_change()
 
     def _cluster_changed(self, before: CachedCluster | None, after: CachedCluster | None) -> None:
+        if before is None or after is None:
+            self._mark_data_changed(self._data)
+            for handler in self.on_clusters:
+                handler()
         for cached in (before, after):
             if cached is not None:
                 self._changed_clusters[cached.key] = None
@@ -512,5 +544,4 @@ class Store(ObjectCollections):
 
     def _mark_classes_changed(self, classes: Iterable[str]) -> None:
         for name in classes:
-            for key in self._templates_by_class.of(name):
-                self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(key)))
+            self._mark_templates_changed(self._templates_by_class.of(name))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from controller.cache import charges
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate
+from controller.cache.data_requirements import NO_DATA, DataRequirement, eviction_reason, pending_reason
 from controller.cache.integrations import Integrations
 from controller.cache.objects import (
     VOLCANO_JOB,
@@ -26,7 +27,13 @@ from controller.cache.objects import (
     runs_to_completion,
 )
 from controller.cache.record import AdmissionRecord
-from controller.cache.requests import DispatchedRequests, Priorities, RequestsResolver, RequirementsBuilder
+from controller.cache.requests import (
+    ClusterPreferences,
+    DispatchedRequests,
+    Priorities,
+    RequestsResolver,
+    RequirementsBuilder,
+)
 from controller.cache.translate.templates import Membership, resolve_membership
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.state.clusters import ClusterName
@@ -81,6 +88,8 @@ class LocalState:
     """It runs, or has run since it was admitted."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters in which it did not start and which have not changed since (R1)."""
+    data: DataRequirement = NO_DATA
+    """What its DataSourceClaims require."""
     evicted_by_others: bool = False
     """It was observed suspended and without clusters after its admission, so the record no longer counts."""
 
@@ -243,8 +252,7 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
             binding,
             inputs.requests,
             context.priorities,
-            preferred=template.preferred if template else (),
-            excluded_clusters=inputs.local_state.excluded_clusters,
+            preferences=_preferences(inputs),
         ),
         priority=context.priorities.value(priority_class),
         priority_class=priority_class,
@@ -269,6 +277,14 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
         if status.state is WorkloadState.FINISHED
         else None,
     )
+
+
+def _preferences(inputs: _Inputs) -> ClusterPreferences:
+    template, data = inputs.template, inputs.local_state.data
+    preferred = template.preferred if template else ()
+    # The preference of its HyperJob comes first (C3).
+    preferred = (*preferred, *data.preferred) if data.preferred else preferred
+    return ClusterPreferences(preferred, data.clusters, inputs.local_state.excluded_clusters)
 
 
 def _observed_status(inputs: _Inputs) -> _Status:
@@ -311,7 +327,7 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
     binding, requests, record = inputs.binding, inputs.requests, inputs.binding.record
     if record and record.admits and (binding.targets or binding.has_policy):
         charge = charges.recorded(binding, requests, record)
-        hold = aborted_reason(binding)
+        hold = aborted_reason(binding) or eviction_reason(binding, inputs.local_state.data)
         if inputs.unmapped_claim:
             # It requests more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
             charge = charges.Charge(replace(charge.admission, resized=True), grown=True)
@@ -423,6 +439,9 @@ def _pending_reason(inputs: _Inputs, status: _Status) -> Refusal | None:
         holds.append(Refusal(Reason.NO_MATCHING_POLICY))
     if inputs.binding.suspension is not None and inputs.binding.suspension.dispatching:
         holds.append(Refusal(Reason.SUSPENDED))
+    waits_for_data = pending_reason(inputs.binding, inputs.local_state.data)
+    if waits_for_data is not None:
+        holds.append(waits_for_data)
     unknown = _why_requests_unknown(inputs)
     if unknown:
         holds.append(Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown))

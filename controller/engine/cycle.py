@@ -99,7 +99,7 @@ class Cycle:
         Also returns the workloads that Karmada's scheduler is to retry.
         """
         context, policy = self._context, self._context.policy
-        evicted = list(self._evict_aborted(now))
+        evicted = [*self._evict_aborted(now), *self._evict_without_data(now)]
         context.cluster_usage.refresh(now, policy.settle_ms)
         context.usage_tracker.end_orphans()
         context.estimate_tracker.expire(now)
@@ -147,6 +147,15 @@ class Cycle:
             if workload.eviction_retry_at <= now:
                 self._assume(workload.evicted(), now)
                 yield Evict(workload, EvictionReason.ABORTED)
+
+    def _evict_without_data(self, now: int) -> Iterator[Evict]:
+        """Evict every admitted workload that follows its data, with the parts that cannot run without it (C6)."""
+        workloads = self._context.workloads
+        for workload in sorted((workloads[uid] for uid in workloads.without_data), key=order_key):
+            if workload.uid in workloads.without_data and workload.eviction_retry_at <= now:
+                for part in (workload, *workloads.gangs.dependents(workload, workloads.by_uid)):
+                    self._assume(part.evicted(), now)
+                    yield Evict(part, EvictionReason.DATA_MOVED)
 
     def _classify(self) -> Steps[list[WorkloadClass]]:
         """Find the classes that are pending for another reason than capacity; return the classes evaluated.
@@ -234,7 +243,7 @@ class Cycle:
                 self._reservations.next_expiry(policy.head_reservation),
                 self.starvation_timers.next_expiry(policy.head_reservation, now),
                 retry_at,
-                earliest(workloads[uid].eviction_retry_at for uid in workloads.aborted),
+                earliest(workloads[uid].eviction_retry_at for uid in (*workloads.aborted, *workloads.without_data)),
                 self.resize.next_eviction_at(policy.resize),
                 self._startup_checks().next_check_at(),
             )

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     ABORTED = "Aborted"
     NO_MATCHING_POLICY = "NoMatchingPolicy"
     REQUESTS_UNKNOWN = "RequestsUnknown"
+    DATA_NOT_READY = "DataNotReady"
     INTERNAL_ERROR = "InternalError"
 
 
@@ -45,6 +46,7 @@ class EvictionReason(StrEnum):
     RESIZE_REJECTED = "ResizeRejected"
     STARTUP_TIMEOUT = "StartupTimeout"
     CLUSTER_CHANGED = "ClusterChanged"
+    DATA_MOVED = "DataMoved"
     ABORTED = "Aborted"
 
 

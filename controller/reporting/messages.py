@@ -50,6 +50,7 @@ PENDING_MESSAGES: Mapping[Reason, str] = {
     Reason.ABORTED: "it was aborted",
     Reason.NO_MATCHING_POLICY: "no PropagationPolicy selects it",
     Reason.REQUESTS_UNKNOWN: "its requests are not known: {subject}",
+    Reason.DATA_NOT_READY: "its data are not ready: {subject}",
     Reason.INTERNAL_ERROR: "evaluating it failed with an internal error: {subject}",
 }
 
@@ -92,6 +93,7 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.ABORTED: "resume it (vcctl job resume) or change its template",
     Reason.NO_MATCHING_POLICY: "create a policy that selects it",
     Reason.REQUESTS_UNKNOWN: "correct its template",
+    Reason.DATA_NOT_READY: "it starts when the DataSourceClaim is bound; the plugin is asked again by itself",
     Reason.INTERNAL_ERROR: "it is retried after a minute; report the error in the controller's log",
 }
 
@@ -102,6 +104,7 @@ EVICTION_MESSAGES: Mapping[EvictionReason, str] = {
     EvictionReason.RESIZE_REJECTED: "it requests more than its admitted charge, and that does not fit",
     EvictionReason.STARTUP_TIMEOUT: "it did not start in time",
     EvictionReason.CLUSTER_CHANGED: "it was moved to a cluster where it does not fit",
+    EvictionReason.DATA_MOVED: "its data moved to other clusters, and its DataSourceClaim requests that it follows",
     EvictionReason.ABORTED: "it was aborted",
 }
 

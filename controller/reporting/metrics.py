@@ -43,6 +43,8 @@ class ControllerMetrics:
         self._registered: dict[str, bool] = {}
         self.hyperjobs: Callable[[], Mapping[str, int]] = dict
         """Returns the number of HyperJobs in each phase."""
+        self.data_source_claims: Callable[[], Mapping[str, int]] = dict
+        """Returns the number of DataSourceClaims in each phase."""
         ProcessCollector(registry=self.registry)
         counter = partial(Counter, namespace=NAMESPACE, registry=self.registry)
         settable = partial(Gauge, namespace=NAMESPACE, registry=self.registry)
@@ -72,6 +74,8 @@ class ControllerMetrics:
         self._leading = settable("leader", "1 while this process may write, else 0.")
         text = "Duration of a query to a cluster's scheduler estimator, by outcome."
         self._estimates = durations("estimator_query_duration_seconds", text, ("outcome",))
+        text = "Duration of a request to a data plugin, with its retries, by system and outcome."
+        self._data_requests = durations("data_request_duration_seconds", text, ("system", "outcome"))
         text = "Interruptions of the decision log; a part of it is missing after each."
         self._lost_decision_files = counter("decision_log_losses", text)
 
@@ -95,6 +99,8 @@ class ControllerMetrics:
         yield gauge("webhook_registered", text, ("configuration",), registered)
         phases = (((phase,), count) for phase, count in self.hyperjobs().items())
         yield gauge("hyperjobs", "HyperJobs, by phase.", ("phase",), phases)
+        phases = (((phase,), count) for phase, count in self.data_source_claims().items())
+        yield gauge("data_source_claims", "DataSourceClaims, by phase.", ("phase",), phases)
 
     def register_file(self, name: str, is_rejected: Callable[[], bool]) -> None:
         """Export at each scrape whether the present content of the file *name* is rejected."""
@@ -154,6 +160,10 @@ class ControllerMetrics:
     def count_estimate(self, outcome: str, *, seconds: float) -> None:
         """Count a query to a scheduler estimator by its outcome: counted, uncounted, late or failed."""
         self._estimates.labels(outcome).observe(seconds)
+
+    def count_data_request(self, system: str, outcome: str, seconds: float) -> None:
+        """Count a request to the plugin of a configured system; the outcome is `Located` or why it failed."""
+        self._data_requests.labels(system, outcome).observe(seconds)
 
     def set_webhook_registered(self, kind: str, *, right: bool) -> None:
         """Set whether a webhook configuration is as desired."""

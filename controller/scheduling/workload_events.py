@@ -40,6 +40,7 @@ _TRANSIENT = frozenset(
         Reason.PREEMPTION_IN_PROGRESS,
         Reason.STARTUP_BACKOFF,
         Reason.SUSPENDED,
+        Reason.DATA_NOT_READY,
     }
 )
 

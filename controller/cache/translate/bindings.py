@@ -6,7 +6,7 @@ from itertools import product
 from typing import get_args
 
 from controller.api import bindings as wire
-from controller.api.keys import POLICY_LABELS
+from controller.api.keys import DATA_PLACEMENT_ANNOTATION, POLICY_LABELS
 from controller.api.meta import ObjectMeta, Quantities
 from controller.cache.index import InternPool, fingerprint
 from controller.cache.integrations import Integrations
@@ -229,6 +229,7 @@ class BindingTranslator:
             has_annotations=bool(meta.annotations),
             has_policy=_has_policy(meta),
             is_dependency=bool(spec.required_by),
+            excludes_for_data=DATA_PLACEMENT_ANNOTATION in meta.annotations,
             deleting=meta.deletion_timestamp is not None,
             preserved=spec.preserve_resources_on_deletion,
             # Without propagateDeps Karmada's failover controller ignores it.

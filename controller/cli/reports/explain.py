@@ -84,6 +84,7 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
         Exclusion.API_NOT_ENABLED: "it does not serve {api}",
         Exclusion.UNTOLERATED_TAINT: "the placement does not tolerate its taint {taints}",
         Exclusion.SPREAD_PROPERTY_MISSING: "it lacks a property that the placement spreads by",
+        Exclusion.DATA_MISSING: "it does not hold all data of the workload's DataSourceClaims",
         Exclusion.EVICTION_TASK: "the workload is being evicted from it",
         Exclusion.TOO_FEW_GROUPS: "the placement spreads over more clusters than there are",
         Exclusion.STARTUP_FAILED: "the workload or an equal one did not start on it, and it has not changed since",

@@ -20,6 +20,7 @@ from controller.api.keys import (
     GROUP_ANNOTATION,
     HYPERJOB_KIND,
     HYPERJOB_NAME_LABEL,
+    HYPERJOBS,
     JOBS,
     PART_ANNOTATION,
     PREFERRED_CLUSTERS_ANNOTATION,
@@ -27,10 +28,11 @@ from controller.api.keys import (
     REPLICATED_JOB_NAME_LABEL,
 )
 from controller.api.volcanojobs import LEADER_TASKS, JobSpec, TemplateContainer, TemplateTask
-from controller.cache.objects import CachedHyperJob
+from controller.cache.objects import CachedHyperJob, TemplateKey, group_kind
 from controller.cache.translate.units import to_milliseconds
 from controller.controllers.hyperjob.observed import ObservedHyperJob
 from controller.controllers.hyperjob.pod_distribution import part_minimum, task_minimum
+from controller.engine.state.clusters import ApiKind
 
 #: Plugins that every part needs: task indices in the environment, and host names of pods.
 _REQUIRED_PLUGINS = ("env", "svc")
@@ -134,14 +136,18 @@ def spec_hash(manifest: object) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> CachedHyperJob:
+def cached_hyperjob(
+    hyperjob: HyperJob, parts: tuple[PartStatus, ...], api_version: str = HYPERJOBS.api_version
+) -> CachedHyperJob:
     """Return what admission needs: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
+    kind = group_kind(ApiKind(api_version, HYPERJOBS.kind))
     return CachedHyperJob(
         namespace=hyperjob.metadata.namespace,
         created_at=to_milliseconds(hyperjob.metadata.creation_timestamp) or 0,
         split=_split_id(parts),
         parts=frozenset(part.name for part in parts),
         minimum=minimum_parts(hyperjob, len(parts)),
+        key=TemplateKey(kind, hyperjob.metadata.namespace, hyperjob.metadata.name),
     )
 
 
@@ -149,7 +155,7 @@ def cached_hyperjob_of(seen: ObservedHyperJob) -> CachedHyperJob | None:
     """Return the parts of an observed HyperJob, ``None`` while it has none or cannot be read."""
     if seen.hyperjob is None or seen.status.split is None or not seen.status.split.parts:
         return None
-    return cached_hyperjob(seen.hyperjob, seen.status.split.parts)
+    return cached_hyperjob(seen.hyperjob, seen.status.split.parts, seen.api_version)
 
 
 def _group_annotation(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:

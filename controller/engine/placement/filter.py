@@ -114,6 +114,8 @@ class Exclusion(StrEnum):
     API_NOT_ENABLED = "ApiNotEnabled"
     UNTOLERATED_TAINT = "UntoleratedTaint"
     SPREAD_PROPERTY_MISSING = "SpreadPropertyMissing"
+    DATA_MISSING = "DataMissing"
+    """It does not hold all data of the workload."""
     EVICTION_TASK = "EvictionTask"
     TOO_FEW_GROUPS = "TooFewGroups"
     """It is suitable, but there are fewer than a spread constraint's minimum."""
@@ -200,6 +202,7 @@ class CandidateCache:
             bool(requirements.replicas),
             requirements.observed_term,
             requirements.evicting_from,
+            requirements.data_clusters,
             requirements.excluded_clusters,
             requirements.current_clusters,
             as_if_usable,
@@ -302,16 +305,26 @@ def _exclusion(requirements: SchedulingRequirements, cluster: Cluster, *, as_if_
     placed = cluster.name in requirements.current_clusters
     if cluster.deleting and not as_if_usable:
         return Exclusion.DELETING
-    if not placed and requirements.api not in cluster.enablements:
-        return Exclusion.API_NOT_ENABLED
-    taints = untolerated_taints(cluster, requirements.placement)
-    if not placed and any(not (as_if_usable and taint.key in _HEALTH_TAINTS) for taint in taints):
-        return Exclusion.UNTOLERATED_TAINT
+    if not placed and (why := _exclusion_unless_placed(requirements, cluster, as_if_usable=as_if_usable)) is not None:
+        return why
     if not all(has_property(cluster, spread) for spread in requirements.placement.spread):
         return Exclusion.SPREAD_PROPERTY_MISSING
     if cluster.name in requirements.evicting_from and not as_if_usable:
         return Exclusion.EVICTION_TASK
     return None
+
+
+def _exclusion_unless_placed(
+    requirements: SchedulingRequirements, cluster: Cluster, *, as_if_usable: bool
+) -> Exclusion | None:
+    """Return why *cluster* is excluded, for a workload that is not placed on it."""
+    if requirements.api not in cluster.enablements:
+        return Exclusion.API_NOT_ENABLED
+    taints = untolerated_taints(cluster, requirements.placement)
+    if any(not (as_if_usable and taint.key in _HEALTH_TAINTS) for taint in taints):
+        return Exclusion.UNTOLERATED_TAINT
+    is_without_data = requirements.data_clusters is not None and cluster.name not in requirements.data_clusters
+    return Exclusion.DATA_MISSING if is_without_data else None
 
 
 def _without_excluded(requirements: SchedulingRequirements, result: Candidates, term: str) -> Candidates:

@@ -93,6 +93,8 @@ class WorkloadIndex:
         """Workloads with a head reservation (O6)."""
         self.aborted: set[WorkloadUid] = set()
         """Admitted workloads that aborted in their clusters and are to be evicted (D8)."""
+        self.without_data: set[WorkloadUid] = set()
+        """Admitted workloads whose data moved and that are to follow them (C6)."""
         self.resized: set[WorkloadUid] = set()
         """Admitted workloads that request more than their charge, or run again after they finished (D7)."""
         self.moved: set[WorkloadUid] = set()
@@ -145,6 +147,7 @@ class WorkloadIndex:
             self.with_reservation[workload.uid] = workload
         marks = (
             (workload.has_aborted, self.aborted),
+            (workload.has_lost_data, self.without_data),
             (workload.has_moved, self.moved),
             (workload.has_resized, self.resized),
         )
@@ -156,6 +159,7 @@ class WorkloadIndex:
         self.nominated.pop(before.uid, None)
         self.with_reservation.pop(before.uid, None)
         self.aborted.discard(before.uid)
+        self.without_data.discard(before.uid)
         self.resized.discard(before.uid)
         self.moved.discard(before.uid)
         self.admitted.get(before.queue, {}).pop(before.uid, None)

@@ -63,6 +63,8 @@ class SchedulingRequirements:
     """The affinity term that Karmada's scheduler observed last (C1)."""
     evicting_from: frozenset[ClusterName] = frozenset()
     """Clusters named in its eviction tasks: no candidates (C1)."""
+    data_clusters: frozenset[ClusterName] | None = None
+    """Clusters that hold all its data; ``None`` where data do not restrict it (C6)."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters excluded after a failed start, until they change (R1)."""
     preferred_clusters: tuple[ClusterName, ...] = ()
@@ -88,6 +90,7 @@ class SchedulingRequirements:
             self.replicas,
             self.observed_term,
             self.evicting_from,
+            self.data_clusters,
             self.excluded_clusters,
             self.preferred_clusters,
             self.current_clusters,
@@ -267,6 +270,12 @@ class Workload:
         is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
         return is_ours and self.hold is not None and self.hold.reason is Reason.ABORTED
 
+    @property
+    def has_lost_data(self) -> bool:
+        """Return whether it was admitted here, its data moved since, and it is to follow them (C6)."""
+        is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
+        return is_ours and self.hold is not None and self.hold.reason is Reason.DATA_NOT_READY
+
     def admitted(self, admission: Admission) -> "Workload":
         """Return the workload after an admission."""
         return replace(
@@ -362,6 +371,7 @@ def _eviction_factors(workload: Workload) -> tuple[object, ...]:
     return (
         workload.state,
         workload.has_aborted,
+        workload.has_lost_data,
         workload.priority,
         workload.evictions,
         workload.preserved,

@@ -48,12 +48,14 @@ RULES: Mapping[Reason | EvictionReason, str] = {
     Reason.ABORTED: "D8",
     Reason.NO_MATCHING_POLICY: "D9",
     Reason.REQUESTS_UNKNOWN: "D3",
+    Reason.DATA_NOT_READY: "C6",
     Reason.INTERNAL_ERROR: "W3",
     EvictionReason.RECLAIMED: "P1",
     EvictionReason.PREEMPTED: "P2",
     EvictionReason.RESIZE_REJECTED: "D7",
     EvictionReason.STARTUP_TIMEOUT: "R1",
     EvictionReason.CLUSTER_CHANGED: "R1",
+    EvictionReason.DATA_MOVED: "C6",
     EvictionReason.ABORTED: "D8",
 }
 

@@ -1,0 +1,101 @@
+"""Work items that are processed by several workers, each item by one worker at a time.
+
+An item that is added while it is processed is processed once more. Times are those of the event loop.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, NoReturn, TypeVar
+
+import structlog
+
+T = TypeVar("T", bound=Hashable)
+
+#: Delay before an item is processed again after an unexpected error, in seconds.
+_FAILED_SECONDS = 300.0
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class WorkQueue(Generic[T]):
+    """Items that are due, and items with the time when they are."""
+
+    def __init__(self) -> None:
+        self._ready: dict[T, None] = {}
+        self._due: dict[T, float] = {}
+        self._heap: list[tuple[float, int, T]] = []
+        self._count = 0
+        self._active: set[T] = set()
+        self._again: dict[T, float] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._due) + len(self._active)
+
+    def add(self, item: T, *, seconds: float = 0) -> None:
+        """Let *item* be processed after *seconds*, or earlier if it is due earlier already."""
+        if item in self._active:
+            self._again[item] = min(seconds, self._again.get(item, seconds))
+            return
+        if item in self._ready:
+            return
+        if seconds <= 0:
+            self._due.pop(item, None)
+            self._ready[item] = None
+            self._wake.set()
+            return
+        at = asyncio.get_running_loop().time() + seconds
+        if at < self._due.get(item, float("inf")):
+            self._due[item] = at
+            self._count += 1
+            heapq.heappush(self._heap, (at, self._count, item))
+            self._wake.set()
+
+    async def get(self) -> T:
+        """Return the next due item; the caller must call ``done`` after processing it."""
+        while True:
+            self._move_due()
+            if self._ready:
+                item = next(iter(self._ready))
+                del self._ready[item]
+                self._active.add(item)
+                if self._ready:
+                    self._wake.set()
+                return item
+            self._wake.clear()
+            seconds = self._heap[0][0] - asyncio.get_running_loop().time() if self._heap else None
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, item: T) -> None:
+        """End the processing of *item*; it is added again if that was requested meanwhile."""
+        self._active.discard(item)
+        again = self._again.pop(item, None)
+        if again is not None:
+            self.add(item, seconds=again)
+
+    def _move_due(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._heap and self._heap[0][0] <= now:
+            at, _, item = heapq.heappop(self._heap)
+            if self._due.get(item) == at:
+                del self._due[item]
+                self._ready[item] = None
+
+
+async def run_worker(queue: WorkQueue[T], process: Callable[[T], Awaitable[None]]) -> NoReturn:
+    """Process the items of *queue* until cancelled."""
+    while True:
+        item = await queue.get()
+        try:
+            await process(item)
+        except Exception:
+            # Tenants write the objects; an error with one must not block the others.
+            log.exception("work item failed", item=str(item)[:200])
+            queue.add(item, seconds=_FAILED_SECONDS)
+        finally:
+            queue.done(item)

@@ -1,0 +1,298 @@
+"""The data source controller on an in-memory API server and virtual time, with a plugin that the test scripts."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from controller.api.configuration import DataSources
+from controller.api.data_sources import DataSet
+from controller.api.keys import (
+    CONFIG_MAPS,
+    DATA_PLUGINS_NAME,
+    DATA_SOURCE_CLAIMS,
+    DATA_SOURCES,
+    RESOURCE_BINDINGS,
+    Resource,
+)
+from controller.api.meta import Page
+from controller.cache.data_requirements import DataRequirement
+from controller.cache.objects import GroupKind, TemplateKey
+from controller.cache.store import Store
+from controller.controllers.data_sources.controller import DataSourceController
+from controller.controllers.data_sources.locator import DataSourceDependencies
+from controller.controllers.data_sources.plugins import LocateError, PluginOptions
+from controller.kube.client import NO_PARAMETERS, Parameters, PatchKind
+from controller.kube.errors import Unreachable, error_for
+from controller.kube.informer import WatchOptions
+from tests.deterministic.apiserver import ApiServer
+from tests.deterministic.clock import EPOCH, simulate
+from tests.deterministic.kinds import BINDINGS, CLUSTERS
+from tests.deterministic.objects import CONFIGMAPS, Kind
+from tests.deterministic.worlds import request
+
+CLAIMS = Kind(DATA_SOURCE_CLAIMS.group, "v1alpha1", DATA_SOURCE_CLAIMS.plural, "DataSourceClaim", status=True)
+SOURCES = Kind(DATA_SOURCES.group, "v1alpha1", DATA_SOURCES.plural, "DataSource", namespaced=False, status=True)
+SETTINGS = json.dumps({"system": "amoro", "endpoint": {"url": "http://amoro"}})
+FINALIZER = "datadependency.volcano.sh/finalizer"
+SOURCE_FINALIZER = "datadependency.volcano.sh/datasource-finalizer"
+
+
+class DirectApi:
+    """The product's client, as far as the controller needs it, on an in-memory server without HTTP."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.writes: list[str] = []
+        self.fail_before: int | None = None
+        """Number of the write that never arrives."""
+        self.fail_after: int | None = None
+        """Number of the write with a lost answer."""
+        self.on_failure: Callable[[], None] = lambda: None
+
+    async def get(self, path: str, parameters: Parameters = NO_PARAMETERS) -> bytes:
+        return await self._send("GET", path, b"", "json", parameters)
+
+    async def list_page(
+        self, path: str, parameters: Parameters = NO_PARAMETERS, *, limit: int = 500, token: str = "", **_: Any
+    ) -> Page:
+        more = {"limit": str(limit)} | ({"continue": token} if token else {})
+        return msgspec.json.decode(await self._send("GET", path, b"", "json", {**parameters, **more}), type=Page)
+
+    async def create(self, path: str, body: bytes) -> bytes:
+        return await self._write("POST", path, body, "json")
+
+    async def patch(self, path: str, body: bytes, *, kind: PatchKind = "json") -> bytes:
+        return await self._write("PATCH", path, body, f"{kind}-patch")
+
+    async def delete(self, path: str, body: bytes | None = None) -> bytes:
+        return await self._write("DELETE", path, body or b"", "json")
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, parameters: Parameters = NO_PARAMETERS, *, idle_timeout: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        watch = self.server.handle(request("GET", path, **parameters)).watch
+        assert watch is not None
+        arrived = asyncio.Event()
+        watch.notify = arrived.set
+
+        async def lines() -> AsyncIterator[bytes]:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(float(parameters["timeoutSeconds"])):
+                    while True:
+                        arrived.clear()
+                        for event in watch.take():
+                            yield json.dumps(event).encode()
+                        await arrived.wait()
+
+        try:
+            yield lines()
+        finally:
+            self.server.end_watch(watch)
+
+    async def _write(self, verb: str, path: str, body: bytes, kind: str) -> bytes:
+        number = len(self.writes)
+        self.writes.append(f"{verb} {path}")
+        if number == self.fail_before:
+            self.on_failure()
+            raise Unreachable(path, "it never arrived")
+        answer = await self._send(verb, path, body, kind, {})
+        if number == self.fail_after:
+            self.on_failure()
+            raise Unreachable(path, "the answer was lost")
+        return answer
+
+    async def _send(self, verb: str, path: str, body: bytes, kind: str, parameters: Parameters) -> bytes:
+        await asyncio.sleep(0.001)
+        response = self.server.handle(request(verb, path, body or None, kind, **parameters))
+        if response.status >= 400:
+            message = response.body.get("message", "")
+            raise error_for(response.status, message)(f"{verb} {path}", response.status, message)
+        return json.dumps(response.body).encode()
+
+
+class ScriptedPlugin:
+    """A plugin that answers what *answers* says, and counts."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[str, ...] | LocateError] = {}
+        self.asked: list[str] = []
+        self.seconds = 0.05
+
+    async def locate(self, data_set: DataSet) -> tuple[str, ...]:
+        self.asked.append(data_set.name)
+        await asyncio.sleep(self.seconds)
+        answer = self.answers.get(data_set.name, ("m1",))
+        if isinstance(answer, LocateError):
+            raise answer
+        return answer
+
+
+class Harness:
+    """A control plane, the controller's process, and what tests do."""
+
+    def __init__(self, options: DataSources | None = None) -> None:
+        numbers = itertools.count(1)
+        loop = asyncio.get_running_loop()
+
+        def now() -> str:
+            return datetime.fromtimestamp(EPOCH + int(loop.time()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+        kinds = (CLAIMS, SOURCES, BINDINGS, CLUSTERS, CONFIGMAPS)
+        self.server = ApiServer(kinds, now=now, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}")
+        self.options = options or DataSources()
+        self.plugin = ScriptedPlugin()
+        self.leads = True
+        self.api: DirectApi
+        self.store: Store
+        self.controller: DataSourceController
+        self._task: asyncio.Task[Any] | None = None
+        for name in ("ml", "volcano-global"):
+            self.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self.configure(SETTINGS)
+
+    # -- the process -----------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start a process with an empty cache, and wait until it knows the claims."""
+        loop = asyncio.get_running_loop()
+        self.api, self.store = DirectApi(self.server), Store()
+        dependencies = DataSourceDependencies(lambda: self.leads, lambda: self.options, "volcano-global")
+        self.controller = DataSourceController(
+            self.api,  # type: ignore[arg-type]  # as much of the client as it uses
+            self.store,
+            dependencies,
+            watch_options=WatchOptions(),
+            clock=lambda: int((EPOCH + loop.time()) * 1000),
+        )
+        self.controller.locator.plugins._create = {"amoro": self._create}
+        self.store.on_binding.append(self.controller.on_binding)
+        self.store.on_clusters.append(self.controller.on_clusters)
+        for name in ("m1", "m2", "m3"):
+            body = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}}
+            self.store.clusters.upsert(self.store.clusters.decode(json.dumps(body).encode()))
+        self.server.observers.append(self._observe)
+        self._task = loop.create_task(self.controller.run())
+        await self.controller.synced.wait()
+
+    async def stop(self) -> None:
+        """Kill the process."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self.server.observers.clear()
+            for watch in list(self.server.watches):
+                self.server.end_watch(watch)
+        self._task = None
+
+    def _create(self, _: PluginOptions) -> ScriptedPlugin:
+        return self.plugin
+
+    def _observe(self, change: Any) -> None:
+        if change.kind == BINDINGS and change.obj is not None:
+            self.store.bindings.upsert(self.store.bindings.decode(json.dumps(change.obj).encode()))
+
+    # -- objects -----------------------------------------------------------------
+
+    def send(self, verb: str, path: str, body: Any = None, kind: str = "json") -> Any:
+        response = self.server.handle(request(verb, path, body, kind))
+        assert response.status < 400, response.body
+        return response.body
+
+    def configure(self, settings: str | None) -> None:
+        path = CONFIG_MAPS.item_path("volcano-global", DATA_PLUGINS_NAME)
+        if settings is None:
+            self.send("DELETE", path)
+            return
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": DATA_PLUGINS_NAME}}
+        if self.server.objects(CONFIGMAPS):
+            self.send("PATCH", path, {"data": {"amoro": settings}}, "merge-patch")
+        else:
+            self.send("POST", path.rpartition("/")[0], {**body, "data": {"amoro": settings}})
+
+    def claim(self, name: str, data: str = "prod.db.user", *, workload: Any = None, **more: Any) -> Any:
+        metadata = {"name": name, **more.pop("metadata", {})}
+        return self.send("POST", self._folder(DATA_SOURCE_CLAIMS), claim(name, data, workload, metadata, more))
+
+    def source(self, name: str, data: str = "prod.db.user", *clusters: str, **more: Any) -> Any:
+        return self.send("POST", DATA_SOURCES.path, source(name, data, *clusters, **more))
+
+    def change(self, resource: Resource, name: str, patch: Any) -> Any:
+        namespace = "ml" if resource.namespaced else ""
+        return self.send("PATCH", resource.item_path(namespace, name), patch, "merge-patch")
+
+    def remove(self, resource: Resource, name: str) -> None:
+        self.send("DELETE", resource.item_path("ml" if resource.namespaced else "", name))
+
+    def status(self, name: str) -> Any:
+        return self.server.objects(CLAIMS)["ml", name].get("status", {})
+
+    def reason(self, name: str) -> str:
+        return next((each["reason"] for each in self.status(name).get("conditions", ())), "")
+
+    @property
+    def sources(self) -> dict[str, Any]:
+        return {name: obj for (_, name), obj in self.server.objects(SOURCES).items()}
+
+    def located(self) -> dict[str, list[str]]:
+        return {obj["spec"]["name"]: obj["spec"]["locality"]["clusterNames"] for obj in self.sources.values()}
+
+    def binding(self, name: str, kind: str = "Deployment", **spec: Any) -> Any:
+        api = "apps/v1" if kind == "Deployment" else "batch.volcano.sh/v1alpha1"
+        resource = {"apiVersion": api, "kind": kind, "name": name, "namespace": "ml", "uid": f"u-{name}"}
+        placement = {"clusterAffinity": {}, "replicaScheduling": {"replicaSchedulingType": "Divided"}}
+        body = {
+            "apiVersion": RESOURCE_BINDINGS.api_version,
+            "kind": "ResourceBinding",
+            "metadata": {"name": f"{name}-{kind.lower()}"},
+            "spec": {"resource": resource, "placement": placement, **spec},
+        }
+        return self.send("POST", self._folder(RESOURCE_BINDINGS), body)
+
+    def bound_binding(self, name: str) -> Any:
+        return self.server.objects(BINDINGS)["ml", f"{name}-deployment"]
+
+    def requirement(self, name: str, kind: str = "Job.batch.volcano.sh") -> DataRequirement | None:
+        return self.controller.index.requirement(TemplateKey(GroupKind(kind), "ml", name), self.options.on_move)
+
+    def _folder(self, resource: Resource) -> str:
+        return resource.item_path("ml", "").rstrip("/")
+
+
+def claim(name: str, data: str, workload: Any, metadata: Any, more: Any) -> dict[str, Any]:
+    reference = workload or {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train"}
+    spec = {"system": "amoro", "dataSourceType": "table", "dataSourceName": data, "workload": reference, **more}
+    return {
+        "apiVersion": DATA_SOURCE_CLAIMS.api_version,
+        "kind": "DataSourceClaim",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def source(name: str, data: str, *clusters: str, **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, **more.pop("metadata", {})}
+    spec = {"system": "amoro", "type": "table", "name": data, "locality": {"clusterNames": list(clusters)}, **more}
+    return {"apiVersion": DATA_SOURCES.api_version, "kind": "DataSource", "metadata": metadata, "spec": spec}
+
+
+def run(story: Callable[[Harness], Awaitable[None]], *, options: DataSources | None = None, start: bool = True) -> None:
+    """Run *story* on virtual time, with a started process."""
+
+    async def main() -> None:
+        harness = Harness(options)
+        if start:
+            await harness.start()
+        try:
+            await story(harness)
+        finally:
+            await harness.stop()
+
+    simulate(main, 1)
