@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.api.keys import DATA_EXCLUDED_ANNOTATION, DATA_PLACEMENT_ANNOTATION
 from tests.rig.admission_order import Admission, AdmissionOrder, find_admissions
 from tests.rig.audit import Request
 from tests.rig.binding_state import RECORD, BindingState, parse_binding
@@ -28,6 +29,10 @@ OURS = {
     ("spec", "suspension", "scheduling"),
     ("spec", "clusters"),
     ("spec", "gracefulEvictionTasks"),
+    # For a workload with a claim that Karmada places (C6).
+    ("spec", "placement", "clusterAffinity", "exclude"),
+    ("metadata", "annotations", DATA_PLACEMENT_ANNOTATION),
+    ("metadata", "annotations", DATA_EXCLUDED_ANNOTATION),
     ("status", "schedulerObservingAffinityName"),
     ("status", "conditions"),  # stale after an eviction
 }
