@@ -52,6 +52,7 @@ def test_every_key_is_read():
           finished: {path: jobStatus, values: [SUCCEEDED], conditions: [Done]}
         maxHyperJobParts: 100
         nodeEstimates: Estimator
+        dataSources: {onMove: Requeue, static: [{system: lake, name: images/*, clusters: [member1]}]}
         queueValidation: Deny
         queueCommandNamespaces: [operators]
         exemptNamespaces: [kube-system]

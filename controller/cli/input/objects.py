@@ -16,12 +16,15 @@ from controller.api.configuration import (
     VolcanoGlobalConfiguration,
     check_configuration,
 )
+from controller.api.data_sources import DataSource, DataSourceClaim
 from controller.api.hyperjobs import HyperJob, HyperJobError, read_hyperjob
 from controller.api.jobs import EstimateError, Job, parse_running_estimate
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
     CONFIG_MAPS,
+    DATA_SOURCE_CLAIMS,
+    DATA_SOURCES,
     HYPERJOB_GROUPS,
     HYPERJOB_KIND,
     HYPERJOBS,
@@ -57,6 +60,8 @@ WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     CLUSTER_POLICIES: PropagationPolicy,
     RESOURCE_BINDINGS: ResourceBinding,
     CLUSTER_RESOURCE_BINDINGS: ResourceBinding,
+    DATA_SOURCE_CLAIMS: DataSourceClaim,
+    DATA_SOURCES: DataSource,
 }
 
 _WATCHED = 500
