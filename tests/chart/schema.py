@@ -106,7 +106,7 @@ def values() -> Schema:
             ),
             admission=admission(),
             dataSources=section(enabled=SWITCH, pluginsNamespace=NAME),
-        hyperjobs=section(enabled=SWITCH),
+            hyperjobs=section(enabled=SWITCH),
             queues=section(createDefault=SWITCH, propagate=SWITCH),
             interpreter=section(enabled=SWITCH),
             policies=section(enabled=SWITCH),
