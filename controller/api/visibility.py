@@ -33,11 +33,30 @@ class VisibleWorkload(msgspec.Struct, rename="camel", frozen=True):
     clusters: tuple[str, ...] = ()
 
 
+class VisibleQueue(msgspec.Struct, rename="camel", frozen=True):
+    """A queue of the namespace's workloads: amounts of the namespace, and of all others together.
+
+    Amounts are quantities by resource. *limit* includes what ancestors allow.
+    """
+
+    name: str
+    pending: int
+    others_pending: int
+    allocated: dict[str, str]
+    others_allocated: dict[str, str]
+    fair_share: dict[str, str]
+    limit: dict[str, str]
+
+
 class VisibleWorkloads(msgspec.Struct, rename="camel", frozen=True):
-    """The workloads of a namespace, pending ones first by queue and position; *remaining* were left out."""
+    """The workloads of a namespace, pending ones first by queue and position; *remaining* were left out.
+
+    *queues* are those of the namespace's workloads that are not finished.
+    """
 
     namespace: str
     items: tuple[VisibleWorkload, ...]
     remaining: int = 0
+    queues: tuple[VisibleQueue, ...] = ()
     api_version: str = API_VERSION
     kind: str = "WorkloadList"

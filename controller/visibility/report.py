@@ -1,28 +1,61 @@
 """Describes the workloads of one namespace to a reader of that namespace, without names of other workloads.
 
-Pure. Other workloads are part of the position and the length of the queue only.
+Pure. Other workloads are part of the position, the length and the usage of the queue only.
 """
+
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import structs
 
-from controller.api.visibility import VisibleWorkload
-from controller.cache.translate.units import format_time
+from controller.api.quantity import format_quantity
+from controller.api.visibility import VisibleQueue, VisibleWorkload
+from controller.cache.translate.units import format_resources, format_time
 from controller.engine.engine import Engine
-from controller.engine.state.workloads import Workload, WorkloadState
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.resources import PODS
+from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.reporting.messages import pending_message, remedy_message
 from controller.reporting.redaction import redacted_refusal, same_namespace
+from controller.visibility.scan import OwnPart
 
 _ORDER = (WorkloadState.PENDING, WorkloadState.ADMITTED, WorkloadState.FINISHED)
 
 
-def workloads_of(state: Engine, namespace: str, *, kind: str = "", name: str = "") -> list[Workload]:
-    """Return the workloads of *namespace*, all or those of a kind or name: pending ones first, by age and name."""
+def workloads_of(state: Engine, uids: Iterable[WorkloadUid], *, kind: str = "", name: str = "") -> list[Workload]:
+    """Return those of *uids* that exist, all or those of a kind or name: pending ones first, by age and name."""
     chosen = (
         workload
-        for workload in state.workloads.values()
-        if workload.namespace == namespace and name in {"", workload.name} and kind in {"", workload.kind}
+        for workload in map(state.workloads.get, uids)
+        if workload is not None and name in {"", workload.name} and kind in {"", workload.kind}
     )
     return sorted(chosen, key=lambda workload: (_ORDER.index(workload.state), workload.created_at, workload.name))
+
+
+def queues_of(state: Engine, parts: Mapping[QueueName, OwnPart]) -> Iterator[VisibleQueue]:
+    """Yield the queues of a namespace by name, with its part of them and that of all others together."""
+    shares = state.queue_shares
+    for name, own in sorted(parts.items()):
+        if shares is None or name not in shares.quota.limits or not (own.pending or own.allocated):
+            continue
+        usage, fair_share, limit = (
+            state.current_usage.get(name, {}),
+            shares.fair_shares.get(name, {}),
+            shares.quota.limits[name].limit,
+        )
+        resources = sorted({*usage, *fair_share, *own.allocated} - {PODS})
+        pending = state.pending_count(name)
+        # The part of the namespace may be a second old.
+        mine = {resource: min(own.allocated.get(resource, 0), usage.get(resource, 0)) for resource in resources}
+        others = {resource: usage.get(resource, 0) - mine[resource] for resource in resources}
+        yield VisibleQueue(
+            name=name,
+            pending=min(own.pending, pending),
+            others_pending=max(pending - own.pending, 0),
+            allocated=format_resources(mine),
+            others_allocated=format_resources(others),
+            fair_share={resource: format_quantity(resource, fair_share.get(resource, 0)) for resource in resources},
+            limit=format_resources({resource: max(limit[resource], 0) for resource in resources if resource in limit}),
+        )
 
 
 def describe(state: Engine, workload: Workload) -> VisibleWorkload:

@@ -1,11 +1,13 @@
 """Serves the workloads of a namespace to its readers over HTTPS; only the leader answers, others say so.
 
-Callers are tenants: connections, their silence, headers and the number of requests in progress are limited, a body is
-refused, and answers have a bounded number of workloads.
+Callers are tenants: connections, their silence, headers, requests in progress and requests of each user are limited, a
+body is refused, and answers have a bounded number of workloads.
 """
 
 import asyncio
 import re
+import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -19,13 +21,17 @@ from controller.engine.engine import Engine
 from controller.kube.access_reviews import Access, RefusedError, unauthenticated
 from controller.kube.errors import ApiError
 from controller.kube.serving_certificate import Certificate, abort
-from controller.visibility.report import describe, workloads_of
+from controller.visibility.report import describe, queues_of, workloads_of
+from controller.visibility.scan import Scanner
 
 #: Workloads in one answer.
 MAX_ITEMS = 500
 
 _MAX_CONNECTIONS = 256
 _MAX_IN_PROGRESS = 32
+#: Requests of one user: so many a second, and so many at once.
+_REQUESTS_PER_SECOND, _BURST = 5.0, 10.0
+_MAX_USERS = 4096
 _MAX_TOKEN_CHARACTERS = 16_384
 _HANDSHAKE_SECONDS = 5
 #: Time for a whole connection: each answer closes its connection.
@@ -42,13 +48,45 @@ _CLOSE = {"Connection": "close"}
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
+class UserRates:
+    """Limits the requests of each user; the users with the latest requests are known."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._allowances: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Requests that a user may send at once, and when that was computed."""
+
+    def __len__(self) -> int:
+        return len(self._allowances)
+
+    def admits(self, user: str) -> bool:
+        """Return whether *user* may send one more request now."""
+        now = self._clock()
+        allowance, at = self._allowances.pop(user, (_BURST, now))
+        allowance = min(allowance + (now - at) * _REQUESTS_PER_SECOND, _BURST)
+        is_admitted = allowance >= 1
+        self._allowances[user] = allowance - is_admitted, now
+        while len(self._allowances) > _MAX_USERS:
+            self._allowances.popitem(last=False)
+        return is_admitted
+
+
 class Visibility:
     """Answers requests."""
 
-    def __init__(self, access: Access, state: Callable[[], Engine], *, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        access: Access,
+        state: Callable[[], Engine],
+        *,
+        leads: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._access = access
         self._state = state
         self._leads = leads
+        self._scanner = Scanner(clock)
+        self._rates = UserRates(clock)
         self._in_progress = 0
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
@@ -67,25 +105,21 @@ class Visibility:
             self._in_progress -= 1
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        path = _PATH.fullmatch(request.path)
-        if path is None or request.method != "GET":
-            raise RefusedError(404, "NotFound", f"only GET {namespace_path('NAMESPACE')} is served")
-        namespace, kind, name = path["namespace"], request.query.get("kind", ""), request.query.get("name", "")
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip() or len(token) > _MAX_TOKEN_CHARACTERS:
+        token, namespace, kind, name = _parse(request)
+        user = await self._access.user(token)
+        if user is None:
             raise unauthenticated()
-        if (name and not _NAME.fullmatch(name)) or (kind and not _KIND.fullmatch(kind)):
-            raise RefusedError(400, "BadRequest", "the name or the kind is not valid; write a kind like Job")
-        if request.body_exists:
-            raise RefusedError(400, "BadRequest", "the request must not have a body")
-        await self._access.require(token.strip(), namespace, "get" if name else "list")
+        if not self._rates.admits(user.username):
+            raise RefusedError(429, "TooManyRequests", "you send too many requests; try again after a second")
+        await self._access.require(token, namespace, "get" if name else "list")
         state = self._state()
         if not self._leads() or state.queue_shares is None:
             text = (
                 "this replica is not the leader, or has made no plan yet; try again: each connection may reach another"
             )
             raise RefusedError(503, "ServiceUnavailable", text)
-        chosen = workloads_of(state, namespace, kind=kind, name=name)
+        scan = await self._scanner.scan(state)
+        chosen = workloads_of(state, scan.workloads.get(namespace, ()), kind=kind, name=name)
         items = []
         for number, workload in enumerate(chosen[:MAX_ITEMS]):
             if number % _SLICE == _SLICE - 1:
@@ -94,7 +128,26 @@ class Visibility:
                 items.append(describe(state, workload))
         items.sort(key=lambda item: (item.position is None, item.queue, item.position or 0, item.name))
         remaining = max(len(chosen) - MAX_ITEMS, 0)
-        return _json(200, VisibleWorkloads(namespace, tuple(items), remaining))
+        parts = scan.parts.get(namespace, {})
+        shown = {item.queue for item in items} if name else set(parts)
+        queues = queues_of(state, {queue: part for queue, part in parts.items() if queue in shown})
+        return _json(200, VisibleWorkloads(namespace, tuple(items), remaining, tuple(queues)))
+
+
+def _parse(request: web.BaseRequest) -> tuple[str, str, str, str]:
+    """Return token, namespace, kind and name of a request; raise `RefusedError`."""
+    path = _PATH.fullmatch(request.path)
+    if path is None or request.method != "GET":
+        raise RefusedError(404, "NotFound", f"only GET {namespace_path('NAMESPACE')} is served")
+    kind, name = request.query.get("kind", ""), request.query.get("name", "")
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip() or len(token) > _MAX_TOKEN_CHARACTERS:
+        raise unauthenticated()
+    if (name and not _NAME.fullmatch(name)) or (kind and not _KIND.fullmatch(kind)):
+        raise RefusedError(400, "BadRequest", "the name or the kind is not valid; write a kind like Job")
+    if request.body_exists:
+        raise RefusedError(400, "BadRequest", "the request must not have a body")
+    return token.strip(), path["namespace"], kind, name
 
 
 def _json(status: int, body: object) -> web.Response:

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 import yaml
 
 from controller.api.visibility import namespace_path
 from controller.kube.client import Api
+from controller.kube.errors import Forbidden
+from localup.controlplane import ControlPlane
 from localup.credentials import issue
 from tests.rig.harness import Harness, open_harness
 from tests.waiting import LIMIT_SECONDS
@@ -25,7 +28,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 @asynccontextmanager
-async def visible(plane, tmp_path) -> AsyncIterator[tuple[Harness, dict[str, str]]]:
+async def visible(plane, tmp_path, role="volcano-global-view") -> AsyncIterator[tuple[Harness, dict[str, str]]]:
     """Yield a harness whose controller serves the endpoint, and the environment of the tenant's commands."""
     keys = tmp_path / "serving"
     keys.mkdir()
@@ -35,7 +38,7 @@ async def visible(plane, tmp_path) -> AsyncIterator[tuple[Harness, dict[str, str
     (keys / "ca.crt").write_text(credentials.ca)
     flags = ("--visibility-port", "0", "--visibility-certificate-directory", keys)
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
-        await apply_roles(harness)
+        await apply_roles(harness, role)
         await harness.karmada.queue("shared", dequeueStrategy="fifo")
         await harness.karmada.cluster("m1", cpu="2")
         await harness.controller.start()
@@ -49,8 +52,8 @@ async def visible(plane, tmp_path) -> AsyncIterator[tuple[Harness, dict[str, str
         yield harness, environment
 
 
-async def apply_roles(harness: Harness) -> None:
-    """Apply the roles of the chart; without a controller manager the tenant is bound to the part of `view`."""
+async def apply_roles(harness: Harness, role: str) -> None:
+    """Apply the roles of the chart and bind the tenant; without a controller manager to the part of `view`."""
     api = harness.karmada.api
     for file in ("readers", "visibility"):
         for manifest in yaml.safe_load_all((FILES / f"{file}.yaml").read_text()):
@@ -59,8 +62,8 @@ async def apply_roles(harness: Harness) -> None:
             body = json.dumps(manifest).encode()
             await api.apply(f"{folder}/{manifest['metadata']['name']}", body, field_manager="test")
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "volcano-global-view"}
-    binding = {"metadata": {"name": "view"}, "roleRef": role, "subjects": [subject]}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    binding = {"metadata": {"name": role}, "roleRef": reference, "subjects": [subject]}
     await harness.karmada.create(f"{RBAC}/namespaces/{harness.karmada.namespace}/rolebindings", binding)
 
 
@@ -132,6 +135,32 @@ async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tm
         harness.karmada.namespace = foreign
         await harness.clear()
         harness.karmada.namespace = namespace
+
+
+@pytest.mark.parametrize("role", ["view", "edit"])
+async def test_stock_role_lets_a_tenant_see_why_it_waits(etcd, tmp_path, role):
+    with ControlPlane(etcd, prefix=f"/tenants-{role}") as plane:
+        async with visible(plane, tmp_path, role) as (harness, environment):
+            namespace = harness.karmada.namespace
+            await harness.karmada.queue("others")
+            await harness.karmada.job("runs", "others", cpu=2)
+            await harness.admitted("runs")
+            await harness.karmada.job("mine", "shared", cpu=1)
+            (item,) = await pending(plane, environment, namespace, 1)
+            assert (item["name"], item["position"], item["reason"]) == ("mine", 1, "InsufficientCapacity")
+            async with plane.client("tenant") as tenant:
+                jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
+                state: dict[str, Any] = {}
+                async with asyncio.timeout(LIMIT_SECONDS):
+                    while not state:
+                        await asyncio.sleep(0.2)
+                        state = json.loads(await tenant.get(f"{jobs}/mine")).get("status", {}).get("state", {})
+                assert (state["phase"], state["reason"]) == ("Pending", "InsufficientCapacity")
+                with pytest.raises(Forbidden):
+                    await tenant.get("/apis/work.karmada.io/v1alpha2/resourcebindings")
+            code, text = await command(plane, environment, "explain", "job", "mine", "-n", namespace)
+            shown = [each in text for each in ("at position 1 of 1", "InsufficientCapacity", "Queued since", "OTHERS")]
+            assert (code, shown) == (0, [True] * 4), text
 
 
 async def test_endpoint_refuses_other_callers_and_paths(plane, tmp_path):

@@ -7,6 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.api.quantity import parse_quantity
 from controller.api.visibility import VisibleWorkloads
 from controller.cli.render.output import PLAIN
 from controller.cli.render.visibility import pending_text, workload_text
@@ -15,7 +16,8 @@ from controller.engine.plan import Plan
 from controller.engine.policy import HeadReservation
 from controller.engine.state.hierarchy import QueueName
 from controller.scheduling.workload_events import pending_note
-from controller.visibility.report import describe, workloads_of
+from controller.visibility.report import describe, queues_of, workloads_of
+from controller.visibility.scan import Scan
 from tests.engine import worlds
 
 NAMESPACES = ("one", "two")
@@ -34,8 +36,13 @@ def own_queues(state: Engine, name: QueueName) -> set[str]:
 def texts_for(state: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName, str]]:
     """Return every text that a reader of *namespace* gets, with the queue of the workload."""
     texts = []
-    for workload in workloads_of(state, namespace):
-        answer = VisibleWorkloads(namespace, (describe(state, workload),))
+    scan = Scan()
+    for workload in state.workloads.values():
+        scan.add(workload)
+    parts = scan.parts[namespace]
+    for workload in workloads_of(state, scan.workloads[namespace]):
+        queues = tuple(queues_of(state, {name: part for name, part in parts.items() if name == workload.queue}))
+        answer = VisibleWorkloads(namespace, (describe(state, workload),), queues=queues)
         shown = (msgspec.json.encode(answer).decode(), pending_text(answer, PLAIN), workload_text(answer, PLAIN))
         texts += [(workload.queue, text) for text in shown]
     return texts + [
@@ -62,3 +69,19 @@ def test_no_text_names_objects_of_others(queues, clusters, workloads, policy, la
             assert not named & foreign, text
             others = {name for name in state.queues if name not in own_queues(state, queue)}
             assert not named & others, text
+
+
+@given(queues=worlds.queues(), clusters=worlds.clusters(), workloads=worlds.workloads(), policy=worlds.policies())
+def test_own_and_other_amounts_add_up_to_the_queue(queues, clusters, workloads, policy):
+    state = worlds.build(policy, *queues, *clusters, *workloads)
+    state.plan(worlds.NOW)
+    scan = Scan()
+    for workload in state.workloads.values():
+        scan.add(workload)
+    for namespace in NAMESPACES:
+        for queue in queues_of(state, scan.parts[namespace]):
+            usage = state.current_usage.get(QueueName(queue.name), {})
+            for resource, own in queue.allocated.items():
+                both = parse_quantity(resource, own) + parse_quantity(resource, queue.others_allocated[resource])
+                assert both == usage.get(resource, 0)
+            assert queue.pending + queue.others_pending == state.pending_count(QueueName(queue.name))

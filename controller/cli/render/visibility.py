@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from controller.api.visibility import VisibleWorkload, VisibleWorkloads
+from controller.cli.render.amounts import in_unit, resource_title
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 
 _COLUMNS = (
@@ -12,6 +13,15 @@ _COLUMNS = (
     Column("NAME"),
     Column("SINCE"),
     Column("REASON"),
+)
+
+_QUEUE_COLUMNS = (
+    Column("QUEUE"),
+    Column("RESOURCE"),
+    Column("YOURS", right=True),
+    Column("OTHERS", right=True),
+    Column("FAIR SHARE", right=True),
+    Column("LIMIT", right=True),
 )
 
 
@@ -25,13 +35,32 @@ def pending_text(report: VisibleWorkloads, style: OutputStyle) -> str:
         (item.queue, f"{item.position} of {item.of}", item.kind, item.name, item.since or "", item.reason)
         for item in pending
     ]
-    return "\n\n".join([table(_COLUMNS, rows, style), *([paragraph(more, style)] if more else [])])
+    queues = _queue_table(report, style)
+    return "\n\n".join([table(_COLUMNS, rows, style), *([paragraph(more, style)] if more else []), *queues])
 
 
 def workload_text(report: VisibleWorkloads, style: OutputStyle) -> str:
     """Format one workload with its reason."""
-    lines = (line for item in report.items for line in _lines(report.namespace, item, style))
-    return "\n".join(lines)
+    lines = [line for item in report.items for line in _lines(report.namespace, item, style)]
+    return "\n\n".join(["\n".join(lines), *_queue_table(report, style)])
+
+
+def _queue_table(report: VisibleWorkloads, style: OutputStyle) -> Iterator[str]:
+    """Yield a table of the queues: what the namespace uses of them, what all others use together, and their limits."""
+    rows = [
+        (
+            queue.name,
+            resource_title(resource),
+            *(
+                in_unit(resource, amounts)
+                for amounts in (queue.allocated, queue.others_allocated, queue.fair_share, queue.limit)
+            ),
+        )
+        for queue in report.queues
+        for resource in queue.allocated
+    ]
+    if rows:
+        yield table(_QUEUE_COLUMNS, rows, style)
 
 
 def _lines(namespace: str, item: VisibleWorkload, style: OutputStyle) -> Iterator[str]:

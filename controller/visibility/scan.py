@@ -1,0 +1,70 @@
+"""Groups the workloads by namespace, once for all requests of a second, in slices between decisions."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from weakref import ref
+
+from controller.engine.engine import Engine
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
+
+#: Age at which a scan is repeated; what is shown of a workload is read when it is shown.
+_LIFETIME_SECONDS = 1.0
+
+#: Workloads that are grouped without a pause for decisions.
+_SLICE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPart:
+    """What the workloads of one namespace are in one queue."""
+
+    pending: int = 0
+    allocated: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The workloads of each namespace, and their part of each queue."""
+
+    workloads: dict[str, list[WorkloadUid]] = field(default_factory=lambda: defaultdict(list))
+    parts: dict[str, dict[QueueName, OwnPart]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, workload: Workload) -> None:
+        """Add *workload* to its namespace."""
+        self.workloads[workload.namespace].append(workload.uid)
+        parts = self.parts[workload.namespace]
+        part = parts.get(workload.queue, OwnPart())
+        allocated = part.allocated
+        charge = workload.admission.charge if workload.admission else {}
+        for name, amount in charge.items():
+            allocated[name] = allocated.get(name, 0) + amount
+        is_pending = workload.state is WorkloadState.PENDING
+        parts[workload.queue] = OwnPart(part.pending + is_pending, allocated)
+
+
+class Scanner:
+    """Shares one scan among all requests."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._latest: tuple[float, ref[Engine], Scan] | None = None
+
+    async def scan(self, state: Engine) -> Scan:
+        """Return a scan of *state* that is at most a second old; concurrent callers wait for the same one."""
+        async with self._lock:
+            if self._latest is not None:
+                began, scanned, latest = self._latest
+                if scanned() is state and self._clock() - began < _LIFETIME_SECONDS:
+                    return latest
+            began, latest = self._clock(), Scan()
+            for number, workload in enumerate(list(state.workloads.values()), start=1):
+                latest.add(workload)
+                if number % _SLICE == 0:
+                    await asyncio.sleep(0)
+            self._latest = began, ref(state), latest
+            return latest

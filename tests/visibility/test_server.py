@@ -1,0 +1,184 @@
+"""The endpoint's answers, limits and certificate, over TLS on the loopback."""
+
+import asyncio
+import shutil
+import ssl
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+import pytest
+
+from controller.api.visibility import namespace_path
+from controller.kube.access_reviews import User
+from controller.kube.serving_certificate import Certificate
+from controller.visibility import server as endpoint
+from controller.visibility.scan import Scanner
+from controller.visibility.server import UserRates, Visibility, serve_visibility
+from localup.credentials import issue
+from tests.engine import worlds
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class EveryoneMayRead:
+    """Accepts every token; the token is the name of the user."""
+
+    async def user(self, token):
+        return User(username=token)
+
+    async def require(self, token, namespace, verb):
+        return None
+
+
+class CountedWorkloads(dict):
+    """Workloads that count how often all of them are read."""
+
+    scans = 0
+
+    def values(self):
+        self.scans += 1
+        return super().values()
+
+
+class CountedState:
+    """An engine's state with counted scans."""
+
+    def __init__(self, state) -> None:
+        self._state = state
+        self.workloads = CountedWorkloads(state.workloads)
+
+    @property
+    def scans(self):
+        return self.workloads.scans
+
+    def __getattr__(self, name):
+        return getattr(self._state, name)
+
+
+def write_certificate(folder) -> None:
+    folder.mkdir(exist_ok=True)
+    credentials = issue(folder)
+    shutil.copy(folder / "apiserver.crt", folder / "tls.crt")
+    shutil.copy(folder / "apiserver.key", folder / "tls.key")
+    (folder / "ca.crt").write_text(credentials.ca)
+
+
+def planned():
+    state = worlds.build(worlds.Policy())
+    state.plan(worlds.NOW)
+    return state
+
+
+@asynccontextmanager
+async def served(tmp_path, *, leads=True, state=None, clock=None):
+    """Yield the port of an endpoint, its certificate, and a function that asks it as a user."""
+    folder = tmp_path / "serving"
+    write_certificate(folder)
+    certificate = Certificate(folder)
+    certificate.refresh()
+    state = planned() if state is None else state
+    visibility = Visibility(EveryoneMayRead(), lambda: state, leads=lambda: leads, clock=clock or Clock())
+
+    async def ask(user="ann", namespace="ml"):
+        context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        url = f"https://127.0.0.1:{port}{namespace_path(namespace)}"
+        headers = {"Authorization": f"Bearer {user}"}
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=context) as answer:
+            return answer.status, await answer.json()
+
+    async with serve_visibility(visibility, certificate, host="127.0.0.1", port=0) as port:
+        yield port, certificate, ask
+
+
+async def test_standby_answers_that_it_does_not_lead(tmp_path):
+    async with served(tmp_path, leads=False) as (_, _, ask):
+        status, body = await ask()
+    assert (status, body["reason"]) == (503, "ServiceUnavailable")
+    assert "not the leader" in body["message"]
+
+
+async def test_leader_without_a_plan_answers_503(tmp_path):
+    async with served(tmp_path, state=worlds.build(worlds.Policy())) as (_, _, ask):
+        assert (await ask())[0] == 503
+
+
+async def test_one_user_is_limited_and_others_are_not(tmp_path):
+    clock = Clock()
+    async with served(tmp_path, clock=clock) as (_, _, ask):
+        statuses = [(await ask())[0] for _ in range(12)]
+        assert statuses == [200] * 10 + [429] * 2
+        assert (await ask("ben"))[0] == 200
+        clock.now += 1
+        assert [(await ask())[0] for _ in range(6)] == [200] * 5 + [429]
+
+
+def test_known_users_are_bounded(monkeypatch):
+    monkeypatch.setattr(endpoint, "_MAX_USERS", 3)
+    rates = UserRates(Clock())
+    for number in range(10):
+        assert rates.admits(f"user-{number}")
+    assert len(rates) == 3
+
+
+async def test_concurrent_requests_share_one_scan(tmp_path):
+    state, clock = CountedState(planned()), Clock()
+    async with served(tmp_path, state=state, clock=clock) as (_, _, ask):
+        answers = await asyncio.gather(*(ask(f"user-{number}") for number in range(8)))
+        assert [status for status, _ in answers] == [200] * 8
+        scans = state.scans
+        clock.now += 1.5
+        await ask()
+    assert (scans, state.scans) == (1, 2)
+
+
+async def test_another_state_is_scanned_again():
+    scanner, states = Scanner(Clock()), [CountedState(planned()) for _ in range(2)]
+    for state in states:
+        await scanner.scan(state)
+    assert [state.scans for state in states] == [1, 1]
+
+
+async def test_connections_beyond_the_limit_are_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(endpoint, "_MAX_CONNECTIONS", 2)
+    async with served(tmp_path) as (port, _, ask):
+        context = ssl.create_default_context(cafile=str(tmp_path / "serving" / "ca.crt"))
+        idle = [await asyncio.open_connection("127.0.0.1", port, ssl=context) for _ in range(2)]
+        with pytest.raises((aiohttp.ClientError, ConnectionError)):
+            await ask()
+        for _, writer in idle:
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    assert (await ask("ben"))[0] == 200
+                    break
+                except (aiohttp.ClientError, ConnectionError):
+                    await asyncio.sleep(0.05)
+
+
+async def test_silent_connection_is_closed_after_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(endpoint, "_CONNECTION_SECONDS", 0.2)
+    async with served(tmp_path) as (port, _, _):
+        context = ssl.create_default_context(cafile=str(tmp_path / "serving" / "ca.crt"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        async with asyncio.timeout(10):
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
+
+
+async def test_changed_certificate_is_served_to_new_connections(tmp_path):
+    async with served(tmp_path) as (_, certificate, ask):
+        assert (await ask())[0] == 200
+        write_certificate(tmp_path / "serving")
+        with pytest.raises(aiohttp.ClientError):
+            await ask()  # the client trusts the new CA, and the server still serves the old certificate
+        certificate.refresh()
+        assert (await ask())[0] == 200
