@@ -45,6 +45,7 @@ check: setup ## format, lint, types, import contracts, documentation
 	@$(BIN)/lint-imports --no-cache
 	@PYTHONPATH=. $(BIN)/python docs/generate_crds.py --check
 	@PYTHONPATH=. $(BIN)/python docs/generate_dashboard.py --check
+	@PYTHONPATH=. $(BIN)/python docs/generate_schema.py --check
 	@PYTHONPATH=. $(BIN)/python docs/generate.py --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -76,10 +77,11 @@ docs: setup ## build the documentation site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo build/site/index.html
 
-reference: setup ## generate the reference tables, the CRDs and the dashboard from the code
+reference: setup ## generate the reference tables, the CRDs, the dashboard and the JSON Schema from the code
 	@PYTHONPATH=. $(BIN)/python docs/generate.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_crds.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_dashboard.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_schema.py
 
 lock: setup ## update the locked requirements
 	@$(BIN)/python -m pip install --quiet uv

@@ -205,6 +205,34 @@ def test_estimators_use_the_scheduler_certificates(render):
     assert [each["key"] for each in volume["secret"]["items"]] == ["server-ca.crt", "karmada.crt", "karmada.key"]
 
 
+def test_visibility_endpoint_has_port_certificate_and_address(render):
+    url = "https://queues.example.com:8443"
+    rendered = render({"visibility": {"enabled": True, "url": url, "ca": "CA", "service": {"type": "LoadBalancer"}}})
+    pod = rendered.pods()["vg-volcano-global-controller"]
+    (container,) = pod["containers"]
+    settings = parse_flags(container["args"])
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "visibility-tls"]
+    assert str(settings.visibility_certificate_directory) == mount["mountPath"]
+    (port,) = [each for each in container["ports"] if each["name"] == "visibility"]
+    assert port["containerPort"] == settings.visibility_port
+    service = rendered.one("Service", "-visibility")
+    assert (service["spec"]["type"], service["spec"]["ports"][0]["targetPort"]) == ("LoadBalancer", "visibility")
+    (published,) = [
+        each
+        for each in rendered.objects()
+        if each["metadata"]["name"] == "volcano-global-visibility" and each["kind"] == "ConfigMap"
+    ]
+    assert published["data"] == {"url": url, "ca.crt": "CA"}
+    kinds = {(each["kind"], each["metadata"]["name"]) for each in rendered.objects()}
+    assert ("ClusterRoleBinding", "volcano-global-visibility") in kinds
+    assert "queues.example.com" in json.dumps(rendered.of("Job", "CronJob"))
+
+
+def test_visibility_endpoint_is_absent_by_default(rendered):
+    names = [each["metadata"]["name"] for each in (*rendered.manifests, *rendered.objects())]
+    assert [name for name in names if name.endswith("-visibility")] == []
+
+
 def test_estimator_flags_are_absent_by_default(render):
     pod = render({"controller": {"estimator": {"secretName": "karmada-cert"}}}).pods()["vg-volcano-global-controller"]
 

@@ -148,7 +148,7 @@ async def test_stock_role_lets_a_tenant_see_why_it_waits(etcd, tmp_path, role):
             await harness.karmada.job("mine", "shared", cpu=1)
             (item,) = await pending(plane, environment, namespace, 1)
             assert (item["name"], item["position"], item["reason"]) == ("mine", 1, "InsufficientCapacity")
-            async with plane.client("tenant") as tenant:
+            async with Api.connect(plane.kubeconfig("tenant")) as tenant:
                 jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
                 state: dict[str, Any] = {}
                 async with asyncio.timeout(LIMIT_SECONDS):

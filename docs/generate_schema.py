@@ -1,0 +1,84 @@
+"""Write the JSON Schema of the outputs of `volcano-global COMMAND -o json`: `docs/generate_schema.py [--check]`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controller.api.visibility import VisibleWorkloads
+from controller.cli.render.explain import Explanation, QueueExplanation
+from controller.cli.render.hyperjob import HyperJobReport
+from controller.cli.render.output import API_VERSION
+from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues, WorkloadUsages
+from controller.cli.render.replay import History, ReplayReport
+from controller.cli.render.simulate import SimulationReport
+
+PATH = Path(__file__).parent / "reference" / "cli.schema.json"
+
+#: The report of each command, and whether it is of a state, with the configuration that was used.
+REPORTS: dict[str, tuple[type[msgspec.Struct], bool]] = {
+    "plan": (PlanReport, True),
+    "queues": (Queues, True),
+    "pending": (Pending, True),
+    "clusters": (Clusters, True),
+    "top": (WorkloadUsages, True),
+    "explain-job": (Explanation, True),
+    "explain-hyperjob": (HyperJobReport, True),
+    "explain-queue": (QueueExplanation, True),
+    "simulate": (SimulationReport, False),
+    "history": (History, False),
+    "replay": (ReplayReport, False),
+    # `pending` and `explain job` for a user that may read one namespace only.
+    "visible-workloads": (VisibleWorkloads, False),
+}
+
+_CONFIGURATION = {
+    "type": "object",
+    "properties": {
+        "revision": {"type": "string"},
+        "source": {"enum": ["Published", "File", "Defaults"]},
+    },
+    "required": ["revision", "source"],
+}
+
+
+def schema() -> dict[str, Any]:
+    """Return the schema; `$defs` has one entry for each command, and those of its parts."""
+    structs = [report for report, _ in REPORTS.values()]
+    refs, parts = msgspec.json.schema_components(structs, ref_template="#/$defs/{name}")
+    commands = {
+        command: _report(parts.pop(ref["$ref"].rpartition("/")[2]), is_of_state=is_of_state)
+        for (command, (_, is_of_state)), ref in zip(REPORTS.items(), refs, strict=True)
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Outputs of volcano-global COMMAND -o json, {API_VERSION}",
+        "description": "Validate the output of a command with the entry of $defs that has its name.",
+        "$defs": {**commands, **dict(sorted(parts.items()))},
+    }
+
+
+def _report(own: dict[str, Any], *, is_of_state: bool) -> dict[str, Any]:
+    """Return the schema of a report, with what every report begins with."""
+    head: dict[str, Any] = {"configuration": _CONFIGURATION} if is_of_state else {}
+    if "apiVersion" not in own["properties"]:
+        head = {"apiVersion": {"const": API_VERSION}, **head}
+    properties = {**head, **own["properties"]}
+    return {**own, "properties": properties, "required": [*head, *own["required"]]}
+
+
+def main() -> int:
+    """Write the schema, or say that it is not current."""
+    text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    if "--check" not in sys.argv[1:]:
+        PATH.write_text(text)
+    elif not PATH.exists() or PATH.read_text() != text:
+        print(f"{PATH.name} is not current: run `make reference`")  # noqa: T201 -- to the user
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
