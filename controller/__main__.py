@@ -104,6 +104,7 @@ class Controller:
         self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
         self._create_controllers(api, for_hyperjobs, options, clock)
+        self._create_status_controllers(api, clock)
         self.metrics.register_state(
             lambda: self.loop.state, self.store, self.informers, leads=lambda: self.election.leads
         )
@@ -136,6 +137,22 @@ class Controller:
             ),
             watch_options=options,
         )
+        desired = DesiredConfigFile(self.settings.webhook_registration)
+        desired.read()
+        self.metrics.register_file("webhook-registration", lambda: desired.error is not None)
+        self.webhook_config = WebhookConfigController(
+            api,
+            WebhookConfigDependencies(
+                self._may_write, lambda: file.current.repair.webhook_configuration, self.event_recorder.record
+            ),
+            file=desired,
+            metrics=self.metrics,
+            watch_options=options,
+        )
+
+    def _create_status_controllers(self, api: Api, clock: SteadyClock) -> None:
+        """Create the controllers of the statuses of Jobs and Queues."""
+        file = self.file
         self.job_status = JobStatusController(
             api,
             self.store,
@@ -158,18 +175,6 @@ class Controller:
                 is_enabled=lambda: file.current.status.queues,
                 is_busy=lambda: self.actuator.backlog > 0,
             ),
-        )
-        desired = DesiredConfigFile(self.settings.webhook_registration)
-        desired.read()
-        self.metrics.register_file("webhook-registration", lambda: desired.error is not None)
-        self.webhook_config = WebhookConfigController(
-            api,
-            WebhookConfigDependencies(
-                self._may_write, lambda: file.current.repair.webhook_configuration, self.event_recorder.record
-            ),
-            file=desired,
-            metrics=self.metrics,
-            watch_options=options,
         )
 
     def _connect(self) -> None:
