@@ -24,6 +24,8 @@ _RESULT_SECONDS = 60.0
 _MAX_BYTES = 16 << 20
 _NICE = 10
 _READ_BYTES = 1 << 16
+#: After standard input, output and error.
+_FIRST_FILE = 3
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -103,9 +105,12 @@ class Analyses:
 
 
 def _child(question: Callable[[], bytes], writing: int, seconds: float) -> None:
-    """Answer in the child and end it; nothing of the parent's runs here, its sockets stay untouched."""
+    """Answer in the child and end it; nothing of the parent's runs here."""
     try:
         signal.set_wakeup_fd(-1)
+        # The sockets of the console would stay open with the child otherwise.
+        os.closerange(_FIRST_FILE, writing)
+        os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         whole = max(int(seconds), 1)

@@ -32,6 +32,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from certs.settings import CertificateSettings as CertsSettings
+from console.settings import ConsoleSettings
 from controller.api import keys
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
@@ -367,6 +368,7 @@ TABLES: Mapping[str, Callable[[], Table]] = {
     "helm-values": helm_values,
     "controller-flags": lambda: flags(ControllerSettings),
     "webhook-flags": lambda: flags(WebhookSettings),
+    "console-flags": lambda: flags(ConsoleSettings),
     "certs-flags": lambda: flags(CertsSettings),
     "install-flags": lambda: flags(InstallSettings),
     "controller-metrics": controller_metrics,

@@ -74,6 +74,9 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the environment running afterwards for your own jobs.")
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Also start the web console, and keep it running.")
+    ] = False,
     bare: Annotated[bool, typer.Option("--bare", help="Start queues and clusters without the scenario.")] = False,
     karmada_bin: Annotated[
         Path | None, typer.Option(help="Folder with the programs of a real Karmada that replaces the stand-in.")
@@ -86,7 +89,7 @@ def demo(
     from localup.demo.runner import DemoOptions, run  # noqa: PLC0415 - other commands do not need the demo's imports
 
     karmada = Programs.from_folder(karmada_bin) if karmada_bin else None
-    raise typer.Exit(run(DemoOptions(seconds or (300 if karmada else 120), keep, bare, karmada)))
+    raise typer.Exit(run(DemoOptions(seconds or (300 if karmada else 120), keep or console, bare, karmada, console)))
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ CRDS: Final = _HERE / "crds"
 #: Applied last: the real CRDs include upstream's HyperJob, which lacks our fields.
 OUR_CRDS: Final = _CHART / "files" / "crds"
 
-RBAC_FILES: Final = ("rbac", "hyperjobs", "integrations", "data-sources")
+RBAC_FILES: Final = ("rbac", "hyperjobs", "integrations", "data-sources", "readers", "console")
 
 RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RBAC_FILES), _HERE / "manifests")
 

@@ -41,6 +41,7 @@ IDENTITIES: Final[Mapping[str, Identity]] = {
     "volcano-global-hyperjobs": Identity("volcano-global-hyperjobs"),
     "volcano-global-webhook": Identity("volcano-global-webhook"),
     "volcano-global-certs": Identity("volcano-global-certs"),
+    "volcano-global-console": Identity("volcano-global-console"),
     "karmada": Identity("karmada"),
     "tenant": Identity("tenant"),
 }

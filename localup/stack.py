@@ -38,7 +38,7 @@ _REGISTRATIONS: Final = (
 )
 _OURS: Final = "labelSelector=app.kubernetes.io/name%3Dvolcano-global"
 _REMOVE_SECONDS: Final = 3
-_PROCESSES: Final = ("controller", "karmada", "webhook")
+_PROCESSES: Final = ("console", "controller", "karmada", "webhook")
 # A fixed identity lets a restarted controller reacquire its lease. The short durations limit its initial delay: it
 # writes nothing until writes of the previous process must have timed out.
 _LEASE: Final = (
@@ -55,8 +55,9 @@ class Stack:
         webhook: Whether `start` starts the webhook and applies webhook configurations and policies.
         karmada: Whether `start` starts the stand-in for Karmada; or the programs of a real Karmada to start instead.
         controller: Whether `start` starts the controller.
-        options: Additional flags and environment of ``webhook``, ``karmada`` and ``controller``; with a real Karmada
-            also of ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and ``members``.
+        options: Additional flags and environment of ``webhook``, ``karmada`` and ``controller``, and of ``console``,
+            which `start` starts only if it is named here; with a real Karmada also of
+            ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and ``members``.
     """
 
     def __init__(
@@ -72,8 +73,15 @@ class Stack:
         self._options = dict(options or {})
         if unknown := set(self._options).difference(_PROCESSES, PROGRAMS if isinstance(karmada, Programs) else ()):
             raise KeyError(f"unknown process {', '.join(sorted(unknown))}; known: {', '.join(_PROCESSES)}")
-        self._enabled = {"webhook": webhook, "karmada": bool(karmada), "controller": controller}
-        self._ports = {name: ports.claim() for name in ("webhook", "webhook-plain", "controller")}
+        self._enabled = {
+            "webhook": webhook,
+            "karmada": bool(karmada),
+            "controller": controller,
+            "console": "console" in self._options,
+        }
+        self._ports = {
+            name: ports.claim() for name in ("webhook", "webhook-plain", "controller", "console", "console-probes")
+        }
         self.controller = self._process("controller", self._controller_command, partial(self._is_ready, "controller"))
         self.karmada: ManagedProcess | KarmadaProcesses = (
             KarmadaProcesses(karmada, plane, self._options)
@@ -81,6 +89,7 @@ class Stack:
             else self._process("karmada", self._karmada_command, self._karmada_is_ready)
         )
         self.webhook = self._process("webhook", self._webhook_command, partial(self._is_ready, "webhook-plain"))
+        self.console = self._process("console", self._console_command, partial(self._is_ready, "console-probes"))
         self._is_registered = False
 
     def __enter__(self) -> Self:
@@ -93,12 +102,17 @@ class Stack:
     @property
     def parts(self) -> tuple[ManagedProcess | KarmadaProcesses, ...]:
         """All processes in the order in which they stop."""
-        return self.controller, self.karmada, self.webhook
+        return self.console, self.controller, self.karmada, self.webhook
 
     @property
     def metrics_url(self) -> str:
         """URL of the controller's metrics."""
         return f"http://127.0.0.1:{self._ports['controller']}/metrics"
+
+    @property
+    def console_url(self) -> str:
+        """URL of the web console."""
+        return f"http://127.0.0.1:{self._ports['console']}/"
 
     @property
     def webhook_url(self) -> str:
@@ -115,7 +129,7 @@ class Stack:
         """Start the enabled processes and return when all are ready."""
         with stop_on_error(self.stop):
             # Loading the programs takes most of the time, so they start concurrently.
-            begun = [part for part in (self.karmada, self.controller) if self._enabled[part.name]]
+            begun = [part for part in (self.karmada, self.controller, self.console) if self._enabled[part.name]]
             for part in begun:
                 part.begin()
             if self._enabled["webhook"]:
@@ -177,6 +191,14 @@ class Stack:
         stage = ("--hyperjob-kubeconfig", self.plane.kubeconfig("volcano-global-hyperjobs"))
         address = ("--host", "127.0.0.1", "--port", str(self._ports["controller"]))
         return ["-m", "controller", "--kubeconfig", kubeconfig, *stage, *address, *_LEASE, *self._flags("controller")]
+
+    def _console_command(self) -> list[str | Path]:
+        return [
+            *("-m", "console", "--kubeconfig", self.plane.kubeconfig("volcano-global-console")),
+            *("--port", str(self._ports["console"])),
+            *("--probe-host", "127.0.0.1", "--probe-port", str(self._ports["console-probes"])),
+            *self._flags("console"),
+        ]
 
     def _karmada_command(self) -> list[str | Path]:
         return ["-m", "localup.karmada", "--kubeconfig", self.plane.kubeconfig("karmada"), *self._flags("karmada")]

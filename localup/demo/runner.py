@@ -216,6 +216,11 @@ _FIRST_JOB: Final = EXAMPLES / "first-job.yaml"
 #: Run time of jobs without a run time annotation: the two examples, which are submitted unchanged.
 _RUN_TIME: Final = "4s"
 
+_CONSOLE: Final = """\
+web console: {url}
+  token of an operator: {operator}
+  token of a tenant:    {tenant}"""
+
 _INSTRUCTIONS: Final = """\
   export KUBECONFIG={kubeconfig}
   kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings
@@ -234,12 +239,14 @@ class DemoOptions:
         keep: Whether the environment keeps running after the demo.
         bare: Whether the environment starts without the scenario.
         karmada: Programs of a real Karmada that replaces the stand-in.
+        console: Whether the web console runs.
     """
 
     seconds: float
     keep: bool
     bare: bool
     karmada: Karmada | None
+    console: bool = False
 
 
 def run(demo_options: DemoOptions) -> int:
@@ -250,7 +257,7 @@ def run(demo_options: DemoOptions) -> int:
     try:
         programs = binaries.ensure_binaries()
         began = time.monotonic()
-        with _environment(programs, console, karmada) as stack:
+        with _environment(programs, console, demo_options) as stack:
             result = asyncio.run(_run(stack, console, demo_options))
     except KeyboardInterrupt:
         console.print("\ninterrupted; all processes and files were removed")
@@ -286,9 +293,10 @@ async def _run(stack: Stack, console: DemoConsole, demo_options: DemoOptions) ->
 
 
 @contextmanager
-def _environment(programs: Binaries, console: DemoConsole, karmada: Karmada | None) -> Iterator[Stack]:
+def _environment(programs: Binaries, console: DemoConsole, demo_options: DemoOptions) -> Iterator[Stack]:
     """Start the control plane, create namespaces, queues and clusters, and yield the stack."""
     began = time.monotonic()
+    karmada = demo_options.karmada
 
     def report(text: str) -> None:
         console.print_step(time.monotonic() - began, text)
@@ -301,8 +309,13 @@ def _environment(programs: Binaries, console: DemoConsole, karmada: Karmada | No
             "members" if karmada else "karmada": ProcessOptions(flags=["--run-time", _RUN_TIME]),
             "controller": ProcessOptions(flags=["--admission-configuration", configuration]),
         }
+        if demo_options.console:
+            options["console"] = ProcessOptions()
         with Stack(plane, options=options, karmada=karmada or True) as stack:
             report(f"certificates, webhook and policies are in effect; controller and {karmada_name} run")
             create_objects(plane.admin)
             report("namespaces, queues and three member clusters are created; the clock restarts at 0")
+            if demo_options.console:
+                operator, tenant = (plane.token(name) for name in ("admin", "tenant"))
+                console.print(_CONSOLE.format(url=stack.console_url, operator=operator, tenant=tenant))
             yield stack

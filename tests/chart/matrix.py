@@ -25,6 +25,11 @@ VALUES: dict[str, dict[str, Any]] = {
         }
     },
     "certs-external": {"certs": {"mode": "External", "secretName": "from-cert-manager"}},
+    "console": {
+        "console": {"enabled": True, "url": "https://queues.example.com", "proxyClientCa": {"secretName": "proxy"}},
+        "networkPolicy": {"enabled": True},
+        "admission": {"integrations": [{"apiVersion": "apps/v1", "kind": "Deployment"}]},
+    },
     "all-options": {
         "queues": {"propagate": True},
         "interpreter": {"enabled": True},

@@ -102,7 +102,9 @@ def values() -> Schema:
             credentials=section(
                 mode=one_of("Issued", "Provided"),
                 tokenDays=number(1),
-                provided=section(controller=PROVIDED, webhook=PROVIDED, certs=PROVIDED, hyperjobs=PROVIDED),
+                provided=section(
+                    controller=PROVIDED, webhook=PROVIDED, certs=PROVIDED, hyperjobs=PROVIDED, console=PROVIDED
+                ),
             ),
             admission=admission(),
             dataSources=section(enabled=SWITCH, pluginsNamespace=NAME),
@@ -149,6 +151,17 @@ def values() -> Schema:
                 ca=TEXT,
                 service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
             ),
+            console=section(
+                **PROCESS,
+                enabled=SWITCH,
+                replicas=count(1),
+                port={**PORT, "minimum": 1024},
+                probePort={**PORT, "minimum": 1024},
+                url={"type": "string", "maxLength": 1024, "pattern": "^(https://[^/?#]+/?)?$"},
+                service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
+                tls=section(secretName=NAME),
+                proxyClientCa=section(secretName=NAME, key=TEXT),
+            ),
             certs=section(
                 mode=one_of("SelfSigned", "External"),
                 secretName=NAME,
@@ -164,6 +177,7 @@ def values() -> Schema:
                 karmadaApiserver=LIST,
                 metrics=LIST,
                 visibility=LIST,
+                console=LIST,
                 apiserverPorts={"type": "array", "items": PORT, "minItems": 1},
                 dnsPorts={"type": "array", "items": PORT, "minItems": 1},
             ),

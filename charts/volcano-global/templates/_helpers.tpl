@@ -94,7 +94,7 @@ securityContext:
 {{/* Users with credentials for the Karmada control plane. The HyperJob controller runs in the controller's process with
 its own user. */}}
 {{- define "vg.processes" -}}
-certs controller{{ if .Values.hyperjobs.enabled }} hyperjobs{{ end }} webhook
+certs{{ if .Values.console.enabled }} console{{ end }} controller{{ if .Values.hyperjobs.enabled }} hyperjobs{{ end }} webhook
 {{- end -}}
 
 {{/* Secret, key and user of a process for the Karmada control plane: (list $ "controller"). */}}
@@ -180,7 +180,13 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- $named := regexReplaceAll ":[0-9]+$" (get (urlParse (include "vg.visibility.url" .)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
 {{- $visibility = list (include "vg.visibility.host" .) $named -}}
 {{- end -}}
-{{- range (concat (list $host $short $service (printf "%s.cluster.local" $service)) $visibility .Values.webhook.extraNames) | uniq }}
+{{- $console := list -}}
+{{- if and .Values.console.enabled (not .Values.console.tls.secretName) -}}
+{{- $own := printf "%s-console.%s.svc" (include "vg.fullname" .) .Release.Namespace -}}
+{{- $named := regexReplaceAll ":[0-9]+$" (get (urlParse (default (printf "https://%s" $own) .Values.console.url)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- $console = list $own $named -}}
+{{- end -}}
+{{- range (concat (list $host $short $service (printf "%s.cluster.local" $service)) $visibility $console .Values.webhook.extraNames) | uniq }}
 - {{ ternary "--ip" "--dns" (regexMatch "^([0-9]+\\.){3}[0-9]+$|:" .) }}
 - {{ . | quote }}
 {{- end }}
@@ -265,8 +271,10 @@ kind: VolcanoGlobalConfiguration
 {{- define "vg.object" -}}
 {{- $root := first . -}}
 {{- $text := $root.Files.Get (last .) -}}
-{{- range list "controller" "webhook" "certs" "hyperjobs" -}}
+{{- range list "controller" "webhook" "certs" "hyperjobs" "console" -}}
+{{- if or (ne . "console") $root.Values.console.enabled -}}
 {{- $text = $text | replace (printf "kind: User, name: volcano-global-%s}" .) (printf "kind: User, name: '%s'}" (include "vg.user" (list $root .))) -}}
+{{- end -}}
 {{- end -}}
 {{- $text | replace "namespace: karmada-system" (printf "namespace: %s" $root.Values.karmada.namespace)
   | replace "https://webhook.invalid" (include "vg.url" $root)
