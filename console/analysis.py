@@ -10,11 +10,17 @@ import resource
 import signal
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import structlog
+
+from controller.kube.errors import ApiError
+
+A = TypeVar("A")
 
 #: Children at once: one, so that the controller on the same node has another core.
 _CHILDREN = 1
@@ -65,10 +71,27 @@ class Analyses:
             task = self._running[key] = asyncio.create_task(self._answer(key, question))
         return task
 
-    async def _answer(self, key: Hashable, question: Callable[[], bytes]) -> None:
+    def ask_after(
+        self, key: Hashable, reading: Coroutine[Any, Any, A], question: Callable[[A], bytes]
+    ) -> "asyncio.Task[None] | None":
+        """Ask *question* of what *reading* returns, as ``ask`` does."""
+        known = self._results.get(key)
+        is_new = known is not None and time.monotonic() < known.at + _RESULT_SECONDS
+        if is_new or key in self._running or len(self._running) >= _MAX_WAITING:
+            reading.close()
+            return self._running.get(key)
+
+        async def read_first() -> Callable[[], bytes]:
+            return partial(question, await reading)
+
+        task = self._running[key] = asyncio.create_task(self._answer(key, read_first()))
+        return task
+
+    async def _answer(self, key: Hashable, question: Callable[[], bytes] | Awaitable[Callable[[], bytes]]) -> None:
         try:
-            answer: bytes | None = await self.run(question)
-        except AnalysisError as error:
+            asked = question if callable(question) else await question
+            answer: bytes | None = await self.run(asked)
+        except (AnalysisError, ApiError) as error:
             log.warning("analysis failed", reason=str(error))
             answer = None
         finally:

@@ -108,6 +108,10 @@ class Model:
             self.store.hyperjob_changed(after.uid, cached_hyperjob_of(after))
         self._wake.set()
 
+    async def read(self, path: str) -> bytes:
+        """Return one object of the control plane as JSON; raise `ApiError`."""
+        return await self._api.get(path)
+
     @property
     def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot; ``None`` before the first one."""

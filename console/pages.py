@@ -25,6 +25,7 @@ PAGES = (
     ("/workloads", "Workloads"),
     ("/hyperjobs", "HyperJobs"),
     ("/clusters", "Clusters"),
+    ("/what-if", "What if"),
 )
 
 _SHORTENED = 160

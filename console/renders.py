@@ -4,6 +4,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,10 +13,11 @@ from console.analysis import Analyses
 from console.model import Model
 from console.pages import clock, main_of, render
 from console.reader import Reader, Rights
-from console.views import clusters, hyperjobs, queues, workloads
+from console.views import clusters, hyperjobs, queues, what_if, workloads
 from console.views.forecasts import Forecasts, Start, forecast_heads, new_forecasts
 from console.views.listing import ForbiddenError, NotVisibleError, Query, time_text
 from controller.cli.input.snapshot import Snapshot
+from controller.cli.input.what_if import WhatIf
 from controller.engine.state.workloads import Workload
 from controller.kube.access_reviews import User
 
@@ -173,6 +175,35 @@ class Renders:
             return None, "Failed"
         return msgspec.json.decode(known.answer, type=workloads.Analysis), ""
 
+    # -- what-if -----------------------------------------------------------------
+
+    def what_if(self, query: Query, reader: Reader) -> what_if.WhatIfView:
+        """Return the form with the result of its changes, which are planned in a child."""
+        model = self.model
+        changes = what_if.requested_changes(query)
+        if not changes:
+            return what_if.what_if_view(model, query, reader, None)
+        what_if.check_rights(changes, model, reader)
+        if reader.unknown:
+            return what_if.what_if_view(model, query, reader, None, "Running")
+        key = "what-if", tuple(change.text for change in changes)
+        self.analyses.ask_after(
+            key, self._objects(what_if.changed_objects(changes)), partial(self._difference, changes)
+        )
+        known = self.analyses.cached(key)
+        if known is None:
+            return what_if.what_if_view(model, query, reader, None, "Running")
+        if known.answer is None:
+            return what_if.what_if_view(model, query, reader, None, "Failed")
+        found = msgspec.json.decode(known.answer, type=what_if.Difference)
+        return what_if.what_if_view(model, query, reader, found)
+
+    async def _objects(self, paths: Mapping[str, str]) -> dict[str, tuple[str, bytes]]:
+        return {path: (kind, await self.model.read(path)) for path, kind in paths.items()}
+
+    def _difference(self, changes: tuple[WhatIf, ...], objects: Mapping[str, tuple[str, bytes]]) -> bytes:
+        return msgspec.json.encode(what_if.difference(queues.shown_snapshot(self.model), changes, objects))
+
 
 PAGES: Mapping[str, Page] = {
     page.route: page
@@ -194,6 +225,7 @@ PAGES: Mapping[str, Page] = {
             lambda o, q, r: hyperjobs.hyperjob_view(o.model, q, r, o.forecasts),
         ),
         Page("/clusters", "clusters.html", lambda o, q, r: clusters.clusters_view(o.model, q, r), "Clusters"),
+        Page("/what-if", "what_if.html", Renders.what_if, "What if"),
         Page("/clusters/{name}", "cluster.html", lambda o, q, r: clusters.cluster_view(o.model, q, r)),
     )
 }

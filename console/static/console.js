@@ -67,7 +67,7 @@ function follow(main) {
 }
 
 const main = document.getElementById("main");
-if (main && document.getElementById("time") && !document.querySelector("[data-static]")) follow(main);
+if (main && document.getElementById("time")) follow(main);
 
 for (const select of document.querySelectorAll(".controls select")) {
   select.addEventListener("change", () => select.form.requestSubmit());

@@ -1,0 +1,227 @@
+"""What a change of queues, clusters or jobs would change: the decisions of the next cycle, and forecasts of starts."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from console.model import Model
+from console.reader import Reader
+from console.views.forecasts import Start, start_of, visible_start
+from console.views.listing import BadQueryError, ForbiddenError, Query, time_text
+from console.views.queues import shown_snapshot
+from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS, Resource, binding_name
+from controller.cli.errors import InputError
+from controller.cli.input.snapshot import Snapshot, plan_snapshot
+from controller.cli.input.what_if import Changes, WhatIf, parse_what_if
+from controller.cli.render.plan import DecisionReport, StartReport
+from controller.cli.reports.forecast import start_forecasts
+from controller.cli.reports.plan import plan_report, with_difference
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.forecast.run_times import RunTimes
+
+if TYPE_CHECKING:
+    from controller.kube.collection import Collection
+
+#: Characters of the changes in an address.
+_MAX_TEXT = 2_000
+#: Decisions of the difference that are shown, and workloads with a forecast before and after.
+_MAX_DECISIONS, _MAX_FORECASTS = 200, 40
+
+_RESOURCES: Mapping[str, Resource] = {
+    "queue": QUEUES,
+    "cluster": CLUSTERS,
+    "job": JOBS,
+    "resourcebinding": RESOURCE_BINDINGS,
+}
+
+
+class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One decision that the changes bring or replace, or those about workloads of others together."""
+
+    action: str
+    queue: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    count: int = 1
+    clusters: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class ChangedStart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a workload starts without and with the changes."""
+
+    kind: str
+    namespace: str
+    name: str
+    before: StartReport | None
+    after: StartReport | None
+
+
+class WhatIfView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """The form, and the result of its changes."""
+
+    time: str | None
+    changes: str
+    analysis: str = ""
+    """``Running`` while the plan is made, ``Failed`` where that took too long."""
+    problem: str = ""
+    added: tuple[ChangedDecision, ...] = ()
+    removed: tuple[ChangedDecision, ...] = ()
+    starts: tuple[ChangedStart, ...] = ()
+    is_planned: bool = False
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """The forecasts of a workload without and with the changes."""
+
+    kind: str
+    namespace: str
+    name: str
+    before: Start | None
+    after: Start | None
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What differs, for a reader of everything."""
+
+    problem: str = ""
+    added: tuple[DecisionReport, ...] = ()
+    removed: tuple[DecisionReport, ...] = ()
+    starts: tuple[Forecast, ...] = ()
+
+
+def requested_changes(query: Query) -> tuple[WhatIf, ...]:
+    """Return the changes of the parameter `change`, one in each line; raise `BadQueryError`."""
+    text = query.values.get("change", "")
+    if len(text) > _MAX_TEXT:
+        raise BadQueryError(f"the changes are longer than {_MAX_TEXT} characters")
+    try:
+        return parse_what_if(line for line in text.splitlines() if line.strip())
+    except InputError as error:
+        raise BadQueryError(str(error).replace("--what-if: ", "")) from error
+
+
+def check_rights(changes: Iterable[WhatIf], model: Model, reader: Reader) -> None:
+    """Raise `ForbiddenError` for changes of objects that *reader* may not see."""
+    for change in changes:
+        if change.kind == "queue":
+            allowed = reader.may_name(QueueName(change.name), model)
+        elif change.kind == "cluster":
+            allowed = reader.all_clusters
+        else:
+            allowed = change.kind in _RESOURCES and reader.may_read(change.namespace)
+        if not allowed:
+            raise ForbiddenError(f"there is no {change.target} that you may see; change queues, clusters or jobs")
+
+
+def changed_objects(changes: Iterable[WhatIf]) -> dict[str, str]:
+    """Return the kinds of the objects that *changes* need, by their paths in the API."""
+    paths: dict[str, str] = {}
+    for change in changes:
+        resource = RESOURCE_BINDINGS if change.completes_job else _RESOURCES[change.kind]
+        name = binding_name(change.name, JOBS.kind) if change.completes_job else change.name
+        paths[resource.item_path(change.namespace if resource.namespaced else "", name)] = resource.kind
+    return paths
+
+
+def difference(
+    snapshot: Snapshot, requested: tuple[WhatIf, ...], objects: Mapping[str, tuple[str, bytes]]
+) -> Difference:
+    """Return what *requested* changes in the plan of *snapshot*; changes the store and engine, so it runs in a child.
+
+    *objects* are the kinds and the contents of the objects that change, by path.
+    """
+    before = plan_report(snapshot)
+    first = _first_pending(snapshot)
+    starts = start_forecasts(snapshot, first)
+    changes = Changes(requested, snapshot.now)
+    store = snapshot.store
+    sinks: dict[str, Collection[Any]] = {
+        QUEUES.kind: store.queues,
+        CLUSTERS.kind: store.clusters,
+        JOBS.kind: store.jobs,
+        RESOURCE_BINDINGS.kind: store.bindings,
+    }
+    try:
+        for kind, raw in objects.values():
+            body = changes.apply(kind, msgspec.json.decode(raw))
+            cached = sinks[kind].decode(msgspec.json.encode(body))
+            if error := getattr(cached, "decode_error", ""):
+                return Difference(problem=f"{kind} {body['metadata']['name']}: {error}")
+            sinks[kind].upsert(cached)
+        changes.check_all_used()
+    except InputError as error:
+        return Difference(problem=str(error).replace("--what-if: ", ""))
+    store.mark_changed(snapshot.plan.originals)
+    store.sync_to(snapshot.state, snapshot.now)
+    after = plan_snapshot(store, snapshot.state, snapshot.now, snapshot.configuration, snapshot.run_times or RunTimes())
+    found = with_difference(plan_report(after), before, ()).what_if
+    later = start_forecasts(after, first)
+    forecasts = (
+        Forecast(each.kind, each.namespace, each.name, _start(starts, each.uid), _start(later, each.uid))
+        for each in first
+    )
+    changed = tuple(each for each in forecasts if each.before != each.after)
+    if found is None:
+        return Difference(starts=changed)
+    return Difference("", found.decisions.added[:_MAX_DECISIONS], found.decisions.removed[:_MAX_DECISIONS], changed)
+
+
+def _first_pending(snapshot: Snapshot) -> list[Workload]:
+    """Return the first pending workloads of each queue, at most so many that a forecast stays short."""
+    queues = list(snapshot.state.queues_with_pending())
+    each = max(_MAX_FORECASTS // max(len(queues), 1), 1)
+    first = [workload for queue in queues for workload in snapshot.state.pending_workloads(queue)[:each]]
+    return first[:_MAX_FORECASTS]
+
+
+def _start(forecasts: Mapping[WorkloadUid, object], uid: WorkloadUid) -> Start | None:
+    forecast = forecasts.get(uid)
+    return start_of(forecast) if forecast is not None else None  # type: ignore[arg-type] # forecasts of starts
+
+
+def what_if_view(model: Model, query: Query, reader: Reader, found: Difference | None, status: str = "") -> WhatIfView:
+    """Return the form with the difference *found*, without names that *reader* may not see."""
+    snapshot = shown_snapshot(model)
+    text = query.values.get("change", "")
+    if found is None:
+        return WhatIfView(time_text(snapshot.now), text, status)
+    starts = (
+        ChangedStart(
+            each.kind, each.namespace, each.name, visible_start(each.before, reader), visible_start(each.after, reader)
+        )
+        for each in found.starts
+        if reader.may_read(each.namespace)
+    )
+    return WhatIfView(
+        time=time_text(snapshot.now),
+        changes=text,
+        problem=found.problem,
+        added=tuple(_visible(found.added, model, reader)),
+        removed=tuple(_visible(found.removed, model, reader)),
+        starts=tuple(starts),
+        is_planned=not found.problem,
+    )
+
+
+def _visible(decisions: Iterable[DecisionReport], model: Model, reader: Reader) -> Iterable[ChangedDecision]:
+    """Yield the decisions about workloads of the reader, then the numbers of the others by action."""
+    others: dict[str, int] = {}
+    for decision in decisions:
+        if not reader.may_read(decision.namespace):
+            others[decision.action] = others.get(decision.action, 0) + 1
+            continue
+        yield ChangedDecision(
+            decision.action,
+            decision.queue if reader.may_name(QueueName(decision.queue), model) else "",
+            decision.kind,
+            decision.namespace,
+            decision.name,
+            clusters=tuple(cluster.name for cluster in decision.clusters),
+            reason=decision.reason or "",
+        )
+    for action, count in sorted(others.items()):
+        yield ChangedDecision(action, count=count)

@@ -1,0 +1,105 @@
+"""No page, and none of its data, has a name that its reader may not see."""
+
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.model import Model
+from console.reader import MAX_NAMESPACES, Reader
+from console.renders import PAGES, Renders
+from console.views.forecasts import Forecasts, Start
+from console.views.listing import ForbiddenError, NotVisibleError, Query
+from controller.cli.input.snapshot import plan_snapshot
+from controller.forecast.run_times import RunTimes
+from tests.console.consoles import new_model
+from tests.engine import worlds
+
+ROLES = {
+    "none": Reader("none", namespaces={"one": False, "two": False}),
+    "tenant": Reader("tenant", namespaces={"one": True, "two": False}),
+    "other": Reader("other", namespaces={"one": False, "two": True}),
+    "queues": Reader("queues", all_queues=True, namespaces={"one": True, "two": False}),
+    "clusters": Reader("clusters", all_clusters=True, namespaces={"one": True, "two": False}),
+    "operator": Reader("operator", all_workloads=True, all_queues=True, all_clusters=True),
+}
+
+
+def new_reader(role: str) -> Reader:
+    reader = ROLES[role]
+    return Reader(
+        reader.username,
+        all_workloads=reader.all_workloads,
+        all_queues=reader.all_queues,
+        all_clusters=reader.all_clusters,
+        namespaces=dict(reader.namespaces),
+    )
+
+
+def model_of_state(state) -> Model:
+    model = new_model()
+    model._snapshot = plan_snapshot(model.store, state, worlds.NOW, model.configuration, RunTimes())
+    model.version = 1
+    return model
+
+
+def visible_names(state, reader: Reader) -> set[str]:
+    """Return what a reader may read: own workloads, the queues of these with their ancestors, or all of a kind."""
+    own = [each for each in state.workloads.values() if reader.may_read(each.namespace)]
+    names = {each.name for each in own}
+    tree = state.tree()
+    for each in own:
+        node = tree.nodes.get(each.queue)
+        names |= {above.name for above in node.path()} if node else {each.queue}
+    return names | (set(state.queues) if reader.all_queues else set())
+
+
+def paths(state) -> list[tuple[str, Query]]:
+    """Return every page, with every object of *state* in its path."""
+    found = [(route, Query()) for route in PAGES if "{" not in route]
+    found += [("/queues/{name}", Query({"name": name})) for name in (*state.queues, "nowhere")]
+    found += [("/clusters/{name}", Query({"name": name})) for name in worlds.CLUSTERS]
+    for each in state.workloads.values():
+        path = {"namespace": each.namespace, "kind": each.kind, "name": each.name}
+        found.append(("/workloads/{namespace}/{kind}/{name}", Query(path)))
+    return [*found, ("/queues", Query(values={"below": "q1"})), ("/workloads", Query(values={"namespace": "two"}))]
+
+
+@pytest.mark.parametrize("role", ROLES)
+@given(
+    queues=worlds.queues(),
+    clusters=worlds.clusters(),
+    workloads=worlds.workloads(most=8),
+    policy=worlds.policies(),
+    blocker=st.integers(0, 7),
+)
+def test_no_page_names_objects_that_its_reader_may_not_see(role, *, queues, clusters, workloads, policy, blocker):
+    state = worlds.build(policy, *queues, *clusters, *workloads)
+    model = model_of_state(state)
+    renders = Renders(model, None, _NoAnalyses())
+    other = workloads[blocker % len(workloads)]
+    start = Start(worlds.NOW, worlds.NOW, worlds.NOW, ((other.namespace, other.path),))
+    renders.forecasts = Forecasts({each.uid: start for each in workloads}, {each.queue: each.uid for each in workloads})
+    for route, query in paths(state):
+        reader = new_reader(role)
+        try:
+            data = PAGES[route].build(renders, query, reader)
+        except (NotVisibleError, ForbiddenError):
+            continue
+        assert len(reader.unknown) <= MAX_NAMESPACES
+        allowed = visible_names(state, new_reader(role))
+        text = msgspec.json.encode(data).decode() + renders.html(PAGES[route], route, query, data)
+        named = set(re.findall(r"\bjob-\d+|\bq\d\b", text)) - set(query.path.values())
+        assert named <= allowed | set(query.values.values()), (route, named - allowed)
+
+
+class _NoAnalyses:
+    """Answers nothing."""
+
+    def ask(self, *_: object) -> None:
+        """Ask nothing."""
+
+    def cached(self, _: object) -> None:
+        """Know nothing."""
