@@ -17,7 +17,7 @@ COMPONENT = "app.kubernetes.io/component"
 @pytest.mark.parametrize("values", MATRIX)
 def test_tc4_pods_satisfy_the_restricted_standard(render, values):
     pods = render(values).pods()
-    assert len(pods) == 8
+    assert len(pods) == 8 + values.get("console", {}).get("enabled", False)
     for name, pod in pods.items():
         context = pod["securityContext"]
         assert context["runAsNonRoot"], name
