@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.api.quantity import parse_quantity
-from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
+from controller.engine.policy import Backfill, EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import (
     Affinity,
@@ -60,11 +60,11 @@ TASK = "name replicas minAvailable containers init overhead requests limits prio
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
-    "group reserved started unplaced moved attempts excludedClusters"
+    "group reserved started unplaced moved attempts excludedClusters runs"
 )
 POLICY = (
     "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille growth "
-    "startWithin"
+    "startWithin backfill"
 )
 EVICTION = "minRuntime maxEvictions"
 
@@ -238,6 +238,7 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
             nomination=held(written["held"], asked, now) if "held" in written else None,
             gang=HyperJobGang(**written["group"]) if "group" in written else None,
             reservation=reserved(written["reserved"], now) if "reserved" in written else None,
+            run_time_ms=written["runs"] * 1000 if "runs" in written else None,
             failed_starts=written.get("attempts", 0),
             has_run=written.get("started", False),
             unplaced=written.get("unplaced", False),
@@ -308,6 +309,7 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         resize=growth(written.get("growth", {})),
         reclaim=eviction(written.get("reclaim")),
         preemption=eviction(written.get("preemption")),
+        backfill=Backfill(enabled=written.get("backfill") != "off", evicts_overrun=written.get("backfill") == "Evict"),
         head_reservation=HeadReservation(
             max_ms=written.get("holdSeconds", 7200) * 1000, max_idle_permille=written.get("maxIdlePermille", 100)
         ),

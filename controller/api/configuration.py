@@ -87,6 +87,15 @@ class HeadReservation(_Section):
     """Fraction of a cluster that may be idle for a reservation, on average over *max*."""
 
 
+class Backfill(_Section):
+    """Whether workloads that end in time may use reserved capacity (O9), and what happens to those that do not end."""
+
+    enabled: bool = True
+    confidence: float = Field(default=0.9, ge=0.5, le=0.999)
+    """The quantile of the learned run times that counts as the expected run time."""
+    on_overrun: Literal["Keep", "Evict"] = "Keep"
+
+
 class Eviction(_Section):
     """Whether and when admitted workloads may be evicted for others (P)."""
 
@@ -274,6 +283,7 @@ class VolcanoGlobalConfiguration(_Section):
     tenant_fairness: Literal["None", "Namespace", "NamespaceFirst"] = "None"
     resize: Resize = Resize()
     head_reservation: HeadReservation = HeadReservation()
+    backfill: Backfill = Backfill()
     cluster_status_settle_period: Duration = timedelta(seconds=30)
     startup_timeout: Duration = timedelta(minutes=30)
     reclaim: Eviction = Eviction()

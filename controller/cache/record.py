@@ -30,6 +30,7 @@ _TIMES = (
     "admittedAt",
     "waitingSince",
     "reservedSince",
+    "promisedStart",
     "nominatedAt",
     "startupFailedAt",
     "backOffUntil",
@@ -40,6 +41,7 @@ _AMOUNTS = ("charge", "nominatedRequests")
 _OPTIONAL = frozenset(
     {
         "reservedClusters",
+        "promisedStart",
         "abortedGeneration",
         "startupFailedAt",
         "backOffUntil",
@@ -61,6 +63,8 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
     reserved_since: int | None = None
     reserved_clusters: Mapping[ClusterName, Resources] | None = None
     """The amounts that are reserved on each cluster (O6)."""
+    promised_start: int | None = None
+    """When it starts at the latest, as known when capacity was reserved (O9)."""
     nominated_cluster: ClusterName | None = None
     nominated_at: int | None = None
     nomination_rank: int | None = None

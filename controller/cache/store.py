@@ -5,10 +5,11 @@ state is updated. The store decides nothing and writes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 
-from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
+from controller.api.configuration import Backfill, VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
 from controller.cache.data_requirements import NO_DATA, DataRequirement, DataRequirements, is_hyperjob
 from controller.cache.event_handler import EventHandler
@@ -50,7 +51,7 @@ from controller.engine.reasons import Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.workloads import WorkloadUid
+from controller.engine.state.workloads import Workload, WorkloadUid
 
 _NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
 
@@ -76,6 +77,8 @@ class Store(ObjectCollections):
         """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
         self.on_error: list[Callable[[WorkloadUid, Exception], None]] = []
         """Called with a workload that is quarantined because its evaluation failed."""
+        self.run_time_of: Callable[[Workload], int | None] | None = None
+        """Returns the expected run time of a workload in milliseconds, for backfill (O9)."""
         self._name_collisions = NameCollisions()
         self._revision = configuration_revision(self._configuration)
         self._hyperjobs: dict[str, CachedHyperJob] | None = None
@@ -132,6 +135,11 @@ class Store(ObjectCollections):
         return self._configuration.startup_timeout // timedelta(milliseconds=1)
 
     @property
+    def backfill(self) -> Backfill:
+        """How backfill is configured."""
+        return self._configuration.backfill
+
+    @property
     def revision(self) -> str:
         """Revision of the current configuration."""
         return self._revision
@@ -178,7 +186,10 @@ class Store(ObjectCollections):
             self._changed_workloads.update(dict.fromkeys(self._by_uid))
         if must_list or configuration.default_queue != self._configuration.default_queue:
             self._changed_workloads.update(dict.fromkeys(self._by_uid))
-        if configuration.node_estimates != self._configuration.node_estimates:
+        if (configuration.node_estimates, configuration.backfill) != (
+            self._configuration.node_estimates,
+            self._configuration.backfill,
+        ):
             self._changed_workloads.update(dict.fromkeys(self._by_uid))
         self._configuration, self._revision = configuration, configuration_revision(configuration)
         self._requirements.with_node_claims = self._is_estimating
@@ -395,7 +406,10 @@ class Store(ObjectCollections):
         if result.workload is None:
             state.workload_removed(uid, now)
         else:
-            state.workload_changed(result.workload, now)
+            workload = result.workload
+            if self.run_time_of is not None and self.backfill.enabled:
+                workload = replace(workload, run_time_ms=self.run_time_of(workload))
+            state.workload_changed(workload, now)
 
     def _build(self, binding: CachedBinding, context: BuildContext, now: int) -> BuildResult:
         """Build the workload of *binding*; it is quarantined if that fails, so that others are not blocked."""

@@ -389,7 +389,9 @@ def _with_record(inputs: _Inputs, status: _Status) -> _Status:
         )
     reserved = None
     if record.reserved_since is not None and held is None and not record.admits:
-        reserved = Reservation(record.reserved_since, _reserved_bookings(record), record.nominated_requests)
+        reserved = Reservation(
+            record.reserved_since, _reserved_bookings(record), record.nominated_requests, record.promised_start
+        )
     return replace(status, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
 
 

@@ -148,7 +148,7 @@ class AdmissionPass:
                 queue = workload_class.queue
                 if queue not in skipped:
                     skipped[queue] = self._skipped_slots(reserved, queue)
-                if not skipped[queue] >> slot & 1:
+                if not skipped[queue] >> slot & 1 or reserved.may_backfill(workload_class):
                     yield key
                     break
 
@@ -291,6 +291,7 @@ class AdmissionPass:
     def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
         """Admit *workload* to the chosen clusters."""
         admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now)
+        self.context.windows.on_admitted(workload, choice, self.quota, self.now)
         self.assume(workload.admitted(admission), self.now)
         self.decisions.append(Admit(workload, choice.assignments, admission, plan))
         self.admitted.add(workload.uid)

@@ -10,9 +10,16 @@ from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.policy import Policy
 from controller.engine.preemption.candidates import PreemptionCandidates, ReclaimableCapacity
-from controller.engine.reservations.active import ActiveReservations, ReservedResources, reserved_resources
+from controller.engine.reservations.active import (
+    ActiveReservations,
+    ReservedResources,
+    reservation_claims,
+    reserved_resources,
+)
+from controller.engine.reservations.backfill import BackfillWindows
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.queue_usage import QueueUsage, UsageTracker
+from controller.engine.state.quota import Quota
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import WorkloadUid
 
@@ -32,6 +39,7 @@ class Context:
         self.estimate_tracker = EstimateTracker(self.cluster_usage)
         self.shares = FairShareTracker(self.queue_usage, self.pending)
         self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares)
+        self.windows = BackfillWindows(self.workloads, self.cluster_usage)
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
         self.admitted_so_far: frozenset[WorkloadUid] = frozenset()
@@ -45,9 +53,12 @@ class Context:
         """Discard what follows from workloads: one has changed, or a cycle begins."""
         self._borrowing = self._active_reservations = None
 
-    def discard_reservations(self) -> None:
-        """Discard the active reservations, because fair shares have changed."""
+    def update_reservations(self, quota: Quota, now: int) -> None:
+        """Forecast the reservations again, because fair shares, workloads or the time have changed."""
         self._active_reservations = None
+        has_any = self.policy.backfill.enabled and bool(self.workloads.with_reservation)
+        claims = reservation_claims(quota, self.workloads, self.feasibility_cache) if has_any else []
+        self.windows.update(claims, quota, self.policy, now)
 
     def end_cycle(self, admitted_so_far: Iterable[WorkloadUid]) -> None:
         """Discard the borrowing rules, and remember what a cut plan has admitted."""
@@ -61,10 +72,14 @@ class Context:
             return None
         if self._active_reservations is None or self._active_reservations.queue_shares is not shares:
             self._reserved_resources = reserved_resources(
-                self._reserved_resources, shares.quota, self.workloads, self.feasibility_cache
+                self._reserved_resources,
+                shares.quota,
+                self.workloads,
+                self.feasibility_cache,
+                self.windows.by_owner,
             )
             self._active_reservations = ActiveReservations(
-                shares, self._reserved_resources, self.fitting_index, self.cluster_usage
+                shares, self._reserved_resources, self.fitting_index, self.cluster_usage, self.planned_at
             )
         return self._active_reservations
 

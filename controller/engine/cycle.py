@@ -42,7 +42,7 @@ class Cycle:
         self._nominations = Nominations(context.workloads, context.usage_tracker, context.feasibility_cache)
         planner = ReservationPlanner(context.workloads, context.queue_usage, context.feasibility_cache)
         self._reservations = HeadReservations(
-            context.workloads, context.feasibility_cache, self.starvation_timers, planner, assume
+            context.workloads, self.starvation_timers, planner, context.windows, assume
         )
         self.idle_reservations = self._reservations.idle
 
@@ -66,7 +66,7 @@ class Cycle:
         # 3. Compute fair shares again where requests have changed; what reservations set aside depends on them.
         changed = {*pending.changed}
         admission = AdmissionPass(context, context.shares.update(), now, self._assume, most=most)
-        context.discard_reservations()
+        context.update_reservations(admission.quota, now)
         # 4. Admit nominated workloads that fit; then try one head after the other, with preemption for blocked ones.
         admission.admit_nominated(self._nominations)
         preemptions = yield from admit_with_preemption(admission)
@@ -74,7 +74,8 @@ class Cycle:
         # 5. Reserve quota and capacity for heads that have been blocked for long.
         self.starvation_timers.update(self._queues_to_check(changed, stale), now)
         reserved = self._reservations.grant(admission.shares, context.policy, now)
-        self.idle_reservations.measure(now)
+        context.update_reservations(admission.quota, now)
+        self.idle_reservations.measure(context.windows.by_owner, now)
         if pending.unevaluated:
             stale |= dict.fromkeys((yield from self._classify()))
         # 6. Publish changed reasons, and determine when the next cycle is due without an event.
@@ -106,6 +107,7 @@ class Cycle:
         checks = self._startup_checks()
         evicted += checks.evict_moved(now)
         evicted += self.resize.evict_rejected(policy.resize, now, self._assume)
+        evicted += self._reservations.evict_overrun(policy, now)
         late, requeues = checks.check_timeouts(now)
         return [*evicted, *late], requeues
 
@@ -241,7 +243,9 @@ class Cycle:
                 context.estimate_tracker.next_expiry(),
                 self._nominations.next_expiry(policy, now),
                 self._reservations.next_expiry(policy.head_reservation),
+                self._reservations.next_promised_start(now) if policy.backfill.evicts_overrun else None,
                 self.starvation_timers.next_expiry(policy.head_reservation, now),
+                context.windows.next_overrun(now),
                 retry_at,
                 earliest(workloads[uid].eviction_retry_at for uid in (*workloads.aborted, *workloads.without_data)),
                 self.resize.next_eviction_at(policy.resize),

@@ -47,6 +47,7 @@ class Engine:
         self.workloads = self.index.by_uid
         self.pending = self.index.pending
         self.pending.is_by_tenant = context.policy.is_by_tenant
+        self.pending.is_by_run_time = context.policy.backfill.enabled
         self._has_changed = True
         """Whether an event since the last plan may change a decision."""
         self._idle = Plan()
@@ -70,6 +71,7 @@ class Engine:
         for workload in waiting:
             self._remove_pending(workload)
         self.pending.is_by_tenant = policy.is_by_tenant
+        self.pending.is_by_run_time = policy.backfill.enabled
         for workload in waiting:
             self._add_pending(workload)
 
@@ -218,6 +220,12 @@ class Engine:
     def with_reservation(self) -> Mapping[WorkloadUid, Workload]:
         """Return the workloads with a head reservation (O6)."""
         return self.index.with_reservation
+
+    @property
+    def reserved_quota(self) -> list[Resources]:
+        """Return what each head reservation sets aside for now, in all queues together (O6, O9)."""
+        active = self.context.active_reservations()
+        return active.set_aside() if active is not None else []
 
     @property
     def requested(self) -> Mapping[QueueName, Resources]:

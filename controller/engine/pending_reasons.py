@@ -130,6 +130,7 @@ class PendingReasons:
                         blocked[queue] >> slot & 1
                         and workload_class.competes_alone
                         and workload_class.inadmissible is None
+                        and not reserved.may_backfill(workload_class)
                     )
                     if is_blocked or self.code_of_class(workload_class) is Reason.BLOCKED_BY_RESERVATION:
                         continue

@@ -51,6 +51,15 @@ class HeadReservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Backfill:
+    """Whether workloads that end in time may use reserved capacity (O9)."""
+
+    enabled: bool = True
+    evicts_overrun: bool = False
+    """Whether a backfilled workload is evicted when it still runs at the promised start of the reservation."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvictionPolicy:
     """Whether admitted workloads may be evicted for others, and which are protected (P4)."""
 
@@ -84,6 +93,7 @@ class Policy:
     startup_timeout_ms: int | None = None
     """How long an admitted workload may take to start; ``None``: not checked (R1)."""
     head_reservation: HeadReservation = HeadReservation()
+    backfill: Backfill = Backfill()
     reclaim: EvictionPolicy = EvictionPolicy()
     preemption: EvictionPolicy = EvictionPolicy()
     tenants: tuple[Tenant, ...] = ()

@@ -47,6 +47,7 @@ class EvictionReason(StrEnum):
     STARTUP_TIMEOUT = "StartupTimeout"
     CLUSTER_CHANGED = "ClusterChanged"
     DATA_MOVED = "DataMoved"
+    BACKFILL_OVERRUN = "BackfillOverrun"
     ABORTED = "Aborted"
 
 

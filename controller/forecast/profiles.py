@@ -6,7 +6,7 @@ from controller.cache.objects import CachedBinding, CachedTemplate, is_finished
 from controller.cache.store import Store
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import Workload
-from controller.forecast.run_times import JobProfile, Outcome, Run
+from controller.forecast.run_times import JobProfile, Outcome, Run, RunTimes
 
 _SECOND = 1000
 
@@ -16,6 +16,13 @@ def profile_of(store: Store, workload: Workload) -> JobProfile:
     binding = store.binding(workload.uid)
     template = store.template(binding) if binding is not None else None
     return _profile(workload.queue, workload.namespace, template, workload.requirements.requests)
+
+
+def expected_run_time(store: Store, run_times: RunTimes, workload: Workload) -> int | None:
+    """Return the expected run time of *workload* in milliseconds, ``None`` while too little is known (O9)."""
+    confidence = store.backfill.confidence
+    seconds = run_times.expected_seconds(profile_of(store, workload), confidence)
+    return None if seconds is None else max(round(seconds * _SECOND), _SECOND)
 
 
 def _profile(queue: str, namespace: str, template: CachedTemplate | None, requests: Resources) -> JobProfile:

@@ -201,6 +201,15 @@ class RunTimes:
         share = own / (own + other) if own + other else 0.5
         return Distribution([*learned.scaled(1 - share), *ratios.scaled(share, factor=float(profile.estimate))])
 
+    def expected_seconds(self, profile: JobProfile, probability: float) -> float | None:
+        """Return the run time that a job does not exceed with *probability*, ``None`` while too little is known.
+
+        Enough is an estimate of the user, or as many runs of one level as the next more general one counts as.
+        """
+        histories = (self._histories.get(key) for key in keys_of(profile))
+        is_known = profile.estimate or any(history and len(history.runs) >= _PRIOR_RUNS for history in histories)
+        return min(self.distribution(profile).quantile(probability), MAX_SECONDS) if is_known else None
+
     def _learned(self, keys: tuple[Key, ...]) -> Distribution:
         """Return the distribution of the run times of *keys*, without estimates."""
         known = self._distributions.get(keys)

@@ -105,6 +105,7 @@ EVICTION_MESSAGES: Mapping[EvictionReason, str] = {
     EvictionReason.STARTUP_TIMEOUT: "it did not start in time",
     EvictionReason.CLUSTER_CHANGED: "it was moved to a cluster where it does not fit",
     EvictionReason.DATA_MOVED: "its data moved to other clusters, and its DataSourceClaim requests that it follows",
+    EvictionReason.BACKFILL_OVERRUN: "it uses capacity reserved for another workload longer than expected",
     EvictionReason.ABORTED: "it was aborted",
 }
 

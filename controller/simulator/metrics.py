@@ -66,11 +66,7 @@ class IdleCapacity:
         nominated = total(
             workload.nomination.requests for workload in state.nominated.values() if workload.nomination is not None
         )
-        reserved = total(
-            workload.reservation.requests or EMPTY
-            for workload in state.with_reservation.values()
-            if workload.reservation is not None
-        )
+        reserved = total(state.reserved_quota)
         root, usage = quota.tree.root, quota.allocated[ROOT]
         for name, amount in quota.limits[ROOT].limit.items():
             if name == PODS:

@@ -149,7 +149,7 @@ class Simulation:
         workload, admission = submission.workload, submission.workload.admission
         if admission is None:
             return
-        self._update(workload, 0)
+        self._update(self._with_run_time(submission, admission.admitted_at - self._trace.start), 0)
         job = self._jobs.begin(submission, waiting_since=None)
         job.start(admission, 0)
         if admission.reported:
@@ -230,7 +230,7 @@ class Simulation:
 
     def _submit(self, submission: Submission, now: int) -> None:
         self._jobs.begin(submission, waiting_since=now)
-        self._update(submission.workload, now)
+        self._update(self._with_run_time(submission, now), now)
         self._log.append(LogEntry(now, JobAction.SUBMIT, submission.workload))
 
     def _write(self, decision: Decision, now: int) -> None:
@@ -266,7 +266,12 @@ class Simulation:
         self._schedule_status(self._clusters.start(admission.cluster_charges), now)
         known = self._state.workloads[uid]
         if known.state is WorkloadState.ADMITTED and known.admission is not None:
-            self._update(replace(known, admission=replace(known.admission, reported=True)), now)
+            known = replace(known, admission=replace(known.admission, reported=True))
+            if known.run_time_ms is not None:
+                # Its run begins when the write of its admission is complete.
+                run_time = self._trace.start + now - admission.admitted_at + job.submission.runtime
+                known = replace(known, run_time_ms=run_time)
+            self._update(known, now)
 
     def _complete(self, job: SimulatedJob, run: int, *, now: int) -> None:
         if job.runs != run or job.running_since is None or job.evicting:
@@ -297,6 +302,12 @@ class Simulation:
             self._schedule_status(self._clusters.stop(job.admission.cluster_charges), now)
 
     # -- clusters and state ----------------------------------------------
+
+    def _with_run_time(self, submission: Submission, since: int) -> Workload:
+        """Return the submitted workload with its run time, counted from *since*."""
+        if not self._settings.knows_run_times:
+            return submission.workload
+        return replace(submission.workload, run_time_ms=max(submission.at - since, 0) + submission.runtime)
 
     def _update(self, workload: Workload, now: int) -> None:
         self._state.workload_changed(workload, self._trace.start + now)

@@ -62,6 +62,8 @@ class SimulationSettings:
     """0 for no limit."""
     status_period: int = 10_000
     """Interval of cluster status updates (Karmada's default)."""
+    knows_run_times: bool = True
+    """Whether the engine knows the run time of each job, for backfill (O9)."""
     until: int | None = None
     """Time limit, or ``None`` to run until no event remains."""
 

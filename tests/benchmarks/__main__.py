@@ -4,13 +4,14 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import admission, forecast, hyperjob, plan, restart, webhook
+from tests.benchmarks import admission, backfill, forecast, hyperjob, plan, restart, webhook
 from tests.benchmarks.figures import Figure, show, write
 
 Measure = Callable[..., list[Figure]]
 
 FAMILIES: Mapping[str, Measure] = {
     "admission": admission.measure,
+    "backfill": backfill.measure,
     "restart": restart.measure,
     "plan": plan.measure,
     "webhook": webhook.measure,

@@ -294,6 +294,8 @@ def fresh(state: Engine, now: int) -> Engine:
     built.cluster_usage._has_begun = state.cluster_usage._has_begun
     competed = state.cycle.starvation_timers.heads.items()
     built.cycle.starvation_timers.heads = {queue: each for queue, each in competed if queue in built.pending.queues}
+    built.cycle.starvation_timers.expirations = {**state.cycle.starvation_timers.expirations}
+    built.cycle.idle_reservations.by_owner = {**state.cycle.idle_reservations.by_owner}
     built.cycle.startup.requeued = {**state.cycle.startup.requeued}
     built.cycle.startup.incomplete_gangs = {**state.cycle.startup.incomplete_gangs}
     built.cycle.startup.reschedule_all(built.workloads.values(), built.policy.startup_timeout_ms)

@@ -8,7 +8,7 @@ from controller.api import queues as wire
 from controller.api.queues import PriorityClass
 from controller.cache.objects import CachedPriorityClass, CachedQueue, QueueCounts
 from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
-from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
+from controller.engine.policy import Backfill, EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
 from controller.engine.state.clusters import Affinity, ClusterName, NodeShape, Requirement
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
 
@@ -91,6 +91,9 @@ def translate_policy(configuration: config.VolcanoGlobalConfiguration, *, can_es
             after_ms=configuration.head_reservation.after // _MILLISECOND,
             max_ms=configuration.head_reservation.max // _MILLISECOND,
             max_idle_permille=round(1000 * configuration.head_reservation.max_idle),
+        ),
+        backfill=Backfill(
+            enabled=configuration.backfill.enabled, evicts_overrun=configuration.backfill.on_overrun == "Evict"
         ),
         reclaim=_eviction(configuration.reclaim),
         preemption=_eviction(configuration.preemption),

@@ -32,6 +32,7 @@ def pending_record(
         waiting_since=workload.created_at,
         reserved_since=reservation.since if reservation else None,
         reserved_clusters={charge.cluster: positive(charge.charge) for charge in charges} or None,
+        promised_start=reservation.promised_start if reservation else None,
         nominated_cluster=nomination.cluster if nomination else None,
         nominated_at=nomination.since if nomination else None,
         nomination_rank=nomination.rank if nomination else None,

@@ -40,6 +40,13 @@ class Comparison(StrEnum):
     PER_POD = "per-pod"
 
 
+class RunTimeKnowledge(StrEnum):
+    """What the engine knows about the run times of the jobs."""
+
+    EXACT = "exact"
+    UNKNOWN = "unknown"
+
+
 def _parse_duration(text: str) -> int:
     from controller.simulator.trace import DurationError, parse_duration  # noqa: PLC0415 -- see options
 
@@ -71,6 +78,14 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
             parser=_parse_duration, metavar="TIME", help="Interval of the clusters' status updates; by default 10s."
         ),
     ] = None,
+    run_times: Annotated[
+        RunTimeKnowledge | None,
+        typer.Option(
+            parser=choice_parser(RunTimeKnowledge),
+            metavar="KIND",
+            help="Whether the engine knows the run times of jobs, for backfill: exact (the default) or unknown.",
+        ),
+    ] = None,
     compare: Annotated[
         Comparison | None,
         typer.Option(
@@ -94,6 +109,7 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
     settings = SimulationSettings(
         writes_per_second=trace_file.writes_per_second if writes is None else writes,
         status_period=_STATUS_PERIOD if status_period is None else status_period,
+        knows_run_times=run_times is not RunTimeKnowledge.UNKNOWN,
         until=until,
     )
     _run(options, trace_file.trace, settings, seed if compare else None)

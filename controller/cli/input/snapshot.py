@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import partial
 
 from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, TemplateKey, group_kind
@@ -19,7 +20,7 @@ from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import PODS, Resources, add
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
-from controller.forecast.profiles import finished_runs
+from controller.forecast.profiles import expected_run_time, finished_runs
 from controller.forecast.run_times import RunTimes
 
 _JOB = "Job"
@@ -113,12 +114,14 @@ def take_snapshot(
 
     Without stored *run_times*, they are learned from the finished workloads in *store*.
     """
-    state = Engine()
-    store.sync_to(state, now)
     if run_times is None:
         run_times = RunTimes()
         for _, profile, run in finished_runs(store):
             run_times.record(profile, run)
+    if len(run_times):
+        store.run_time_of = partial(expected_run_time, store, run_times)
+    state = Engine()
+    store.sync_to(state, now)
     return plan_snapshot(store, state, now, configuration, run_times)
 
 

@@ -15,8 +15,9 @@ import structlog
 from controller.api.keys import CONFIG_MAPS, RUN_TIMES_KEY, RUN_TIMES_NAME
 from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
+from controller.engine.state.workloads import Workload
 from controller.forecast.codec import RunTimesError, decode_config_map, encode_run_times
-from controller.forecast.profiles import ended_run, finished_runs
+from controller.forecast.profiles import ended_run, expected_run_time, finished_runs
 from controller.forecast.run_times import JobProfile, Outcome, Run, RunTimes
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
@@ -63,6 +64,10 @@ class RunTimesController:
             self._ended.append(ended)
             self._wake.set()
 
+    def run_time_of(self, workload: Workload) -> int | None:
+        """Return the expected run time of *workload* in milliseconds, ``None`` where it is not known."""
+        return expected_run_time(self._store, self._run_times, workload) if self._run_times is not None else None
+
     def on_leading(self) -> None:
         """Read what the last leader stored."""
         self._run_times = None
@@ -96,6 +101,9 @@ class RunTimesController:
         """Learn what has ended; return whether it was written."""
         if self._run_times is None:
             self._run_times, until = await self._read()
+            if len(self._run_times):
+                # From now on run times are known.
+                self._store.mark_all_changed()
             # The cache has all finished workloads, so those observed meanwhile are not counted twice.
             evicted = [ended for ended in self._ended if ended[1].outcome is Outcome.EVICTED]
             finished = [(profile, run) for _, profile, run in finished_runs(self._store, after=until)]

@@ -1,12 +1,13 @@
 """Decides what active reservations withhold from other workloads (O6).
 
 A reservation withholds quota on the path of its queue and capacity on its clusters; the parts of a HyperJob
-share one. It binds all workloads except those with an older reservation and, while it would lift its own
-queue above its fair share, those of queues within theirs. ``starvation`` grants and expires them.
+share one. It binds all workloads except those with an older reservation, those that end before it can be fulfilled
+(O9) and, while it would lift its own queue above its fair share, those of queues within theirs. ``starvation`` grants
+and expires them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import is_
 
 from controller.engine.fairness.shares import QueueShares
@@ -14,10 +15,11 @@ from controller.engine.placement.feasibility_cache import ClassFeasibility, Feas
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.reservations.backfill import Claim, Window, owner_of, remaining
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import Node, QueueName
-from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key
+from controller.engine.state.hierarchy import ROOT, Node, QueueName
+from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key, run_time_bound
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import Slots, slots_in
 from controller.engine.state.resources import EMPTY, Resources, add
@@ -41,6 +43,27 @@ class _Reservation:
     charges_by_queue: Mapping[QueueName, Resources]
     """The same for each queue on the paths of the leaves."""
     charges_by_cluster: Mapping[ClusterName, Resources]
+    run_time_ms: int | None
+    """For how long it is expected to run; ``None`` where unknown."""
+    shadow_time: int | None = None
+    """Workloads that end until then are not bound; the charges are those that the others must leave (O9)."""
+
+    @property
+    def claim(self) -> Claim:
+        """Return what must be free before its workloads can start."""
+        return Claim(owner_of(self.first), self.charges, self.charges_by_cluster, self.run_time_ms)
+
+    def within(self, window: Window | None) -> "_Reservation":
+        """Return the reservation without what is released in its *window*."""
+        if window is None:
+            return self
+        by_queue = {
+            name: remaining(due, window.by_queue.get(name, EMPTY)) for name, due in self.charges_by_queue.items()
+        }
+        by_cluster = {
+            name: remaining(due, window.by_cluster.get(name, EMPTY)) for name, due in self.charges_by_cluster.items()
+        }
+        return replace(self, charges_by_queue=by_queue, charges_by_cluster=by_cluster, shadow_time=window.shadow_time)
 
 
 def _reservation(
@@ -68,9 +91,30 @@ def _reservation(
             charges_by_cluster[booking.cluster] = add(charges_by_cluster.get(booking.cluster, EMPTY), booking.charge)
     since = min(workload.reservation.since for workload in pending if workload.reservation is not None)
     leaves = [(nodes[name], charges[name]) for name in sorted(charges)]
+    run_times = [workload.run_time_ms for workload in pending if workload.run_time_ms is not None]
     return _Reservation(
-        first, nodes[first.queue].queue.priority, since, requirements, leaves, charges_by_queue, charges_by_cluster
+        first,
+        nodes[first.queue].queue.priority,
+        since,
+        requirements,
+        leaves,
+        charges_by_queue,
+        charges_by_cluster,
+        max(run_times) if len(run_times) == len(pending) else None,
     )
+
+
+def reservation_claims(quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache) -> list[Claim]:
+    """Return what each reservation needs, by precedence."""
+    return [reservation.claim for reservation in _reservations(quota, workloads, feasibility_cache)]
+
+
+def _reservations(quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache) -> list[_Reservation]:
+    reservations = (
+        _reservation(reserving, quota, workloads.pending, feasibility_cache)
+        for reserving in _group_by_gang(workloads.with_reservation.values())
+    )
+    return sorted(filter(None, reservations), key=_precedence)
 
 
 @dataclass(slots=True)
@@ -87,16 +131,10 @@ class _ReservedQuota:
 class ReservedResources:
     """What the reservations set aside; valid until a reservation or a charge changes, whatever the usage is."""
 
-    def __init__(
-        self, quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache, inputs: list[object]
-    ) -> None:
+    def __init__(self, reservations: list[_Reservation], inputs: list[object]) -> None:
         self._inputs = inputs
         """The objects that it was computed from."""
-        reservations = (
-            _reservation(reserving, quota, workloads.pending, feasibility_cache)
-            for reserving in _group_by_gang(workloads.with_reservation.values())
-        )
-        self.reservations = sorted(filter(None, reservations), key=_precedence)
+        self.reservations = reservations
         self.by_queue = {key: _reserved_capacity(reservations) for key, reservations in self._by_queue().items()}
         """Reserved cluster capacity by queue; of all queues under ``None``."""
         self._by_leaf: dict[QueueName, list[_ReservedQuota]] = {}
@@ -142,17 +180,26 @@ class ReservedResources:
 
 
 def reserved_resources(
-    known: ReservedResources | None, quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache
+    known: ReservedResources | None,
+    quota: Quota,
+    workloads: WorkloadIndex,
+    feasibility_cache: FeasibilityCache,
+    windows: Mapping[str, Window],
 ) -> ReservedResources:
-    """Return what the reservations set aside: *known*, where it was computed from the same objects."""
+    """Return what the reservations set aside: *known*, where it was computed from the same objects.
+
+    *windows* are those of the reservations, by owner.
+    """
     inputs: list[object] = [quota.tree]
     for workload in workloads.with_reservation.values():
-        inputs.append(workload)
+        inputs += workload, windows.get(owner_of(workload))
         if workload.uid in workloads.pending:
             inputs.append(feasibility_cache.get(workloads.pending.class_of(workload.uid).requirements))
     if known is not None and known.is_from(inputs):
         return known
-    reserved = ReservedResources(quota, workloads, feasibility_cache, inputs)
+    reservations = _reservations(quota, workloads, feasibility_cache)
+    within = [reservation.within(windows.get(owner_of(reservation.first))) for reservation in reservations]
+    reserved = ReservedResources(within, inputs)
     if known is not None:
         reserved.keep_equal(known)
     return reserved
@@ -168,13 +215,17 @@ class _RemainingQuota:
     """Without any reservation."""
 
 
-_Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None]
-"""Queue, id of the requirements, gang and, for a workload with a reservation, its uid."""
+_Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None, int | None]
+"""Queue, id of the requirements, gang, for a workload with a reservation its uid, and the bound of its run time."""
 
 
 def _key(workload: Workload, feasibility: ClassFeasibility) -> _Key:
     own = workload.uid if workload.has_reservation else None
-    return workload.queue, id(feasibility.requirements), workload.gang, own
+    return workload.queue, id(feasibility.requirements), workload.gang, own, _run_time_bound(workload)
+
+
+def _run_time_bound(workload: Workload) -> int | None:
+    return None if workload.run_time_ms is None else run_time_bound(workload.run_time_ms)
 
 
 def _precedence(reservation: _Reservation) -> tuple[int, int, OrderKey]:
@@ -191,8 +242,10 @@ class ActiveReservations:
         reserved: ReservedResources,
         index: FittingIndex,
         cluster_usage: ClusterUsage,
+        now: int,
     ) -> None:
         self.queue_shares = queue_shares
+        self._now = now
         self._index = index
         self._cluster_usage = cluster_usage
         self._reserved = reserved
@@ -211,9 +264,13 @@ class ActiveReservations:
     def __bool__(self) -> bool:
         return bool(self._reservations)
 
+    def set_aside(self) -> list[Resources]:
+        """Return what each reservation sets aside in all queues together."""
+        return [reservation.charges_by_queue.get(ROOT, EMPTY) for reservation in self._reservations]
+
     def may_use_capacity(self, slots: Slots) -> Slots:
         """Return those of *slots* of which some workload may use free capacity; also those that are undecided."""
-        if any(self._exceeding):
+        if any(self._exceeding) or any(item.shadow_time is not None for item in self._reservations):
             return slots
         own = self._index.slots_of(
             id(requirements) for reservation in self._reservations for requirements in reservation.requirements.values()
@@ -254,7 +311,18 @@ class ActiveReservations:
         """
         if workload_class.gang is not None or workload_class.reservation_owner is not None:
             return False
+        if self.may_backfill(workload_class):
+            return False
         return self._index.contains(self.blocked_in(workload_class.queue), workload_class.requirements)
+
+    def may_backfill(self, workload_class: WorkloadClass) -> bool:
+        """Return whether some reservation does not bind *workload_class*, because it ends before (O9)."""
+        run_time = workload_class.run_time_ms
+        return run_time is not None and any(self._ends_before(item, run_time) for item in self._reservations)
+
+    def _ends_before(self, reservation: _Reservation, run_time_ms: int | None) -> bool:
+        shadow_time = reservation.shadow_time
+        return shadow_time is not None and run_time_ms is not None and self._now + run_time_ms <= shadow_time
 
     def blocked_in(self, queue: QueueName) -> Slots:
         """Return the requirements of which all workloads in *queue* are blocked, as long as usage only grows."""
@@ -349,11 +417,13 @@ class ActiveReservations:
     def _binding_reservations(self, workload: Workload, charge: Resources) -> list[_Reservation]:
         """Return the reservations that bind *workload*."""
         binding = []
-        leaf = self.queue_shares.quota.tree.nodes[workload.queue]
+        leaf, run_time = self.queue_shares.quota.tree.nodes[workload.queue], _run_time_bound(workload)
         for reservation, is_exceeding in zip(self._reservations, self._exceeding, strict=True):
             if workload.uid in reservation.requirements:
                 # Later reservations yield to this one.
                 break
+            if self._ends_before(reservation, run_time):
+                continue
             is_own = workload.gang is not None and workload.gang == reservation.first.gang
             is_other = all(node.name != workload.queue for node, _ in reservation.charges)
             is_below = is_other and is_exceeding and self.queue_shares.first_above_fair_share(leaf, charge) is None

@@ -4,10 +4,11 @@ The idle part of a reservation is measured after each cycle: the free capacity t
 the cluster, on the dominant resource. A reservation expires when the integral over time exceeds its budget.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from controller.engine.policy import HeadReservation
+from controller.engine.reservations.backfill import Window, owner_of
 from controller.engine.state.cluster_usage import ClusterState, ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.resources import EMPTY, PODS, Resources, add
@@ -43,16 +44,20 @@ class IdleReservations:
             for owner, idle in self.by_owner.items()
         }
 
-    def measure(self, now: int) -> None:
-        """Measure what the present reservations leave idle from *now* on."""
+    def measure(self, windows: Mapping[str, Window], now: int) -> None:
+        """Measure what the present reservations leave idle from *now* on; nothing where there are *windows* (O9)."""
         charges: dict[str, dict[ClusterName, Resources]] = {}
         for workload in self._workloads.with_reservation.values():
-            by_cluster = charges.setdefault(_owner(workload), {})
+            by_cluster = charges.setdefault(owner_of(workload), {})
             for charge in workload.reservation.cluster_charges if workload.reservation is not None else ():
                 by_cluster[charge.cluster] = add(by_cluster.get(charge.cluster, EMPTY), charge.charge)
         before = self.by_owner
         self.by_owner = {
-            owner: IdleTime(before[owner].area if owner in before else 0, self._idle_part(by_cluster), now)
+            owner: IdleTime(
+                before[owner].area if owner in before else 0,
+                0 if owner in windows else self._idle_part(by_cluster),
+                now,
+            )
             for owner, by_cluster in charges.items()
         }
 
@@ -63,7 +68,7 @@ class IdleReservations:
 
     def is_exhausted(self, workload: Workload, policy: HeadReservation) -> bool:
         """Return whether the reservation of *workload* has left idle what it may."""
-        idle = self.by_owner.get(_owner(workload))
+        idle = self.by_owner.get(owner_of(workload))
         return idle is not None and idle.rate > 0 and idle.area >= _budget(policy)
 
     def next_expiry(self, policy: HeadReservation) -> int | None:
@@ -89,8 +94,3 @@ def _idle_part(cluster_state: ClusterState, charge: Resources) -> int:
         if amount > 0 and name != PODS and allocatable.get(name, 0) > 0
     )
     return max(parts, key=lambda part: part[0], default=(0, 0))[1]
-
-
-def _owner(workload: Workload) -> str:
-    """Return what identifies a reservation: the HyperJob of its parts, otherwise the workload."""
-    return workload.gang.key if workload.gang is not None else workload.uid

@@ -51,7 +51,7 @@ class ReservationPlanner:
     def __init__(self, workloads: WorkloadIndex, queue_usage: QueueUsage, feasibility_cache: FeasibilityCache) -> None:
         self._workloads = workloads
         self._queue_usage = queue_usage
-        self._feasibility_cache = feasibility_cache
+        self.feasibility_cache = feasibility_cache
 
     def place(self, workload: Workload, unavailable: Collection[ClusterName]) -> PlacedReservations:
         """Return what to reserve for *workload* and its HyperJob parts on clusters that are not *unavailable*.
@@ -61,11 +61,11 @@ class ReservationPlanner:
         workload_class = self._workloads.pending.class_of(workload.uid)
         gang = workload_class.gang
         if gang is None or not self._workloads.gangs.is_all_or_nothing(gang):
-            charges = ReservationPlacer(self._feasibility_cache, unavailable).place(workload_class.requirements)
+            charges = ReservationPlacer(self.feasibility_cache, unavailable).place(workload_class.requirements)
             return {workload.uid: charges} if charges else {}
         for order in SearchOrder:
             sparing = order is not SearchOrder.BY_NAME
-            placer = ReservationPlacer(self._feasibility_cache, unavailable, sparing=sparing)
+            placer = ReservationPlacer(self.feasibility_cache, unavailable, sparing=sparing)
             placed = self._place_gang(gang, order, placer)
             if placed is not None:
                 return placed
@@ -82,7 +82,7 @@ class ReservationPlanner:
         spare = len(parts) - self._workloads.gangs.missing(gang)
         for part in parts if spare >= 0 else ():
             requirements, node = self._workloads.pending.class_of(part.uid).requirements, quota.tree.nodes[part.queue]
-            charge = self._feasibility_cache.get(requirements).charge
+            charge = self.feasibility_cache.get(requirements).charge
             reserved = part.reservation.cluster_charges if part.reservation is not None else ()
             charges = reserved or (placer.place(requirements) if quota.refusal(node, charge) is None else ())
             if not charges:
@@ -105,7 +105,7 @@ class ReservationPlanner:
             if workload_class.inadmissible is None and workload_class.is_waiting
         ]
         if order is not SearchOrder.BY_NAME:
-            fleet = total(cluster_state.capacity for cluster_state in self._feasibility_cache.cluster_usage)
+            fleet = total(cluster_state.capacity for cluster_state in self.feasibility_cache.cluster_usage)
             parts.sort(
                 key=lambda part: _dominant_share(part.requirements.requests, fleet),
                 reverse=order is SearchOrder.LARGEST_FIRST,

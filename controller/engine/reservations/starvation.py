@@ -5,24 +5,27 @@
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.engine.fairness.ordering import HeadIterator
 from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import SchedulableClass
-from controller.engine.placement.feasibility_cache import FeasibilityCache
-from controller.engine.plan import Assume, RecordUpdate
+from controller.engine.plan import Assume, Evict, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
+from controller.engine.reasons import EvictionReason
+from controller.engine.reservations.active import reservation_claims
+from controller.engine.reservations.backfill import BackfillWindows, Claim, owner_of
 from controller.engine.reservations.idle import IdleReservations
 from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
-from controller.engine.state.resources import positive
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import EMPTY, Resources, add, positive
 from controller.engine.state.workload_index import WorkloadIndex
-from controller.engine.state.workloads import HyperJobGang, Reservation, Workload, WorkloadUid
+from controller.engine.state.workloads import HyperJobGang, Reservation, Workload, WorkloadState, WorkloadUid
 from controller.engine.steps import finish
 
 
@@ -99,16 +102,17 @@ class HeadReservations:
     def __init__(
         self,
         workloads: WorkloadIndex,
-        feasibility_cache: FeasibilityCache,
         timers: StarvationTimers,
         planner: ReservationPlanner,
+        windows: BackfillWindows,
         assume: Assume,
     ) -> None:
         self._workloads = workloads
-        self._feasibility_cache = feasibility_cache
+        self._feasibility_cache = planner.feasibility_cache
         self._timers = timers
         self._planner = planner
-        self.idle = IdleReservations(workloads, feasibility_cache.cluster_usage)
+        self._windows = windows
+        self.idle = IdleReservations(workloads, planner.feasibility_cache.cluster_usage)
         self._assume = assume
 
     def expire(self, policy: HeadReservation, now: int) -> list[RecordUpdate]:
@@ -135,11 +139,11 @@ class HeadReservations:
 
     def next_expiry(self, policy: HeadReservation) -> int | None:
         """Return when the next reservation expires."""
-        ends = (_since(workload) + policy.max_ms for workload in self._workloads.with_reservation.values())
+        ends = (_ends_at(workload, policy) for workload in self._workloads.with_reservation.values())
         return earliest((*ends, self.idle.next_expiry(policy)))
 
     def _has_timed_out(self, workload: Workload, policy: HeadReservation, now: int) -> bool:
-        return _since(workload) + policy.max_ms <= now or self.idle.is_exhausted(workload, policy)
+        return _ends_at(workload, policy) <= now or self.idle.is_exhausted(workload, policy)
 
     def _is_useless(self, workload: Workload) -> bool:
         reserved = workload.reservation
@@ -153,6 +157,33 @@ class HeadReservations:
         return has_changed or any(
             cluster_charge.cluster not in cluster_names for cluster_charge in reserved.cluster_charges
         )
+
+    def evict_overrun(self, policy: Policy, now: int) -> list[Evict]:
+        """Evict the backfilled workloads that still run at the promised start of a reservation (O9)."""
+        if not policy.backfill.evicts_overrun:
+            return []
+        due = {
+            owner_of(workload) for workload in self._workloads.with_reservation.values() if _is_promised(workload, now)
+        }
+        evicted = []
+        for uid in sorted(uid for uid, owner in self._windows.backfilled.items() if owner in due):
+            workload = self._workloads.by_uid.get(uid)
+            if workload is None or workload.state is not WorkloadState.ADMITTED or workload.preserved:
+                continue
+            for part in (workload, *self._workloads.gangs.dependents(workload, self._workloads.by_uid)):
+                if part.eviction_retry_at <= now:
+                    self._assume(part.evicted(), now)
+                    evicted.append(Evict(part, EvictionReason.BACKFILL_OVERRUN, grace_ms=policy.preemption.grace_ms))
+        return evicted
+
+    def next_promised_start(self, now: int) -> int | None:
+        """Return when the next promised start is due."""
+        promised = (
+            workload.reservation.promised_start
+            for workload in self._workloads.with_reservation.values()
+            if workload.reservation is not None
+        )
+        return earliest(at for at in promised if at is not None and at > now)
 
     def complete(self, now: int) -> list[RecordUpdate]:
         """Place reservations of which only the time is known, and those of gang parts without one after a restart.
@@ -171,7 +202,8 @@ class HeadReservations:
             elif workload.reservation.requests is None:
                 charges = self._planner.place(workload, self._reserved_clusters()).get(uid, ())
                 charge = self._feasibility_cache.get(workload_class.requirements).charge
-                self._assume(workload.reserving(Reservation(workload.reservation.since, charges, charge)), now)
+                reserved = replace(workload.reservation, cluster_charges=charges, requests=charge)
+                self._assume(workload.reserving(reserved), now)
         return updates
 
     def _complete_gang(self, workload_class: WorkloadClass, now: int) -> list[RecordUpdate]:
@@ -186,13 +218,15 @@ class HeadReservations:
             return self._cancel([part.uid for part in parts], now)
         return self._apply(placed, min(map(_since, parts)), now)
 
-    def _apply(self, placed: PlacedReservations, since: int, now: int) -> list[RecordUpdate]:
+    def _apply(
+        self, placed: PlacedReservations, since: int, now: int, *, promised_start: int | None = None
+    ) -> list[RecordUpdate]:
         """Reserve what was *placed*; return the updates of records."""
         updates = []
         for uid, charges in placed.items():
             workload, workload_class = self._workloads[uid], self._workloads.pending.class_of(uid)
             charge = self._feasibility_cache.get(workload_class.requirements).charge
-            reserved = Reservation(since, charges, charge)
+            reserved = Reservation(since, charges, charge, promised_start)
             if workload.reservation is None:
                 updates.append(RecordUpdate(workload, None, reserved))
             self._assume(workload.reserving(reserved), now)
@@ -234,8 +268,44 @@ class HeadReservations:
             if workload_class.gang is not None and not preferred:
                 # The parts do not fit together as the clusters are; the restarted timer bounds how often this is tried.
                 self._timers.reset(workload_class.head, now)
-            updates += self._apply(placed, now, now)
+            updates += self._grant(workload_class, placed, queue_shares, policy, now)
         return updates
+
+    def _grant(
+        self,
+        workload_class: WorkloadClass,
+        placed: PlacedReservations,
+        queue_shares: QueueShares,
+        policy: Policy,
+        now: int,
+    ) -> list[RecordUpdate]:
+        """Reserve what was *placed*, unless what is released in time can't suffice (O8); promise a start (O9)."""
+        if not placed:
+            return []
+        quota, windows = queue_shares.quota, self._windows
+        claim = self._claim(placed, quota)
+        others = reservation_claims(quota, self._workloads, self._feasibility_cache)
+        promised_start = windows.forecast(claim, others, quota, policy, now)
+        if promised_start is None:
+            presumed_start = windows.presumed_start(claim, quota, now)
+            if presumed_start is not None and presumed_start > now + policy.head_reservation.max_ms:
+                self._timers.reset(workload_class.head, now)
+                return []
+        return self._apply(placed, now, now, promised_start=promised_start)
+
+    def _claim(self, placed: PlacedReservations, quota: Quota) -> Claim:
+        """Return what the workloads of *placed* need together."""
+        workloads = [self._workloads[uid] for uid in placed]
+        charges, by_cluster = list[tuple[Node, Resources]](), dict[ClusterName, Resources]()
+        for workload in workloads:
+            requirements = self._workloads.pending.class_of(workload.uid).requirements
+            charges.append((quota.tree.nodes[workload.queue], self._feasibility_cache.get(requirements).charge))
+            for cluster_charge in placed[workload.uid]:
+                name = cluster_charge.cluster
+                by_cluster[name] = add(by_cluster.get(name, EMPTY), cluster_charge.charge)
+        run_times = [workload.run_time_ms for workload in workloads if workload.run_time_ms is not None]
+        longest = max(run_times) if len(run_times) == len(workloads) else None
+        return Claim(owner_of(workloads[0]), charges, by_cluster, longest)
 
     def _has_only_reserved_clusters(self, workload_class: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
         """Return whether all candidate clusters of a class are *taken*; ``False`` for a gang."""
@@ -267,6 +337,18 @@ class HeadReservations:
             classes.append(head.workload_class)
             heads.on_skipped(head)
         return classes
+
+
+def _is_promised(workload: Workload, now: int) -> bool:
+    """Return whether the promised start of the reservation of *workload* is due."""
+    promised_start = workload.reservation.promised_start if workload.reservation else None
+    return promised_start is not None and promised_start <= now
+
+
+def _ends_at(workload: Workload, policy: HeadReservation) -> int:
+    """Return when a reservation expires: counted from the promised start where there is one."""
+    promised_start = workload.reservation.promised_start if workload.reservation else None
+    return max(_since(workload), promised_start or 0) + policy.max_ms
 
 
 def _since(workload: Workload) -> int:

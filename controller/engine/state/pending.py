@@ -18,10 +18,13 @@ from controller.engine.state.workloads import HyperJobGang, SchedulingRequiremen
 
 OrderKey = tuple[int, int, str, str, str]
 
-_Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None]
+_Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None, int | None]
 """Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
-and the owner of its reservation.
+the owner of its reservation, and the bound of its run time.
 """
+
+#: Run times are rounded up to so many binary digits, so that there are few classes.
+_RUN_TIME_DIGITS = 4
 
 
 def order_key(workload: Workload) -> OrderKey:
@@ -65,6 +68,8 @@ class WorkloadClass:
     """Reclaim could not evict these workloads once admitted, so they may not borrow (P4)."""
     reservation_owner: str | None = None
     """Key of the head reservation that its workload or its gang has (O6)."""
+    run_time_ms: int | None = None
+    """A bound of the expected run time of each workload (O9); ``None`` where unknown, or not used."""
     inadmissible: Refusal | None = None
     """Why no capacity would help, given the present queues and clusters."""
     retry_hint: QueueingHint | None = None
@@ -115,6 +120,12 @@ def _reservation_owner(workload: Workload) -> str:
     return workload.gang.key if workload.gang is not None else workload.uid
 
 
+def run_time_bound(run_time_ms: int) -> int:
+    """Return *run_time_ms*, rounded up by at most an eighth."""
+    unit = 1 << max(run_time_ms.bit_length() - _RUN_TIME_DIGITS, 0)
+    return -(-run_time_ms // unit) * unit
+
+
 Counts = Mapping[QueueName, Mapping[int, int]]
 """For each queue, how many classes with each requirements (by id) are pending in it and below it."""
 
@@ -160,6 +171,8 @@ class PendingWorkloads:
     def __init__(self, *, is_by_tenant: bool = False) -> None:
         self.is_by_tenant = is_by_tenant
         """Whether new classes hold workloads of one namespace only."""
+        self.is_by_run_time = False
+        """Whether new classes hold workloads of about one run time only."""
         self.queues: dict[QueueName, list[WorkloadClass]] = {}
         """The classes of each queue; none is empty."""
         self.by_requirements: dict[int, list[WorkloadClass]] = {}
@@ -213,6 +226,7 @@ class PendingWorkloads:
             nominated_cluster,
             immovable,
             reserved,
+            run_time_bound(workload.run_time_ms) if self.is_by_run_time and workload.run_time_ms is not None else None,
         )
         workload_class = self._classes.get(key) or self._open(key, requirements)
         workload_class.add(workload)
@@ -222,7 +236,7 @@ class PendingWorkloads:
         self._class_of[workload.uid] = workload_class
 
     def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
-        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved = key
+        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved, run_time_ms = key
         workload_class = WorkloadClass(
             queue,
             namespace,
@@ -232,6 +246,7 @@ class PendingWorkloads:
             nominated_cluster=nominated_cluster,
             is_non_preemptible=immovable,
             reservation_owner=reserved,
+            run_time_ms=run_time_ms,
         )
         self._classes[key] = workload_class
         self.queues.setdefault(queue, []).append(workload_class)
@@ -266,6 +281,7 @@ class PendingWorkloads:
             workload_class.nominated_cluster,
             workload_class.is_non_preemptible,
             workload_class.reservation_owner,
+            workload_class.run_time_ms,
         ]
         self.queues[workload_class.queue].remove(workload_class)
         if not self.queues[workload_class.queue]:

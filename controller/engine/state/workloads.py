@@ -151,6 +151,8 @@ class Reservation:
     """Capacity by cluster; empty while no cluster is chosen or none is suitable."""
     requests: Resources | None = None
     """What is set aside; the reservation ends when the workload requests something else. ``None`` while unknown."""
+    promised_start: int | None = None
+    """The shadow time when it was granted, in milliseconds; ``None`` without known run times (O9)."""
 
 
 class EvictionHistory(NamedTuple):
@@ -213,6 +215,8 @@ class Workload:
     """The write of its eviction was rejected, and is not tried again before. Milliseconds."""
     runs_after_finish: bool = False
     """It runs again after it had finished; set by ``Engine`` only."""
+    run_time_ms: int | None = None
+    """The expected time from its admission to its end; ``None`` where unknown (O9)."""
     last_admission: Admission | None = field(default=None, compare=False)
     """Its admission until it finished recently, with the time; set where the finish itself was not observed."""
 

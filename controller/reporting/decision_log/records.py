@@ -56,6 +56,7 @@ RULES: Mapping[Reason | EvictionReason, str] = {
     EvictionReason.STARTUP_TIMEOUT: "R1",
     EvictionReason.CLUSTER_CHANGED: "R1",
     EvictionReason.DATA_MOVED: "C6",
+    EvictionReason.BACKFILL_OVERRUN: "O9",
     EvictionReason.ABORTED: "D8",
 }
 

@@ -1,0 +1,159 @@
+"""Backfill delays no promised start where run times are exact (O9)."""
+
+import os
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from random import Random
+
+import pytest
+
+from controller.engine.engine import Engine
+from controller.engine.policy import Backfill, HeadReservation, Policy
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.workloads import (
+    VOLCANO_JOB,
+    HyperJobGang,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
+
+MINUTE = 60_000
+START = 1_000_000_000
+SCHEDULES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A workload that started after its promised time."""
+
+    uid: WorkloadUid
+    promised: int
+    started: int | None
+
+
+class Schedule:
+    """A random load on up to three clusters, with the exact run time of each workload."""
+
+    def __init__(self, seed: int, policy: Policy) -> None:
+        self.dice = Random(seed)
+        self.now = START
+        self.state = Engine(policy)
+        self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(1, 3))]
+        self.size = self.dice.randint(4, 12)
+        for name in self.names:
+            allocatable = {"cpu": self.size, "memory": 2 * self.size}
+            self.state.cluster_changed(
+                Cluster(name, enablements=frozenset({VOLCANO_JOB}), allocatable=allocatable), self.now
+            )
+        self.state.queue_changed(
+            Queue(QueueName("p"), capability=self.dice.choice([{}, {"cpu": self.size * len(self.names) - 1}]))
+        )
+        self.state.queue_changed(Queue(QueueName("q"), parent=QueueName("p")))
+        self.events: list[tuple[int, int, str]] = []
+        self.run_times: dict[WorkloadUid, int] = {}
+        self.promised: dict[WorkloadUid, int] = {}
+        self.backfilled = 0
+        self.missed: list[Missed] = []
+        self.wakes: set[int] = set()
+        self._submit_all()
+
+    def _submit_all(self) -> None:
+        at = self.now
+        for number in range(self.dice.randint(10, 40)):
+            heappush(self.events, (at, number, "submit"))
+            at += self.dice.randint(0, 15) * MINUTE
+
+    def _workloads(self, number: int) -> list[Workload]:
+        is_wide = self.dice.random() < 0.3
+        parts = self.dice.randint(2, len(self.names)) if is_wide and len(self.names) > 1 else 1
+        gang = HyperJobGang(f"h{number}/1", parts, parts) if parts > 1 and self.dice.random() < 0.5 else None
+        run_time = self.dice.randint(1, 200) * MINUTE
+        found = []
+        for part in range(parts if gang else 1):
+            cpu = self.dice.randint(self.size // 2, self.size - 1) if is_wide else self.dice.randint(1, self.size // 2)
+            requests = {"cpu": cpu, "memory": self.dice.randint(0, 2 * self.size if is_wide else self.size)}
+            names = tuple(self.names[part : part + 1]) if gang or self.dice.random() < 0.3 else ()
+            placement = Placement(affinity=Affinity(names=names) if names else None, spread=(Spread("cluster", 1, 1),))
+            shape = SchedulingRequirements(requests, requests, placement)
+            uid = WorkloadUid(f"w{number:03}-{part}")
+            found.append(
+                Workload(
+                    uid, "ns", uid, "Job", QueueName("q"), shape, created_at=self.now, gang=gang, run_time_ms=run_time
+                )
+            )
+        return found
+
+    def play(self) -> None:
+        """Play the load to its end."""
+        changed_at = self.now
+        while self.events and self.now < changed_at + 500 * MINUTE:
+            self.now = self.events[0][0]
+            changed_at = (
+                self.now if any(what != "wake" for at, _, what in self.events if at == self.now) else changed_at
+            )
+            while self.events and self.events[0][0] <= self.now:
+                _, number, what = heappop(self.events)
+                if what == "submit":
+                    for workload in self._workloads(number):
+                        self.run_times[workload.uid] = workload.run_time_ms or 0
+                        self.state.workload_changed(workload, self.now)
+                elif what != "wake":
+                    workload = self.state.workloads[WorkloadUid(what)]
+                    over = replace(workload, state=WorkloadState.FINISHED, admission=None)
+                    self.state.workload_changed(over, self.now)
+            self._plan()
+
+    def _plan(self) -> None:
+        plan = self.state.plan(self.now)
+        for note in plan.record_updates:
+            if note.reservation is None:
+                self.promised.pop(note.workload.uid, None)
+            elif note.reservation.promised_start is not None:
+                self.promised.setdefault(note.workload.uid, note.reservation.promised_start)
+        for decision in plan.decisions:
+            uid = decision.workload.uid
+            promised = self.promised.pop(uid, None)
+            if promised is not None and promised < self.now:
+                self.missed.append(Missed(uid, promised, self.now))
+            self.backfilled += bool(self.promised)
+            heappush(self.events, (self.now + self.run_times[uid], -1, uid))
+        late = [uid for uid, promised in self.promised.items() if promised < self.now]
+        self.missed += [Missed(uid, self.promised.pop(uid), None) for uid in late]
+        if plan.wake_at is not None and len(self.state.pending) and plan.wake_at not in self.wakes:
+            self.wakes.add(plan.wake_at)
+            heappush(self.events, (plan.wake_at, -1, "wake"))
+
+
+def play(seed: int, *, enabled: bool = True) -> Schedule:
+    policy = Policy(head_reservation=HeadReservation(after_ms=MINUTE), backfill=Backfill(enabled=enabled))
+    schedule = Schedule(seed, policy)
+    schedule.play()
+    return schedule
+
+
+def check(seeds: range) -> int:
+    """Return how many workloads were admitted while others had a promise, of which none was missed."""
+    backfilled = 0
+    for seed in seeds:
+        schedule = play(seed)
+        assert not schedule.missed, f"seed {seed}"
+        backfilled += schedule.backfilled
+    return backfilled
+
+
+def test_exact_run_times_miss_no_promised_start():
+    assert check(range(SCHEDULES)) > SCHEDULES
+
+
+@pytest.mark.long
+def test_exact_run_times_miss_no_promised_start_in_100_000_schedules():
+    count = int(os.environ.get("SCHEDULES", "100000"))
+    assert check(range(1000, 1000 + count)) > count
+
+
+def test_disabled_backfill_promises_nothing():
+    schedules = [play(seed, enabled=False) for seed in range(8)]
+    assert not any(schedule.promised or schedule.backfilled for schedule in schedules)
