@@ -12,13 +12,13 @@ import msgspec
 
 from controller.api.meta import Quantities
 from controller.api.quantity import QuantityError, parse_quantity
-from controller.api.queues import Queue, QueueSpec, QueueStatus
+from controller.api.queues import ROOT_QUEUE, Queue, QueueSpec, QueueStatus
 
 QueueName = NewType("QueueName", str)
 Amounts = Mapping[str, int]
 """Amounts in base units, by resource."""
 
-ROOT = QueueName("root")
+ROOT = QueueName(ROOT_QUEUE)
 OPEN_STATES = frozenset({"", "Open"})
 HIERARCHY = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
@@ -76,10 +76,9 @@ def read_queue(raw: bytes | msgspec.Raw) -> ReviewedQueue:
 def to_cached(queue: ReviewedQueue) -> CachedQueue:
     """Return what is cached of *queue*."""
     name = QueueName(queue.metadata.name)
-    parent = QueueName("" if name == ROOT else (queue.spec and queue.spec.parent) or ROOT)
     amounts = {field: _parse_amounts(quantities) for field, quantities in queue.quantities.items()}
     pods = _parse_amounts((queue.status and queue.status.allocated) or {}).get("pods", 0)
-    return CachedQueue(name, parent, queue.state, queue.annotation(HIERARCHY), amounts, pods)
+    return CachedQueue(name, QueueName(queue.parent), queue.state, queue.annotation(HIERARCHY), amounts, pods)
 
 
 def decode_cached(raw: bytes) -> CachedQueue:

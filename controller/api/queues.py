@@ -7,6 +7,9 @@ import msgspec
 
 from controller.api.meta import Quantities, WatchedObject, decode_watched
 
+#: Name of the root of the queue hierarchy.
+ROOT_QUEUE = "root"
+
 
 class Guarantee(msgspec.Struct, rename="camel", frozen=True):
     """Guaranteed resources of a queue."""
@@ -55,6 +58,11 @@ class Queue(WatchedObject, frozen=True):
 
     spec: QueueSpec | None = None
     status: QueueStatus | None = None
+
+    @property
+    def parent(self) -> str:
+        """Name of its parent, by default the root; the root itself has none."""
+        return "" if self.metadata.name == ROOT_QUEUE else (self.spec and self.spec.parent) or ROOT_QUEUE
 
     @property
     def state(self) -> str:

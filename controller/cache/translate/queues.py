@@ -47,7 +47,7 @@ def _queue(queue: wire.Queue) -> Queue:
     spec = queue.spec or wire.QueueSpec()
     return Queue(
         name=QueueName(queue.metadata.name),
-        parent=QueueName(spec.parent) if spec.parent else ROOT,
+        parent=QueueName(queue.parent) if queue.parent else ROOT,
         weight=max(spec.weight, 1),
         priority=spec.priority,
         capability=parse_resources(spec.capability or {}, "spec.capability"),

@@ -44,7 +44,9 @@ class QueueHierarchy:
 
     def children(self, name: str) -> list[Queue]:
         """Return the children of *name*, sorted by name."""
-        return [self.queues[child] for child in sorted(self.queues) if child != name and self._parent(child) == name]
+        return [
+            self.queues[child] for child in sorted(self.queues) if child != name and self.queues[child].parent == name
+        ]
 
     def state(self, name: str) -> str:
         """Return the state in the queue's status; the default is Open."""
@@ -52,13 +54,9 @@ class QueueHierarchy:
 
     def closed_ancestor(self, name: str) -> str | None:
         """Return the parent of *name* if it is closed or closing."""
-        parent = self._parent(name)
+        parent = self.queues[name].parent
         closed = {QueueState.CLOSED, QueueState.CLOSING}
         return parent if parent in self.queues and self.state(parent) in closed else None
-
-    def _parent(self, name: str) -> str:
-        spec = self.queues[name].spec
-        return (spec and spec.parent) or ROOT
 
 
 def close_queue(hierarchy: QueueHierarchy, name: str, has_workloads: HasWorkloads) -> list[QueueChange]:
