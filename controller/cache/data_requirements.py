@@ -5,6 +5,7 @@ Pure. The controller of claims determines the requirements; building a workload 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from controller.api.keys import HYPERJOB_KIND
 from controller.cache.objects import (
@@ -19,6 +20,19 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, ClusterName, Placement
 
 
+class ClaimedData(NamedTuple):
+    """One data set that a workload claims, for its explanation."""
+
+    claim: str
+    """Name of the DataSourceClaim."""
+    data: str
+    """System, type and name of the data set."""
+    source: str = ""
+    """The DataSource that it is bound to; empty if none."""
+    clusters: tuple[ClusterName, ...] = ()
+    is_preferred: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class DataRequirement:
     """What the DataSourceClaims of a workload require."""
@@ -31,6 +45,8 @@ class DataRequirement:
     """Clusters that hold preferred data, those with most of them first."""
     requeue: bool = False
     """Whether it follows its data after its admission."""
+    claimed: tuple[ClaimedData, ...] = ()
+    """All its data, by claim."""
     lacking: frozenset[ClusterName] = frozenset()
     """Known clusters that are not in *clusters*; set when it is looked up."""
 
@@ -42,6 +58,7 @@ class DataRequirement:
             frozenset.intersection(*both) if both else None,
             tuple(dict.fromkeys((*self.preferred, *other.preferred))),
             self.requeue or other.requeue,
+            (*self.claimed, *other.claimed),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.commands import completion, explain, history, plan, replay, simulate
+from controller.cli.commands import completion, data, explain, history, plan, replay, simulate
 from controller.cli.commands.options import LiveReadError
 from controller.cli.errors import InputError, NotFoundError
 from controller.cli.render.output import escape
@@ -53,6 +53,7 @@ for name, command, help_text, summary in (
     ("pending", plan.pending, plan.PENDING_HELP, "Print pending workloads and their reasons."),
     ("top", plan.top, plan.TOP_HELP, "Print the admitted workloads with the highest usage."),
     ("clusters", plan.clusters, plan.CLUSTERS_HELP, "Print the member clusters and their capacity."),
+    ("data", data.data, data.HELP, "Print data sets, the clusters that hold them, and their claims."),
     ("simulate", simulate.simulate, simulate.HELP, "Simulate jobs on virtual time and print statistics."),
     ("history", history.history, history.HELP, "Print the recorded decisions about a job."),
     ("replay", replay.replay_command, replay.HELP, "Replay a decision log and compare the decisions."),

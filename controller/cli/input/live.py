@@ -6,6 +6,7 @@ Decisions that are written use the informers instead.
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ from controller.api.meta import ConfigMap
 from controller.cache.dynamic_informers import served_path
 from controller.cache.store import Store
 from controller.cli.errors import InputError, NotFoundError
+from controller.cli.input.data import apply_claims, read_claims
 from controller.cli.input.labels import LabelSelector
 from controller.cli.input.snapshot import (
     ActiveConfiguration,
@@ -86,7 +88,11 @@ async def live_snapshot(
     changes = changes or Changes()
     store = await read_store(api, configuration.values, changes=changes)
     changes.check_all_used()
-    return take_snapshot(store, now, configuration, await read_run_times(api, namespace))
+    claims = await read_claims(api)
+    if claims is not None:
+        apply_claims(store, claims, configuration.values)
+    snapshot = take_snapshot(store, now, configuration, await read_run_times(api, namespace))
+    return replace(snapshot, claims=claims)
 
 
 async def read_run_times(api: Api, namespace: str) -> RunTimes | None:

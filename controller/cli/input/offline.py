@@ -1,7 +1,7 @@
 """Fills a store with the objects of files, as the informers of a live control plane would."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -9,6 +9,8 @@ from controller.api.hyperjobs import HyperJob
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
+    DATA_SOURCE_CLAIMS,
+    DATA_SOURCES,
     JOBS,
     PRIORITY_CLASSES,
     QUEUES,
@@ -17,6 +19,7 @@ from controller.api.keys import (
 from controller.cache.objects import VOLCANO_JOB, ClusterProgress, WorkloadPhase
 from controller.cache.store import Store
 from controller.cli.errors import InputError, NotFoundError
+from controller.cli.input.data import apply_claims, claims_of_files
 from controller.cli.input.default_bindings import (
     CLUSTER_POLICIES,
     POLICIES,
@@ -35,6 +38,7 @@ from controller.cli.input.snapshot import (
     take_snapshot,
 )
 from controller.cli.input.what_if import Changes
+from controller.controllers.data_sources.claims import ClaimIndex
 from controller.controllers.hyperjob.children import cached_hyperjob
 from controller.controllers.hyperjob.preview import Preview, preview, preview_objects
 from controller.controllers.hyperjob.split import capacity_snapshot
@@ -87,6 +91,8 @@ class OfflineState:
     objects: InputObjects
     splits: tuple[HyperJobSplit, ...] = ()
     """The HyperJobs of the files with their parts."""
+    claims: ClaimIndex = field(default_factory=ClaimIndex)
+    """The claims and sources of data in the files."""
 
     def snapshot(self, now: int) -> Snapshot:
         """Return the state at *now* with the plan of one scheduling cycle."""
@@ -94,7 +100,7 @@ class OfflineState:
         snapshot = take_snapshot(
             self.store, now, ActiveConfiguration(self.objects.configuration, source), self.objects.run_times
         )
-        return replace(snapshot, selected=self._selected)
+        return replace(snapshot, selected=self._selected, claims=self.claims)
 
     def hyperjob(self, namespace: str, name: str) -> HyperJobSplit:
         """Return a HyperJob of the files; raise `NotFoundError`."""
@@ -160,10 +166,17 @@ def read_offline_state(
         store = _new_store(objects, changes)
         store.expect_hyperjobs()
         for split in splits:
-            store.hyperjob_changed(split.hyperjob.metadata.uid, cached_hyperjob(split.hyperjob, split.preview.parts))
+            api_version = split.manifest.api_version
+            cached = cached_hyperjob(split.hyperjob, split.preview.parts, api_version)
+            store.hyperjob_changed(split.hyperjob.metadata.uid, cached)
+    claims = claims_of_files(
+        [manifest.raw for manifest in objects.of(DATA_SOURCE_CLAIMS)],
+        [manifest.raw for manifest in objects.of(DATA_SOURCES)],
+    )
+    apply_claims(store, claims, objects.configuration)
     changes.check_all_used()
     notes = (*objects.notes, *_unsplit_notes(splits), *_unknown_charge_notes(store))
-    return OfflineState(store, notes, objects, tuple(splits))
+    return OfflineState(store, notes, objects, tuple(splits), claims)
 
 
 def _changed(manifests: Iterable[Manifest], changes: Changes) -> Iterator[Manifest]:

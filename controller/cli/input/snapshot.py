@@ -12,6 +12,7 @@ from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate,
 from controller.cache.store import Store
 from controller.cli.errors import NotFoundError
 from controller.cli.input.labels import LabelSelector
+from controller.controllers.data_sources.claims import ClaimIndex
 from controller.engine.checkpoint import History, take_history
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
@@ -85,6 +86,8 @@ class Snapshot:
     """Learned run times; ``None`` where no run is known."""
     resources: frozenset[str] = frozenset()
     """The resources that any queue uses, requests or limits, or else those of the clusters; without ``pods``."""
+    claims: ClaimIndex | None = None
+    """The claims and sources of data; ``None`` where there are none, or not all may be read."""
     selected: Callable[[LabelSelector], TemplateNames] | None = None
     """Returns the objects of the files that a selector selects; ``None`` for a live control plane."""
 

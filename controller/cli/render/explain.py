@@ -159,6 +159,17 @@ class CounterfactualReport(msgspec.Struct, rename={"before": "from", "after": "t
     after: str
 
 
+class DataReport(msgspec.Struct, rename="camel", frozen=True):
+    """A data set that restricts the clusters of a workload, or that it prefers."""
+
+    claim: str
+    data: str
+    source: str | None
+    """The DataSource; null while the claim is not bound."""
+    clusters: tuple[str, ...]
+    preferred: bool
+
+
 class Explanation(msgspec.Struct, rename="camel", frozen=True):
     """One workload; *waiting* is set for a pending one, *running* for an admitted one, neither for a finished one."""
 
@@ -181,6 +192,8 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     """Forecast of its start; null where it is not pending, no run time is known, or it does not start in 24 hours."""
     events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its recorded events, the latest last; from the live control plane only."""
+    data: tuple[DataReport, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The data that its DataSourceClaims name; left out without claims."""
     counterfactuals: tuple[CounterfactualReport, ...] | None = None
     """The least single changes that admit a pending workload now; null for another one."""
 
@@ -220,6 +233,8 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
         parts.append(_section("When it starts", _start_lines(explanation.start), style))
     if admitted:
         parts.append(_section("Where it runs", _admission_lines(admitted, queue), style))
+    if explanation.data:
+        parts.append(_section("Data", map(_data_line, explanation.data), style))
     if explanation.counterfactuals is not None:
         lines = _counterfactual_lines(explanation.counterfactuals)
         parts.append(_section("Single changes that would admit it now", lines, style))
@@ -251,6 +266,11 @@ def _counterfactual_lines(counterfactuals: Sequence[CounterfactualReport]) -> It
         yield f"- {DIMENSIONS[counterfactual.dimension]}: {counterfactual.change} (from {counterfactual.before})"
     if not counterfactuals:
         yield "No single change admits it now."
+
+
+def _data_line(data: DataReport) -> str:
+    where = f"held by {', '.join(data.clusters) or 'no cluster'}" if data.source else "not located yet"
+    return f"- {data.data}, {where} (claim {data.claim}{', only preferred' if data.preferred else ''})"
 
 
 def _event(event: PublishedEvent) -> str:

@@ -18,6 +18,7 @@ from controller.cli.render.explain import (
     CandidateReport,
     ClusterCharge,
     CounterfactualReport,
+    DataReport,
     Explanation,
     Guarantee,
     PendingState,
@@ -163,9 +164,19 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         finished_on=_finished_on(snapshot, workload),
         start=forecast_starts(snapshot, [workload]).get(workload.uid),
         events=msgspec.UNSET if events is None else _published_events(events),
+        data=_data_reports(snapshot, workload),
         # Last: the trials return the state to that before the plan.
         counterfactuals=counterfactual_reports(snapshot, workload),
     )
+
+
+def _data_reports(snapshot: Snapshot, workload: Workload) -> tuple[DataReport, ...] | msgspec.UnsetType:
+    binding = snapshot.binding(workload)
+    claimed = snapshot.store.data_requirement(binding).claimed if binding is not None else ()
+    reports = (
+        DataReport(each.claim, each.data, each.source or None, each.clusters, each.is_preferred) for each in claimed
+    )
+    return tuple(reports) or msgspec.UNSET
 
 
 def counterfactual_reports(snapshot: Snapshot, workload: Workload) -> tuple[CounterfactualReport, ...] | None:

@@ -23,7 +23,7 @@ from controller.api.data_sources import (
     decode_source,
 )
 from controller.api.keys import DATA_MOVE_ATTRIBUTE, DATA_PLACEMENT_ATTRIBUTE, LOCATED_AT_ANNOTATION
-from controller.cache.data_requirements import DataRequirement
+from controller.cache.data_requirements import ClaimedData, DataRequirement
 from controller.cache.index import Index
 from controller.cache.objects import ObjectKey, TemplateKey, group_kind
 from controller.cache.translate.units import to_milliseconds
@@ -224,7 +224,14 @@ class ClaimIndex:
             clusters=frozenset.intersection(*held) if held else None,
             preferred=self._preferred(claims),
             requeue=any((claim.on_move or on_move) == ON_MOVE[1] for claim in required),
+            claimed=tuple(self._claimed(claim) for claim in claims),
         )
+
+    def _claimed(self, claim: ObservedClaim) -> ClaimedData:
+        source, data_set = self.bound_source(claim), claim.data_set
+        name = f"{data_set.system} {data_set.type} {data_set.name}"
+        clusters = source.clusters if source is not None else ()
+        return ClaimedData(claim.key.name, name, source.key if source else "", clusters, claim.is_preferred)
 
     def _why_pending(self, claim: ObservedClaim) -> str:
         """Return why *claim* makes its workload wait, empty if it does not.

@@ -1,0 +1,21 @@
+"""The command `data`."""
+
+from controller.cli.commands.options import CommonOptions, with_common_options
+
+HELP = """
+Print the data sets that workloads claim: the clusters that hold them, when they were located, and their claims.
+
+\b
+Examples:
+  volcano-global data
+  volcano-global data -o wide
+  volcano-global data -f objects.yaml -o json
+"""
+
+
+@with_common_options
+def data(options: CommonOptions) -> None:
+    """Print the data sets that workloads claim."""
+    from controller.cli.reports.data import data_listing, data_report  # noqa: PLC0415 -- see options
+
+    options.show(data_report, data_listing)
