@@ -15,23 +15,19 @@ from controller.simulator.trace import SimulationSettings
 from tests.traces.load import to_trace
 from tests.traces.templates import HOUR, TemplateJob, TemplateLoad
 
-#: When starts are forecast, in hours.
-MOMENTS = (24, 32)
-
-#: The load lasts longer than the forecasts, so that it does not end within their horizon.
-DAYS = 3
+#: When starts are forecast, in hours: after the first half of the load, from which run times and arrivals are learned.
+#: The load lasts 48 hours, so it does not end within the horizon of the forecasts.
+MOMENT = 24
 
 #: The engine's time at the start: not zero, which stands for an unknown time.
 START = 1_000_000_000_000
 
 _NEVER = 10**15
 
-_MARGIN = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One pending workload at one moment: forecasts and the actual time to its start, in milliseconds."""
+    """One pending workload: forecasts and the actual time to its start, in milliseconds."""
 
     shape: str
     seed: int
@@ -59,27 +55,24 @@ def profile_of(job: TemplateJob) -> JobProfile:
 
 
 class World:
-    """One simulated world, with the engine's checkpoints at the moments of the forecasts."""
+    """One simulated world, with the engine's checkpoint at the moment of the forecasts."""
 
-    def __init__(self, shape: str, seed: int, *, jobs: int = 125 * DAYS) -> None:
+    def __init__(self, shape: str, seed: int, *, jobs: int = 250) -> None:
         self.shape, self.seed = shape, seed
-        self.load = TemplateLoad(shape, seed, jobs=jobs, days=DAYS)
-        self.checkpoints: dict[int, Checkpoint] = {}
+        self.load = TemplateLoad(shape, seed, jobs=jobs)
+        self.checkpoint: tuple[int, Checkpoint] | None = None
         simulation = Simulation(
             to_trace(self.load.load, start=START),
             SimulationSettings(status_period=0),
             observe=lambda metrics, waiting, now: self._observe(simulation.state, now),
         )
-        self._moments = [hour * HOUR for hour in MOMENTS]
-        self._before: Checkpoint | None = None
         self.result: SimulationResult = simulation.run()
         self.admitted = {entry.workload.uid: entry.at for entry in self.result.log if entry.action is JobAction.ADMIT}
 
     def _observe(self, engine: Engine, now: int) -> None:
-        """Take a checkpoint after the first cycle at or after each moment."""
-        if self._moments and now >= self._moments[0]:
-            self._moments = [moment for moment in self._moments if moment > now]
-            self.checkpoints[now] = take_checkpoint(engine)
+        """Take a checkpoint after the first cycle at or after the moment."""
+        if self.checkpoint is None and now >= MOMENT * HOUR:
+            self.checkpoint = now, take_checkpoint(engine)
 
     def learned(self, now: int) -> RunTimes:
         """Return the run times learned from the ends until *now*."""
@@ -94,15 +87,15 @@ class World:
         return run_times
 
     def cases(self, futures: int) -> Iterator[Case]:
-        """Yield the forecasts of all pending workloads at each moment."""
-        for now, checkpoint in self.checkpoints.items():
-            engine = restore(
-                checkpoint.policy, checkpoint.queues, checkpoint.workloads, checkpoint.history, START + now
-            )
-            engine.plan(START + now)
-            targets = [each.uid for queue in engine.queues_with_pending() for each in engine.pending_workloads(queue)]
-            if targets:
-                yield from self._cases(engine, now, targets, futures)
+        """Yield the forecasts of all pending workloads at the moment."""
+        if self.checkpoint is None:
+            return
+        now, saved = self.checkpoint
+        engine = restore(saved.policy, saved.queues, saved.workloads, saved.history, START + now)
+        engine.plan(START + now)
+        targets = [each.uid for queue in engine.queues_with_pending() for each in engine.pending_workloads(queue)]
+        if targets:
+            yield from self._cases(engine, now, targets, futures)
 
     def _cases(self, engine: Engine, now: int, targets: list[WorkloadUid], futures: int) -> Iterator[Case]:
         forecaster = StartForecaster(engine, START + now)
