@@ -2,18 +2,25 @@
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
+from controller.engine.checkpoint import take_history
 from controller.engine.engine import Engine
+from controller.engine.plan import Plan
 from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.requests import Container, JobTemplate, PodTemplate, Task
+from controller.engine.state.workloads import Workload
+from controller.forecast.counterfactuals import PendingJob, find_counterfactuals
 from controller.forecast.futures import StartForecaster
 from controller.forecast.run_times import JobProfile, Run, RunTimes
 from controller.forecast.sampling import RunTimeSampler
+from controller.forecast.trials import Trials
 from tests.benchmarks import plan
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.forecast_worlds import Case, World
@@ -84,6 +91,35 @@ def _first_answer(size: plan.Size) -> float:
     sampler = RunTimeSampler(run_times, lambda workload: JobProfile(workload.queue, workload.namespace))
     next(StartForecaster(engine, plan.NOW).forecasts(targets, sampler.futures(8)))
     return time.monotonic() - begun
+
+
+def _counterfactuals(size: plan.Size, count: int) -> list[Figure]:
+    """Return how long the search for counterfactuals of one pending workload takes, in CPU milliseconds."""
+    engine = _engine_of_twenty_queues(size)
+    trials = Trials(engine, take_history(engine), plan.NOW, Plan())
+    queues = [engine.pending_workloads(name) for name in engine.queues_with_pending()]
+    times = []
+    for number in range(count):
+        queue = queues[number % len(queues)]
+        begun = time.process_time()
+        for _ in find_counterfactuals(trials, _job(queue[number % min(len(queue), 50)])):
+            pass
+        times.append((time.process_time() - begun) * 1000)
+    p50, p99 = (quantiles(times, n=100)[percent - 1] for percent in (50, 99))
+    return [
+        Figure("counterfactuals_cpu_ms_p50", p50, "ms", "< 300"),
+        Figure("counterfactuals_cpu_ms_p99", p99, "ms", "< 2000"),
+    ]
+
+
+def _job(workload: Workload) -> PendingJob:
+    """Return a pending workload with a template of equal pods."""
+    requests = workload.requirements.requests
+    pods = requests["pods"] // 1000
+    amounts = {name: amount // pods for name, amount in requests.items() if name != "pods"}
+    container = Container(requests=amounts, limits={name: amounts[name] for name in amounts if "/" in name})
+    template = JobTemplate((Task("main", pods, PodTemplate(containers=(container,))),), pods)
+    return PendingJob(workload, template, lambda _: 0, {"low": 0, "middle": 100, "high": 300}, workload.name)
 
 
 def _engine_of_twenty_queues(size: plan.Size) -> Engine:
