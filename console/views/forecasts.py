@@ -13,7 +13,6 @@ from controller.cli.reports.forecast import start_forecasts
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.forecast.futures import StartForecast
-from controller.reporting.redaction import ANOTHER_WORKLOAD
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -22,8 +21,8 @@ class Start(msgspec.Struct, frozen=True):
     p10: int | None
     p50: int | None
     p90: int | None
-    after: tuple[tuple[str, str], ...] = ()
-    """The namespace and the description of each workload whose end lets it start."""
+    after: tuple[tuple[str, str, str], ...] = ()
+    """The workloads whose end lets it start: the namespace, and the texts for readers with and without access."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,10 @@ def start_of(forecast: StartForecast) -> Start | None:
     """Return the forecast for the pages; ``None`` if the workload starts in too few futures."""
     if forecast.p10 is None:
         return None
-    after = tuple((blocker.workload.namespace, blocker.describe(is_visible=True)) for blocker in forecast.after)
+    after = tuple(
+        (blocker.workload.namespace, blocker.describe(is_visible=True), blocker.describe(is_visible=False))
+        for blocker in forecast.after
+    )
     return Start(forecast.p10, forecast.p50, forecast.p90, after)
 
 
@@ -78,5 +80,5 @@ def visible_start(start: Start | None, reader: Reader) -> StartReport | None:
     """Return *start* without the names of workloads that *reader* may not see."""
     if start is None:
         return None
-    after = dict.fromkeys(text if reader.may_read(namespace) else ANOTHER_WORKLOAD for namespace, text in start.after)
+    after = dict.fromkeys(text if reader.may_read(namespace) else hidden for namespace, text, hidden in start.after)
     return StartReport(format_time(start.p10), format_time(start.p50), format_time(start.p90), tuple(after))

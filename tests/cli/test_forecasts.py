@@ -1,4 +1,5 @@
 import json
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -119,3 +120,17 @@ def test_impossible_estimate_is_named(run, written, estimate):
     ended = run("pending", "-f", written(state(job)))
     assert ended.code == 2
     assert f"spec.runningEstimate: '{estimate}' is " in ended.err
+
+
+def test_first_answer_is_shown_while_it_is_refined(run, written, monkeypatch):
+    shown = []
+
+    @contextmanager
+    def progress_bar(_):
+        yield lambda *values: shown.append(values)
+
+    monkeypatch.setattr("controller.cli.reports.forecast.progress_bar", progress_bar)
+    file = written(state(*PAST, *RUNNING, NEW))
+    run("explain", "job", "new", "-n", "ml", "-f", file, "--now", NOW)
+    assert [done for done, _, _ in shown] == list(range(1, shown[0][1] + 1))
+    assert all(text.startswith("Job ml/new starts by 2026-01-02 ") and text.endswith(" UTC") for _, _, text in shown)

@@ -1,4 +1,4 @@
-"""Tests of ``plan --what-if`` and of the changes that ``explain`` proposes for it."""
+"""Tests of ``plan`` and ``simulate --what-if``, and of the changes that ``explain`` proposes for it."""
 
 from pathlib import Path
 
@@ -111,3 +111,20 @@ def test_every_counterfactual_of_explain_admits_the_job(run, file, namespace, na
 def test_admitted_job_has_no_counterfactuals(run):
     explained = run("explain", "job", "ml/running", "-f", WORLD, "--now", NOW, "-o", "json").answer
     assert explained["counterfactuals"] is None
+
+
+def test_simulation_is_compared_with_the_one_without_changes(run):
+    options = ("-f", EXAMPLE, "--runtime", "30m")
+    change = "cluster/member1.status.resourceSummary.allocatable.cpu=200"
+    answer = run("simulate", *options, "--what-if", change, "-o", "json").answer
+    plain = run("simulate", *options, "-o", "json").answer
+    assert answer["whatIf"] == {"changes": [change], "before": plain["summary"]}
+    assert answer["summary"]["utilisation"]["cpu"] < plain["summary"]["utilisation"]["cpu"]
+    table = run("simulate", *options, "--what-if", change).out
+    assert table.startswith(f"What if {change}:")
+    assert {"BEFORE", "AFTER"} <= {*table.split()}
+
+
+def test_simulation_names_an_object_that_does_not_exist(run):
+    result = run("simulate", "-f", EXAMPLE, "--what-if", "queue/none.spec.weight=3")
+    assert "--what-if: queue/none does not exist" in result.err

@@ -2,6 +2,7 @@
 
 import sys
 from enum import StrEnum
+from functools import partial
 from time import process_time
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,7 @@ Examples:
   volcano-global simulate -f objects.yaml -o json | jq .summary
   volcano-global simulate -f objects.yaml --compare per-pod
   volcano-global simulate -f objects.yaml --writes 50
+  volcano-global simulate -f objects.yaml --what-if cluster/member1.status.resourceSummary.allocatable.cpu=200
 """
 
 
@@ -93,6 +95,14 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the comparison.")] = 0,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH=VALUE",
+            help="Also simulate with a changed field, KIND/[NAMESPACE/]NAME.FIELD=VALUE, and compare; repeat it.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Simulate jobs on virtual time."""
     if options.kubeconfig or options.context or options.configuration:
@@ -100,11 +110,19 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
     if not options.files:
         raise typer.BadParameter("name files with -f")
     from controller.cli.input.traces import read_trace  # noqa: PLC0415 -- see options
+    from controller.cli.input.what_if import Changes, parse_what_if  # noqa: PLC0415
     from controller.simulator.trace import SimulationSettings  # noqa: PLC0415
 
-    trace_file = read_trace(
-        options.files, now=options.now, runtime=_RUNTIME if runtime is None else runtime, strict=options.strict
+    changes = parse_what_if(what_if or ())
+    read = partial(
+        read_trace,
+        options.files,
+        now=options.now,
+        runtime=_RUNTIME if runtime is None else runtime,
+        strict=options.strict,
     )
+    trace_file = read()
+    changed = read(changes=Changes(changes, options.now)) if changes else None
     options.print_notes(trace_file.notes)
     settings = SimulationSettings(
         writes_per_second=trace_file.writes_per_second if writes is None else writes,
@@ -112,15 +130,23 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         knows_run_times=run_times is not RunTimeKnowledge.UNKNOWN,
         until=until,
     )
-    _run(options, trace_file.trace, settings, seed if compare else None)
-
-
-def _run(options: CommonOptions, trace: "Trace", settings: "SimulationSettings", seed: int | None) -> None:
-    """Simulate *trace*, and also pod by pod with the random *seed* unless that is ``None``; print the report."""
     from controller.cli.render.simulate import simulation_table  # noqa: PLC0415 -- see options
-    from controller.cli.reports.simulate import per_pod_report, simulation_report  # noqa: PLC0415
+    from controller.cli.reports.simulate import per_pod_report, simulation_report, with_summary_before  # noqa: PLC0415
     from controller.simulator.per_pod import admit_per_pod  # noqa: PLC0415
-    from controller.simulator.simulation import Simulation  # noqa: PLC0415
+
+    trace = trace_file.trace if changed is None else changed.trace
+    result = _run(options, trace, settings)
+    per_pod = per_pod_report(admit_per_pod(trace, seed), seed) if compare else None
+    report = simulation_report(result, per_pod)
+    if changed is not None:
+        before = _run(options, trace_file.trace, settings)
+        report = with_summary_before(report, before, [change.text for change in changes])
+    options.print_report(report, simulation_table)
+
+
+def _run(options: CommonOptions, trace: "Trace", settings: "SimulationSettings") -> "SimulationResult":
+    """Simulate *trace* with a progress bar."""
+    from controller.simulator.simulation import Simulation  # noqa: PLC0415 -- see options
 
     with progress_bar("simulating") as watch:
         began = process_time()
@@ -128,8 +154,7 @@ def _run(options: CommonOptions, trace: "Trace", settings: "SimulationSettings",
         took = process_time() - began
     if options.verbose:
         _print_cost(result, took)
-    per_pod = None if seed is None else per_pod_report(admit_per_pod(trace, seed), seed)
-    options.print_report(simulation_report(result, per_pod), simulation_table)
+    return result
 
 
 def _print_cost(result: "SimulationResult", cpu_seconds: float) -> None:

@@ -27,7 +27,9 @@ _GAP = "  "
 _MIN_WRAPPED = 20
 _CODES = MappingProxyType({"bold": "1", "green": "32", "yellow": "33", "red": "31"})
 
-ProgressCallback = Callable[[int, int], None]
+
+#: Takes the completed and the total count, and optionally a text about what is known so far.
+ProgressCallback = Callable[..., None]
 
 
 class Format(StrEnum):
@@ -248,13 +250,14 @@ def progress_bar(title: str) -> Iterator[ProgressCallback]:
     The function does nothing where stderr is not a terminal.
     """
     if not sys.stderr.isatty():
-        yield lambda _done, _total: None
+        yield lambda *_: None
         return
     # Imported here, because the import is slow and only a terminal needs it.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
-    columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    text = TextColumn("{task.fields[text]}", markup=False)
+    columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), text
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(title, total=None, text="")
+        yield lambda done, total, text="": bar.update(task, completed=done, total=total, text=text)

@@ -45,12 +45,20 @@ class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
     wasted_pods: int
 
 
+class SimulationWhatIf(msgspec.Struct, frozen=True):
+    """The changes of ``--what-if``, and the summary without them."""
+
+    changes: tuple[str, ...]
+    before: Summary
+
+
 class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """Events in order and summary of a simulation; ``perPod`` is set if a comparison was requested."""
+    """Events in order and summary of a simulation; ``perPod`` and ``whatIf`` are set if they were requested."""
 
     events: tuple[SimulationEvent, ...]
     summary: Summary
     per_pod: PerPodReport | None = None
+    what_if: SimulationWhatIf | None = None
 
 
 _MAX_QUEUES = 40
@@ -77,7 +85,8 @@ _LEGEND = (
 
 def simulation_table(report: SimulationReport, style: OutputStyle) -> str:
     """Format the totals, the queues, pending reasons, jobs that were never admitted, and the comparison."""
-    parts = [_figures(report.summary, style), _queues(report.summary, style)]
+    parts = [] if report.what_if is None else [_difference(report.what_if, report.summary, style)]
+    parts += [_figures(report.summary, style), _queues(report.summary, style)]
     if report.summary.waiting_by_reason:
         parts.append(_reasons(report.summary.waiting_by_reason, style))
     if report.summary.longest_waits:
@@ -114,6 +123,27 @@ def _figures(summary: Summary, style: OutputStyle) -> str:
     ]
     lines = table([Column(""), Column("")], [(Cell(title, "bold"), text) for title, text in rows], style)
     return "\n".join(lines.splitlines()[1:])
+
+
+def _difference(what_if: SimulationWhatIf, after: Summary, style: OutputStyle) -> str:
+    """Return the changes, and a table of the figures without and with them."""
+    columns = [Column("WHAT IF"), Column("BEFORE", right=True), Column("AFTER", right=True)]
+    both = what_if.before, after
+    resource = _main(after)
+    rows = [
+        ("Jobs finished", *(str(summary.jobs.finished) for summary in both)),
+        ("Jobs waiting", *(str(summary.jobs.waiting) for summary in both)),
+        ("Makespan", *(_or_dash(summary.makespan) for summary in both)),
+        *(
+            (f"Waited, {name}", *(_or_dash(getattr(summary.waiting, name, None)) for summary in both))
+            for name in ("mean", "p50", "p99", "max")
+        ),
+        (f"Used {resource}", *(_percent(summary.utilisation.get(resource, 0)) for summary in both)),
+        ("Fairness", *(f"{summary.fairness:g}" if summary.fairness else "-" for summary in both)),
+        ("Evictions", *(str(summary.evictions) for summary in both)),
+    ]
+    changes = "\n".join(f"What if {change}:" for change in what_if.changes)
+    return f"{changes}\n\n{table(columns, rows, style)}\n\nWith the changes:"
 
 
 def _by_size(summary: Summary) -> list[tuple[str, float]]:

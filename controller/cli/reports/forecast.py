@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.cli.input.snapshot import Snapshot
-from controller.cli.render.amounts import format_time
+from controller.cli.render.amounts import format_minute, format_time
 from controller.cli.render.output import progress_bar
 from controller.cli.render.plan import StartReport
 from controller.engine.state.hierarchy import QueueName
@@ -49,8 +49,19 @@ def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
     with progress_bar("forecasting") as watch:
         for number, forecasts in enumerate(forecaster.forecasts(uids, sampler.futures(count, source)), start=1):
             latest = forecasts
-            watch(number, count)
+            # The first answer, refined with each future.
+            watch(number, count, _first_start(snapshot, forecasts))
     return latest
+
+
+def _first_start(snapshot: Snapshot, forecasts: Mapping[WorkloadUid, StartForecast]) -> str:
+    """Return the earliest start of *forecasts* as a text for the progress bar; empty while none is known."""
+    starts = ((each.p50, each.p90, snapshot.state.workloads[uid].path) for uid, each in forecasts.items() if each.p50)
+    p50, p90, path = min(starts, key=lambda start: (start[0], start[2]), default=(None, None, ""))
+    if p50 is None:
+        return ""
+    latest = f", at the latest {format_minute(format_time(p90))}" if p90 is not None else ""
+    return f"{path} starts by {format_minute(format_time(p50))}{latest} UTC"
 
 
 def first_of_queues(workloads: Iterable[Workload]) -> Iterator[Workload]:

@@ -1,7 +1,11 @@
 """The report of a simulation."""
 
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
 from controller.cli.render.plan import ClusterTarget
-from controller.cli.render.simulate import PerPodReport, SimulationEvent, SimulationReport
+from controller.cli.render.simulate import PerPodReport, SimulationEvent, SimulationReport, SimulationWhatIf
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.reporting.messages import EVICTION_MESSAGES, pending_message
 from controller.simulator.jobs import LogEntry
@@ -14,6 +18,11 @@ from controller.simulator.trace import seconds
 def simulation_report(result: SimulationResult, per_pod: PerPodReport | None = None) -> SimulationReport:
     """Return the report of a simulation."""
     return SimulationReport(tuple(map(_event, result.log)), summarise(result), per_pod)
+
+
+def with_summary_before(report: SimulationReport, result: SimulationResult, changes: Iterable[str]) -> SimulationReport:
+    """Return *report* with the summary of *result*, the simulation without *changes*."""
+    return replace(report, what_if=SimulationWhatIf(tuple(changes), summarise(result)))
 
 
 def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
