@@ -1,4 +1,9 @@
-"""Login, rights, headers and limits of the console; the weaknesses that kueue's console had are among them."""
+"""Login, rights, headers and limits of the console.
+
+The weaknesses that KueueViz had are among them: other sites (kueue#12734), unlimited bodies (kueue#12614), connections
+without time limits (kueue#12590), unlimited reviews (kueue#12536, kueue#13172), streams that outlive their token
+(kueue#12563), no authorization (kueue#11143), and authentication that is off by default.
+"""
 
 import asyncio
 import gzip
@@ -31,7 +36,6 @@ USERS = {"op": OPERATOR, "one": tenant_of("one"), "nothing": frozenset()}
 
 
 async def test_no_page_without_a_token(model):
-    # kueue: authentication and authorization were off by default.
     async with console_of(model, USERS) as console:
         for path in PAGES:
             api = await console.get("/api/v1/overview" if path == "/" else f"/api/v1{path}")
@@ -43,7 +47,7 @@ async def test_no_page_without_a_token(model):
 
 
 async def test_token_in_the_address_is_not_accepted(model):
-    # kueue#12614: the token was part of the address of a WebSocket, and so of logs.
+    # Addresses are in logs and histories.
     async with console_of(model, USERS) as console:
         for name in ("token", "access_token", "authorization", "bearer"):
             assert (await console.get(f"/api/v1/overview?{name}=op")).status == 401
@@ -96,7 +100,6 @@ async def test_page_reviews_at_most_fifty_namespaces(tmp_path):
 
 
 async def test_session_cookie_is_out_of_reach_of_scripts_and_sites(model):
-    # kueue#12535: the token was in localStorage, where any script of the page could read it.
     async with console_of(model, USERS) as console:
         origin = str(console.client.make_url("/")).rstrip("/")
         answer = await console.client.post(
@@ -113,7 +116,6 @@ async def test_session_cookie_is_out_of_reach_of_scripts_and_sites(model):
 
 @pytest.mark.parametrize("origin", [None, "null", "https://evil.example", "http://127.0.0.1"])
 async def test_form_of_another_site_is_refused(model, origin):
-    # kueue#12734: WebSockets of any origin were accepted.
     async with console_of(model, USERS) as console:
         headers = {"Origin": origin} if origin else {}
         for path in ("/login", "/logout"):
@@ -137,7 +139,6 @@ async def test_other_host_names_are_refused_without_encryption(model):
 
 
 async def test_every_answer_has_the_security_headers(model):
-    # kueue#13174: there was no Content-Security-Policy.
     async with console_of(model, USERS) as console:
         for path, token in (("/", "op"), ("/login", ""), ("/nothing", "op"), ("/api/v1/overview", "op")):
             answer = await console.get(path, token)
@@ -158,7 +159,6 @@ async def test_pages_have_no_inline_script_or_style(model):
 
 
 async def test_names_are_escaped(tmp_path):
-    # kueue#12586: names of objects were written into the page as they were.
     hostile = pending_job("one", "train", "a")
     hostile[0]["spec"]["priorityClassName"] = "<script>alert(1)</script>"
     model = model_of(tmp_path, queue("a"), cluster("m1"), *hostile)
@@ -169,7 +169,6 @@ async def test_names_are_escaped(tmp_path):
 
 
 async def test_foreign_namespace_is_not_served_by_a_filter(model):
-    # kueue#13175: the namespace of a request was not reviewed.
     async with console_of(model, USERS) as console:
         listed = await (await console.get("/api/v1/workloads?namespace=two", "one")).json()
         assert listed["workloads"] == []
@@ -178,7 +177,6 @@ async def test_foreign_namespace_is_not_served_by_a_filter(model):
 
 
 async def test_streams_are_limited_for_a_user_and_together(model):
-    # kueue#12590: any number of WebSockets could be open.
     async with console_of(model, USERS, max_streams=3, max_streams_per_user=2) as console:
         first = [await console.get("/events?path=/", "op") for _ in range(2)]
         assert [each.status for each in first] == [200, 200]
@@ -194,6 +192,31 @@ async def test_requests_of_one_user_are_limited(model):
     async with console_of(model, USERS, requests_per_second=1) as console:
         answers = [(await console.get("/api/v1/overview", "op")).status for _ in range(12)]
         assert answers.count(429) >= 6
+
+
+async def test_connection_without_a_request_is_closed(model, monkeypatch):
+    monkeypatch.setattr("console.server._FIRST_REQUEST_SECONDS", 0.3)
+    async with console_of(model, USERS, port=0) as console, console.server.serve(None) as port:
+        for start in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(start)
+            async with asyncio.timeout(30):
+                assert await reader.read() == b""
+            writer.close()
+
+
+async def test_connections_are_limited(model):
+    async with console_of(model, USERS, port=0, max_connections=10) as console, console.server.serve(None) as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        try:
+            answer = await reader.read()
+        except ConnectionError:
+            answer = b""
+        assert answer == b""
+        for _, each in (*held, (reader, writer)):
+            each.close()
 
 
 async def test_bodies_are_limited(model):

@@ -49,10 +49,12 @@ def visible_names(state, reader: Reader) -> set[str]:
     """Return what a reader may read: own workloads, the queues of these with their ancestors, or all of a kind."""
     own = [each for each in state.workloads.values() if reader.may_read(each.namespace)]
     names = {each.name for each in own}
-    tree = state.tree()
     for each in own:
-        node = tree.nodes.get(each.queue)
-        names |= {above.name for above in node.path()} if node else {each.queue}
+        # The message about an invalid hierarchy names the parents that the queue has, or lacks.
+        queue = each.queue
+        while queue not in names:
+            names.add(queue)
+            queue = state.queues[queue].parent if queue in state.queues else queue
     return names | (set(state.queues) if reader.all_queues else set())
 
 

@@ -1,0 +1,143 @@
+"""The pages in a real browser: every page at three widths, light and dark, with a keyboard, and without JavaScript.
+
+They need Playwright for Python (`pip install playwright`, not among the locked requirements because of its size) and
+Debian's Chromium (`apt-get install chromium`, or the program that CHROMIUM names); without them they are skipped.
+SCREENSHOTS names a folder for pictures of the pages.
+"""
+
+import os
+import shutil
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.console.consoles import OPERATOR, console_of, model_of
+from tests.console.objects import cluster, pending_job, queue
+
+playwright = pytest.importorskip("playwright.async_api", reason="Playwright for Python is not installed")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+SCREENSHOTS = os.environ.get("SCREENSHOTS")
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.process,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium"),
+]
+
+PAGES = {
+    "overview": "/",
+    "queues": "/queues",
+    "queue": "/queues/team-a",
+    "workloads": "/workloads",
+    "workload": "/workloads/one/Job/train-7",
+    "hyperjobs": "/hyperjobs",
+    "clusters": "/clusters",
+    "cluster": "/clusters/member1",
+    "what-if": "/what-if",
+}
+WIDTHS = (360, 820, 1440)
+
+
+@pytest.fixture
+def model(tmp_path):
+    queues = [
+        queue("research", weight=2),
+        queue("team-a", parent="research"),
+        queue("team-b", parent="research", weight=3),
+    ]
+    jobs = [item for number in range(30) for item in pending_job("one", f"train-{number}", "team-a", cpu=3)]
+    jobs += [item for number in range(20) for item in pending_job("two", f"eval-{number}", "team-b", cpu=2)]
+    return model_of(tmp_path, *queues, cluster("member1"), cluster("member2", cpu=16), *jobs)
+
+
+@asynccontextmanager
+async def browser_on(model, *, width: int = 1440, scheme: str = "light", script: bool = True):
+    """Yield a page of the browser, signed in, the address of the console, and what went wrong in the page."""
+    async with console_of(model, {"op": OPERATOR}) as console, playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = await browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script
+        )
+        page = await context.new_page()
+        page.set_default_timeout(90_000)
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        url = str(console.client.make_url("")).rstrip("/")
+        await page.goto(f"{url}/login?next=/queues")
+        await page.fill("#token", "op")
+        await page.press("#token", "Enter")
+        await page.wait_for_url(f"{url}/queues")
+        try:
+            yield page, url, problems
+        finally:
+            await browser.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_pages_fit_their_window_without_errors(model, width, scheme):
+    async with browser_on(model, width=width, scheme=scheme) as (page, url, problems):
+        for name, path in PAGES.items():
+            await page.goto(url + path)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert await page.locator("h1").count() == 1, name
+            if SCREENSHOTS:
+                await page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{width}-{scheme}.png")
+        assert not problems
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_pages_have_no_accessibility_findings(model, scheme):
+    axe = pytest.importorskip("axe_core_python.async_playwright", reason="axe-core-python is not installed")
+    async with browser_on(model, scheme=scheme) as (page, url, _):
+        for name, path in PAGES.items():
+            await page.goto(url + path)
+            # The script is added by the browser's debugger, which the Content-Security-Policy does not concern.
+            found = (await axe.Axe().run(page))["violations"]
+            assert not [(each["id"], each["nodes"][0]["html"]) for each in found], name
+
+
+async def test_page_changes_without_being_loaded_again(model):
+    async with browser_on(model) as (page, url, problems):
+        await page.goto(f"{url}/queues/team-a")
+        await page.evaluate("window.loadedOnce = true")
+        gone = next(each for each in model.store.bindings if each.template.name == "train-7")
+        await page.locator("text=train-7").first.wait_for()
+        model.store.bindings.remove(gone)
+        model.refresh(model.snapshot.now + 1000)
+        await page.locator('a[href="/workloads/one/Job/train-7"]').first.wait_for(state="detached")
+        assert await page.evaluate("window.loadedOnce")
+        assert not problems
+
+
+async def test_pages_work_without_javascript(model):
+    async with browser_on(model, script=False) as (page, url, _):
+        await page.goto(f"{url}/workloads")
+        await page.fill("input[name=q]", "eval-1")
+        await page.press("input[name=q]", "Enter")
+        await page.wait_for_url("**q=eval-1*")
+        assert await page.locator("tbody tr").count() == 11
+        await page.click("tbody a >> nth=0")
+        assert "eval-" in await page.inner_text("h1")
+
+
+async def test_first_tab_stop_skips_the_navigation(model):
+    async with browser_on(model) as (page, url, _):
+        await page.goto(f"{url}/")
+        await page.keyboard.press("Tab")
+        assert await page.evaluate("document.activeElement.className") == "skip"
+        await page.keyboard.press("Enter")
+        assert await page.evaluate("location.hash") == "#main"
+
+
+async def test_three_questions_about_a_job_are_answered_by_clicks(model):
+    async with browser_on(model) as (page, url, _):
+        await page.goto(f"{url}/queues/team-a")
+        await page.click('a[href="/workloads/one/Job/train-7"]')
+        assert "capacity" in (await page.inner_text("#why")).lower()
+        assert "When it starts" in await page.inner_text("#start")
+        await page.locator("#changes table").wait_for()
+        await page.click("#changes a >> nth=0")
+        await page.wait_for_url("**/what-if?change=*")
