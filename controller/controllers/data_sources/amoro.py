@@ -7,6 +7,7 @@ only among the clusters of the settings.
 import asyncio
 import random
 import ssl
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from urllib.parse import quote
@@ -145,7 +146,7 @@ def _credentials(options: PluginOptions) -> dict[str, str]:
         case "" | "none":
             return {}
         case "basic" if auth.username and auth.password:
-            return {"Authorization": aiohttp.BasicAuth(auth.username, auth.password).encode()}
+            return {"Authorization": f"Basic {b64encode(f'{auth.username}:{auth.password}'.encode()).decode()}"}
         case "bearer" | "token" if auth.token:
             return {"Authorization": f"Bearer {auth.token}"}
         case "apikey" if auth.token:

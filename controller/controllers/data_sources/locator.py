@@ -162,6 +162,8 @@ class Locator:
         self._settings_read.set()
         for data_set in {claim.data_set for claim in self._index.claims.values()}:
             self._notify(data_set)
+            # The sources of bound claims are located again in time, too.
+            self.request(data_set)
 
     def _locate_again(self, systems: frozenset[str]) -> None:
         """Request the data sets of *systems* again, because their settings have changed."""

@@ -177,6 +177,8 @@ class Harness:
         for name in ("m1", "m2", "m3"):
             body = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}}
             self.store.clusters.upsert(self.store.clusters.decode(json.dumps(body).encode()))
+        for stored in self.server.objects(BINDINGS).values():
+            self.store.bindings.upsert(self.store.bindings.decode(json.dumps(stored).encode()))
         self.server.observers.append(self._observe)
         self._task = loop.create_task(self.controller.run())
         await self.controller.synced.wait()

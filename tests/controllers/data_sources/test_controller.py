@@ -323,6 +323,19 @@ def test_restart_asks_nothing_while_sources_are_fresh():
     run(story)
 
 
+def test_restarted_process_locates_stale_sources_again():
+    async def story(harness: Harness) -> None:
+        harness.claim("c")
+        await settled(harness)
+        await harness.stop()
+        harness.plugin.answers["prod.db.user"] = ("m2",)
+        await harness.start()
+        await settled(harness, 40)
+        assert harness.located() == {"prod.db.user": ["m2"]}
+
+    run(story, options=DataSources(time_to_live="20s"))
+
+
 def test_missing_definitions_do_not_block_decisions():
     async def story(harness: Harness) -> None:
         removed = [key for key in harness.server._kinds if key[0] == "datadependency.volcano.sh"]
