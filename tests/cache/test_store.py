@@ -1,5 +1,6 @@
 """The store: events in any order, assumed writes, and updates of changed objects only."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -321,27 +322,21 @@ def test_assumed_admission_does_not_change_the_state():
     assert state.workloads["rb-j1"] == booked
 
 
-def test_old_event_does_not_free_an_assumed_charge():
+@pytest.mark.parametrize(
+    ("confirmed", "observed", "expected"),
+    [
+        pytest.param(None, 11, WorkloadState.ADMITTED, id="old-event-before-the-response"),
+        pytest.param(20, 19, WorkloadState.ADMITTED, id="old-event-after-the-response"),
+        pytest.param(20, 21, WorkloadState.PENDING, id="newer-event"),
+    ],
+)
+def test_only_a_newer_event_frees_an_assumed_charge(confirmed, observed, expected):
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
-    upsert(store, ("bindings", binding("j1", version=11)))
-    assert state(store, ear) is WorkloadState.ADMITTED
-
-
-def test_old_event_does_not_free_an_acknowledged_charge():
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    store.confirm("rb-j1", 20)
-    upsert(store, ("bindings", binding("j1", version=19)))
-    assert state(store, ear) is WorkloadState.ADMITTED
-
-
-def test_observation_replaces_assumption_once_as_new():
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    store.confirm("rb-j1", 20)
-    upsert(store, ("bindings", binding("j1", version=21)))
-    assert state(store, ear) is WorkloadState.PENDING
+    if confirmed:
+        store.confirm("rb-j1", confirmed)
+    upsert(store, ("bindings", binding("j1", version=observed)))
+    assert state(store, ear) is expected
 
 
 def test_newer_observation_before_acknowledgement_counts():

@@ -300,7 +300,8 @@ async def test_standby_writes_nothing_and_rolls_back(server, tmp_path):
     assert not server.requests
 
 
-async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp_path):
+def hold_patch(server):
+    """Answer the patch of u1 only when the second event is set; the first one is set when it arrives."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def held(request):
@@ -309,6 +310,11 @@ async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp
         return await answering(200, stored(paused=False))(request)
 
     server.says("PATCH", path("u1"), held)
+    return arrived, go_on
+
+
+async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp_path):
+    arrived, go_on = hold_patch(server)
     async with acting(server, tmp_path) as stage:
         stage.actuator.limit(RateLimits(in_flight=1))
         for uid in ("u1", "u2", "u2", "u3"):
@@ -327,14 +333,7 @@ async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp
 
 
 async def test_stop_finishes_requests_in_flight(server, tmp_path):
-    arrived, go_on = asyncio.Event(), asyncio.Event()
-
-    async def held(request):
-        arrived.set()
-        await go_on.wait()
-        return await answering(200, stored(paused=False))(request)
-
-    server.says("PATCH", path("u1"), held)
+    arrived, go_on = hold_patch(server)
     async with acting(server, tmp_path) as stage:
         stage.actuator.limit(RateLimits(in_flight=1))
         stage.admit("u1")
