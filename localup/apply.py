@@ -21,17 +21,14 @@ Manifest = dict[str, Any]
 Answer = TypeVar("Answer")
 
 CRD_KIND: Final = "CustomResourceDefinition"
-
 _APPLIED_FIRST: Final = ("Namespace", CRD_KIND)
 
 # The C loader: the real CRDs are one megabyte of YAML.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 _POLL_SECONDS: Final = 0.05
 
 #: Maximum total wait, as a multiple of the limit, while progress is made.
 _MAX_EXTENSIONS: Final = 10
-
 _NOT_FOUND: Final = 404
 
 

@@ -23,9 +23,7 @@ from localup.folders import cache_folder, exclusive
 from localup.processes import Step, StepError, run
 
 MODULE: Final = Path(__file__).parent / "go"
-
 MINIMUM: Final = (1, 26)
-
 _REQUIREMENTS: Final = MODULE / "requirements.txt"
 
 
@@ -112,9 +110,7 @@ _OUTPUTS: Final = {"etcd": "server"}
 
 #: Modules of the programs that may be installed; the pinned minor version of each is the oldest that is used.
 _MODULES: Final = {"etcd": "go.etcd.io/etcd/server/v3", "kube-apiserver": "k8s.io/kubernetes"}
-
 _NEEDED_BYTES: Final = 5 * 1024**3
-
 _REMEDY: Final = "try again: `python -m localup binaries` continues where it stopped"
 
 

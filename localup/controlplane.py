@@ -19,16 +19,12 @@ from localup.managed_process import Server, stop_on_error
 from localup.processes import ChildProcess
 
 _HERE: Final = Path(__file__).parent
-
 _CHART: Final = _HERE.parent / "charts" / "volcano-global"
-
 CRDS: Final = _HERE / "crds"
 
 #: Applied last: the real CRDs include upstream's HyperJob, which lacks our fields.
 OUR_CRDS: Final = _CHART / "files" / "crds"
-
 RBAC_FILES: Final = ("rbac", "hyperjobs", "integrations", "data-sources", "readers", "console")
-
 RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RBAC_FILES), _HERE / "manifests")
 
 _APISERVER_FLAGS: Final = (

@@ -52,7 +52,6 @@ def _home_of_the_account() -> Path | None:
 
 
 _PREFIX: Final = "volcano-global-run-"
-
 _OWNER: Final = "owner"
 
 

@@ -19,10 +19,8 @@ from typing import Final, TextIO
 from localup.apply import WaitTimeoutError, wait_until
 
 _PR_SET_PDEATHSIG: Final = 1
-
 _GRACE_SECONDS: Final = 2.0
 _READY_SECONDS: Final = 60.0
-
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 # The kernel sends the parent-death signal when the *thread* that forked ends.
@@ -165,7 +163,6 @@ def _die_with_parent(parent: int) -> Callable[[], None]:
 
 
 _TERMINAL_SECONDS: Final = 0.5
-
 _PLAIN_SECONDS: Final = 15.0
 
 

@@ -27,7 +27,6 @@ POLICIES: Final = CHART / "policies.yaml"
 QUOTA_POLICIES: Final = CHART / "quota-policies.yaml"
 RESERVED_POLICIES: Final = CHART / "reserved-policies.yaml"
 WEBHOOK_CONFIGURATIONS: Final = CHART / "webhooks.yaml"
-
 _PLACEHOLDER_URL: Final = "https://webhook.invalid"
 _BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/namespaces/localup-probe/resourcebindings?dryRun=All"
 _JOBS: Final = "/apis/batch.volcano.sh/v1alpha1/namespaces/localup-probe/jobs?dryRun=All"

@@ -86,7 +86,6 @@ class JobStage(StrEnum):
 
 
 _ORDER: Final = {stage: place for place, stage in enumerate(JobStage)}
-
 _IN_QUEUE: Final = frozenset({JobStage.SUSPENDED, JobStage.EVICTED})
 
 

@@ -43,11 +43,8 @@ from localup.realkarmada.processes import Programs as Karmada
 from localup.stack import Stack
 
 _TICK_SECONDS: Final = 0.1
-
 _USAGE_SECONDS: Final = 0.3
-
 _TABLE_SECONDS: Final = 3.0
-
 _HEALTH_CHECK_SECONDS: Final = 1.0
 
 #: Longer than any job runs, so that a healthy demo has events in this time.

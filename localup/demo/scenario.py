@@ -17,22 +17,15 @@ from localup.karmada.objects import Object, new_object, nonempty
 from localup.karmada.workloads import parse_workload
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
-
 NAMESPACES: Final = ("ml", "team-a", "team-b", "ops")
-
 _SCENARIO: Final = Path(__file__).with_name("scenario.yaml")
-
 _MEMBERS: Final = Path(__file__).parent / "manifests" / "clusters.yaml"
-
 _JOINING_CLUSTERS: Final = _MEMBERS.with_name("sites.yaml")
-
 _QUEUES: Final = EXAMPLES / "queues.yaml"
-
 _CLASSES: Final = EXAMPLES / "priority-classes.yaml"
 
 #: With a real Karmada an API server is started for each member first.
 _JOIN_SECONDS: Final = 120
-
 _CLOSED: Final = "archive"
 
 

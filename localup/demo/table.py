@@ -101,9 +101,7 @@ class DemoConsole:
 
 
 CPU: Final = "cpu"
-
 _SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", "nvidia.com/gpu": "GPUs"}
-
 _TENANTS: Final = ("team-a", "team-b")
 
 #: Lines of the live view other than queue and job rows.

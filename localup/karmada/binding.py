@@ -169,7 +169,6 @@ _DETECTOR_FIELDS: Final = (
 )
 
 _COPIED_FROM_POLICY: Final = ("failover", "preserveResourcesOnDeletion", "propagateDeps")
-
 _DISPATCHING: Final = ("dispatching", "dispatchingOnClusters")
 
 

@@ -24,11 +24,8 @@ from localup.karmada.objects import (
 from localup.karmada.workloads import amounts, quantities
 
 ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
-
 NODES: Final = "standin.volcano-global.io/nodes"
-
 EXTERNAL_USAGE: Final = "standin.volcano-global.io/external-usage"
-
 READY: Final = "standin.volcano-global.io/ready"
 
 #: Pod capacity of a member whose description has none.

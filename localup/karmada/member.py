@@ -18,9 +18,7 @@ from localup.karmada.objects import Object
 from localup.karmada.workloads import IdenticalPods, Workload
 
 _UNBOUNDED: Final = str(2**63 - 1)
-
 _CPU: Final = ("0", "1", "2", "4", "8", "16", "32", "64", "128", _UNBOUNDED)
-
 _MEMORY: Final = ("0", "4Gi", "16Gi", "32Gi", "64Gi", "128Gi", "256Gi", "512Gi", "1Ti", _UNBOUNDED)
 
 

@@ -272,7 +272,6 @@ TEMPLATE_GENERATION: Final = "resourcetemplate.karmada.io/generation"
 TEMPLATE_UID: Final = "resourcetemplate.karmada.io/uid"
 BINDING_FINALIZER: Final = "karmada.io/binding-controller"
 WORK_FINALIZER: Final = "karmada.io/execution-controller"
-
 _EXECUTION: Final = "karmada-es-"
 _SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
 _FNV_OFFSET: Final = 0x811C9DC5

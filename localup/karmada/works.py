@@ -49,7 +49,6 @@ _WORK_NAME, _WORK_NAMESPACE = "work.karmada.io/name", "work.karmada.io/namespace
 _MANAGED: Final = "karmada.io/managed"
 _MANAGED_ANNOTATIONS: Final = "resourcetemplate.karmada.io/managed-annotations"
 _MANAGED_LABELS: Final = "resourcetemplate.karmada.io/managed-labels"
-
 _SUSPENDED: Final = Condition("Dispatching", "False", "SuspendDispatching", "Work dispatching is in a suspended state.")
 _DISPATCHING: Final = Condition("Dispatching", "True", "Dispatching", "Work is being dispatched to member clusters.")
 _APPLIED: Final = Condition("Applied", "True", "AppliedSuccessful", "Manifest has been successfully applied")

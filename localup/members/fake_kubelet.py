@@ -41,15 +41,10 @@ _OWNER: Final = "members.volcano-global.io/owner"
 
 #: Fields that refer to absent priority classes and service accounts.
 _LEFT_OUT: Final = frozenset({"priorityClassName", "priority", "serviceAccountName", "serviceAccount"})
-
 _NAME: Final = 40
-
 _NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
-
 _PODS: Final = Resource("", "v1", "pods", "Pod")
-
 _KINDS: Final = tuple(TEMPLATES.values())
-
 _IN_FLIGHT: Final = 8
 
 

@@ -26,13 +26,9 @@ from localup.processes import StepError
 
 #: Environment variable with the folder, used without the option.
 KARMADA_BIN: Final = "KARMADA_BIN"
-
 _REQUIRED: Final = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
-
 _PREFIX: Final = "karmada-"
-
 _AGGREGATED: Final = "karmada-aggregated-apiserver"
-
 _ANSWER_SECONDS: Final = 20
 
 
@@ -82,9 +78,7 @@ def programs_from_environment() -> Programs | None:
 
 
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
 _SERVICES: Final = Resource("", "v1", "services", "Service")
-
 _API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 
 _NAME, _NAMESPACE = AGGREGATED.split(".")[:2]
@@ -171,13 +165,9 @@ class AggregatedServer:
 
 
 _HERE: Final = Path(__file__).parent
-
 _DEFINITIONS: Final = _HERE / "definitions.yaml"
-
 _RBAC: Final = _HERE / "rbac.yaml"
-
 _WEBHOOK_CONFIGURATIONS: Final = _HERE / "webhooks.yaml"
-
 _PLACEHOLDER_URL: Final = "https://karmada.invalid"
 
 

@@ -34,7 +34,6 @@ from localup.karmada.works import binding_key, updated_work, work_for, work_key
 log = structlog.get_logger()
 
 _ATTEMPTS: Final = 10
-
 _RETRY_SECONDS: Final = 0.05
 
 
