@@ -35,7 +35,7 @@ def paths(server) -> list[str]:
     return [path.rpartition("/")[2] for _, path, _ in server.requests]
 
 
-async def test_permission_is_reviewed_once_and_again_after_its_lifetime(tmp_path):
+async def test_permission_is_reviewed_again_after_its_lifetime(tmp_path):
     async with reviewed(tmp_path) as (access, server, clock):
         await access.require("t", "ml", "list")
         await access.require("t", "ml", "list")
