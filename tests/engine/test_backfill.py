@@ -149,7 +149,7 @@ def test_exact_run_times_miss_no_promised_start():
 
 
 @pytest.mark.long
-def test_exact_run_times_miss_no_promised_start_in_100_000_schedules():
+def test_exact_run_times_miss_no_promise_in_100_000_schedules():
     count = int(os.environ.get("SCHEDULES", "100000"))
     assert check(range(1000, 1000 + count)) > count
 
