@@ -30,6 +30,7 @@ OURS = {
     ("spec", "clusters"),
     ("spec", "gracefulEvictionTasks"),
     # For a workload with a claim that Karmada places (C6).
+    ("spec", "placement", "clusterAffinity"),  # if it was empty
     ("spec", "placement", "clusterAffinity", "exclude"),
     ("metadata", "annotations", DATA_PLACEMENT_ANNOTATION),
     ("metadata", "annotations", DATA_EXCLUDED_ANNOTATION),
