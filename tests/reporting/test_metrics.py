@@ -117,7 +117,9 @@ def test_only_the_leader_exports_state():
     only_leader = set(shown.findall(metrics.exposition().decode())) - standby
     assert "volcano_global_cache_synced" in standby
     assert {"volcano_global_pending_workloads", "volcano_global_webhook_registered"} <= only_leader
-    assert all(re.search("pending|queue|cluster|workloads|bindings|registered|hyperjobs|claims", name) for name in only_leader)
+    assert all(
+        re.search("pending|queue|cluster|workloads|bindings|registered|hyperjobs|claims", name) for name in only_leader
+    )
 
 
 def test_no_series_says_when_another_was_created():
