@@ -178,3 +178,21 @@ def test_levels_are_stable():
         ("QUEUE", 2),
         ("ALL", 3),
     ]
+
+
+@pytest.mark.parametrize(
+    ("runs", "estimate", "is_known"),
+    [
+        pytest.param(3, 0, False, id="few-runs"),
+        pytest.param(4, 0, True, id="enough-runs"),
+        pytest.param(0, 600, True, id="estimate"),
+    ],
+)
+def test_expected_run_time_needs_runs_or_an_estimate(runs, estimate, is_known):
+    expected = trained(*[100] * runs).expected_seconds(TRAIN._replace(estimate=estimate), 0.9)
+    assert (expected is not None) is is_known
+
+
+def test_expected_run_time_grows_with_confidence():
+    run_times = trained(*range(50, 150, 10))
+    assert run_times.expected_seconds(TRAIN, 0.5) < run_times.expected_seconds(TRAIN, 0.9)

@@ -215,6 +215,14 @@ def test_reservation_is_recorded_and_read_back(reserved, written):
     assert (seen.reserved_since, seen.reserved_clusters, seen.nominated_requests) == (61_000, amounts, CHARGE)
 
 
+def test_promised_start_is_recorded_once_and_read_back():
+    promised = Reservation(61_000, (ClusterCharge(M1, CHARGE),), CHARGE, promised_start=121_000)
+    made = nomination_write(RecordUpdate(WORKLOAD, None, promised), facts())
+    text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
+    assert json.loads(text)["promisedStart"] == "1970-01-01T00:02:01Z"
+    assert read_record({"volcano-global.io/admission": text}, "u1")[0].promised_start == 121_000
+
+
 def test_reservation_on_several_clusters_is_read_back():
     half = {name: amount // 2 for name, amount in CHARGE.items()}
     rooms = (ClusterCharge(M1, half), ClusterCharge(ClusterName("m2"), half))
