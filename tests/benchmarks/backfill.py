@@ -130,7 +130,7 @@ def _figures(world: str, outcomes: Mapping[str, Outcome]) -> Iterable[Figure]:
     yield Figure(f"backfill_{world}_finished", easy.finished, "jobs", "", plain.finished)
     yield Figure(f"backfill_{world}_utilisation", easy.utilisation, "of capacity", "", plain.utilisation)
     yield Figure(f"reservations_{world}_utilisation", alone.utilisation, "of capacity", "", plain.utilisation)
-    yield Figure(f"backfill_{world}_idle_reserved", easy.idle_reserved, "of capacity", "", alone.idle_reserved)
+    yield Figure(f"reservations_{world}_idle_reserved", alone.idle_reserved, "of capacity", "")
     ratio = start_ratio(outcomes)
     if ratio is not None:
         yield Figure(f"backfill_{world}_reserved_start_ratio", ratio, "of without", "<= 1")
