@@ -25,14 +25,12 @@ from controller.engine.state.requests import (
     pod_sets,
     total_requests,
 )
-from controller.engine.state.resources import CPU, MEMORY, MILLI, PODS, Resources
+from controller.engine.state.resources import PODS, Resources
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
-from controller.forecast.trials import Edit, Trials, finished
+from controller.forecast.trials import STEPS, Edit, Trials, finished, least, step_of
 
 T = TypeVar("T")
 
-#: Smallest change of an amount, in base units: 100m CPU, 128 Mi of memory, one of everything else.
-_STEPS: Final = {CPU: 100, MEMORY: 128 * 2**20}
 #: An amount is raised by at most so many times what the workload requests.
 _MAX_RAISE: Final = 8
 #: Of the clusters, so many are tried: those that lack least.
@@ -116,29 +114,6 @@ def find_counterfactuals(trials: Trials, job: PendingJob) -> Iterator[Counterfac
     yield from completions
 
 
-def least(admits: Callable[[int], bool], most: int, guess: int = 0) -> int | None:
-    """Return an *n* from 1 to *most* that admits while ``n - 1`` does not, ``None`` if *most* does not.
-
-    Zero is known not to admit. Bisection: the smallest one where admission is monotonic in *n*. *guess* is tried first.
-    """
-    low, high = 0, most
-    if 0 < guess < most:
-        low, high = (low, guess) if admits(guess) else (guess, most)
-        if high == guess and guess > 1:
-            low, high = (low, guess - 1) if admits(guess - 1) else (guess - 1, guess)
-    if most < 1 or (high == most and not admits(most)):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if admits(middle) else (middle, high)
-    return high
-
-
-def step_of(resource: str) -> int:
-    """Return the smallest change of *resource*, in base units."""
-    return _STEPS.get(resource, MILLI)
-
-
 class _Search:
     """The search for one workload."""
 
@@ -147,12 +122,14 @@ class _Search:
         self._engine = trials.engine
         self._job = job
         self._workload = workload = job.workload
+        self._requirements: SchedulingRequirements = workload.requirements
         self._target = f"job/{workload.namespace}/{workload.name}"
         self._requested = {
             name: amount for name, amount in workload.requirements.requests.items() if amount > 0 and name != PODS
         }
         self._evaluated = 0
         """Classes and queues that trials of quota and capacity have evaluated."""
+        trials.is_cut = False
 
     def _admits(self, edit: Edit) -> bool:
         return self._trials.admits(edit, self._workload.uid)
@@ -199,7 +176,7 @@ class _Search:
         self, template: JobTemplate, index: int, number: int, container: Container
     ) -> Iterator[Counterfactual]:
         for resource, amount in sorted(container.effective_requests.items()):
-            step, is_extended = step_of(resource), resource not in _STEPS
+            step, is_extended = step_of(resource), resource not in STEPS
             # Kubernetes requires equal requests and limits of extended resources; of others the request counts.
             parts = [part for part in ("requests", "limits") if resource in getattr(container, part)]
             parts = parts if is_extended else parts[:1]
@@ -362,10 +339,6 @@ class _Search:
         cache = self._engine.feasibility_cache
         return cache.refusal(cache.get(self._requirements)) is None
 
-    @property
-    def _requirements(self) -> SchedulingRequirements:
-        return self._workload.requirements
-
     def _closest_clusters(self) -> list[ClusterName]:
         feasibility_cache = self._engine.feasibility_cache
         names = [gap.cluster for gap in cluster_gaps(feasibility_cache, self._requirements)]
@@ -390,7 +363,9 @@ class _Search:
             self._evaluated += cost
             return admits(before + count * step)
 
-        if self._evaluated <= _MAX_EVALUATED:
+        if self._evaluated > _MAX_EVALUATED:
+            self._trials.is_cut = True
+        else:
             count = least(admits_more, need * _MAX_RAISE, -(-lacking // step))
             if count is not None:
                 texts = [format_quantity(resource, amount) for amount in (before, before + count * step)]

@@ -1,7 +1,8 @@
 """Tries changes of objects on an engine and undoes them, so that many changes can be tried on one large state."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from controller.engine.checkpoint import History, roll_back
 from controller.engine.engine import Engine
@@ -9,7 +10,11 @@ from controller.engine.plan import Plan
 from controller.engine.remedies import plan_until_stable
 from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import Queue
+from controller.engine.state.resources import CPU, MEMORY, MILLI
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
+
+#: Smallest change of an amount, in base units: 100m CPU, 128 Mi of memory, one of everything else.
+STEPS: Final = {CPU: 100, MEMORY: 128 * 2**20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,8 @@ class Trials:
         self.engine = engine
         self.decides_nothing = not (plan.decisions or engine.policy.reclaim.enabled or engine.policy.preemption.enabled)
         """Whether nothing is admitted or evicted now: more quota or capacity then only helps where it is lacking."""
+        self.is_cut = False
+        """Whether the last search left out changes, because trials in a state as large as this cost too much."""
         self._history = history
         self._now = now
         # No reason is read between the questions.
@@ -63,3 +70,26 @@ class Trials:
 def finished(workload: Workload) -> Workload:
     """Return *workload* after it has finished."""
     return replace(workload, state=WorkloadState.FINISHED, admission=None, nomination=None, reservation=None)
+
+
+def least(admits: Callable[[int], bool], most: int, guess: int = 0) -> int | None:
+    """Return an *n* from 1 to *most* that admits while ``n - 1`` does not, ``None`` if *most* does not.
+
+    Zero is known not to admit. Bisection: the smallest one where admission is monotonic in *n*. *guess* is tried first.
+    """
+    low, high = 0, most
+    if 0 < guess < most:
+        low, high = (low, guess) if admits(guess) else (guess, most)
+        if high == guess and guess > 1:
+            low, high = (low, guess - 1) if admits(guess - 1) else (guess - 1, guess)
+    if most < 1 or (high == most and not admits(most)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if admits(middle) else (middle, high)
+    return high
+
+
+def step_of(resource: str) -> int:
+    """Return the smallest change of *resource*, in base units."""
+    return STEPS.get(resource, MILLI)

@@ -30,10 +30,8 @@ from controller.forecast.counterfactuals import (
     FieldChange,
     PendingJob,
     find_counterfactuals,
-    least,
-    step_of,
 )
-from controller.forecast.trials import Trials, finished
+from controller.forecast.trials import Trials, finished, least, step_of
 from tests.engine.test_remedies import NOW, Case, pending
 
 UNITS = {"cpu": 500, "memory": 256 * 2**20, "nvidia.com/gpu": 1000, "pods": 1}

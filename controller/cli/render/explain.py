@@ -1,6 +1,6 @@
 """The explanations of a workload and of a HyperJob, and their texts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -196,6 +196,8 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     """The data that its DataSourceClaims name; left out without claims."""
     counterfactuals: tuple[CounterfactualReport, ...] | None = None
     """The least single changes that admit a pending workload now; null for another one."""
+    counterfactuals_complete: bool = True
+    """False where changes of quota and capacity were left out, because very many workloads are pending."""
 
 
 class ReasonCount(msgspec.Struct, frozen=True):
@@ -236,7 +238,7 @@ def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
     if explanation.data:
         parts.append(_section("Data", map(_data_line, explanation.data), style))
     if explanation.counterfactuals is not None:
-        lines = _counterfactual_lines(explanation.counterfactuals)
+        lines = _counterfactual_lines(explanation)
         parts.append(_section("Single changes that would admit it now", lines, style))
     parts.append(_section("Requests", _request_lines(explanation), style))
     parts.append(_section("Queue", [_queue_line(queue)], style) + _share_table(queue, explanation.requests, style))
@@ -261,10 +263,14 @@ DIMENSIONS = {
 }
 
 
-def _counterfactual_lines(counterfactuals: Sequence[CounterfactualReport]) -> Iterator[str]:
+def _counterfactual_lines(explanation: Explanation) -> Iterator[str]:
+    counterfactuals = explanation.counterfactuals or ()
     for counterfactual in counterfactuals:
-        yield f"- {DIMENSIONS[counterfactual.dimension]}: {counterfactual.change} (from {counterfactual.before})"
-    if not counterfactuals:
+        before = "" if counterfactual.dimension == "completion" else f" (from {counterfactual.before})"
+        yield f"- {DIMENSIONS[counterfactual.dimension]}: {counterfactual.change}{before}"
+    if not explanation.counterfactuals_complete:
+        yield "Not all changes of quota and capacity were tried, because very many workloads are pending."
+    elif not counterfactuals:
         yield "No single change admits it now."
 
 

@@ -146,7 +146,7 @@ def _fitting_replicas(capacity: FreeCapacity, requirements: SchedulingRequiremen
 def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | None = None) -> Explanation:
     """Return the explanation of *workload*; *events* are those recorded for it, ``None`` if unknown."""
     requirements = workload.requirements
-    return Explanation(
+    explanation = Explanation(
         kind=workload.kind,
         namespace=workload.namespace,
         name=workload.name,
@@ -165,9 +165,10 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         start=forecast_starts(snapshot, [workload]).get(workload.uid),
         events=msgspec.UNSET if events is None else _published_events(events),
         data=_data_reports(snapshot, workload),
-        # Last: the trials return the state to that before the plan.
-        counterfactuals=counterfactual_reports(snapshot, workload),
     )
+    # Last: the trials return the state to that before the plan.
+    counterfactuals, is_complete = _counterfactuals(snapshot, workload)
+    return msgspec.structs.replace(explanation, counterfactuals=counterfactuals, counterfactuals_complete=is_complete)
 
 
 def _data_reports(snapshot: Snapshot, workload: Workload) -> tuple[DataReport, ...] | msgspec.UnsetType:
@@ -181,12 +182,17 @@ def _data_reports(snapshot: Snapshot, workload: Workload) -> tuple[DataReport, .
 
 def counterfactual_reports(snapshot: Snapshot, workload: Workload) -> tuple[CounterfactualReport, ...] | None:
     """Return the least changes that admit a pending workload now, ``None`` for other workloads."""
+    return _counterfactuals(snapshot, workload)[0]
+
+
+def _counterfactuals(snapshot: Snapshot, workload: Workload) -> tuple[tuple[CounterfactualReport, ...] | None, bool]:
+    """Return the least changes that admit a pending workload now, and whether all changes were tried."""
     uid = workload.uid
     if uid not in snapshot.state.pending:
-        return () if snapshot.state.refusal(uid) else None
+        return () if snapshot.state.refusal(uid) else None, True
     trials = Trials(snapshot.state, snapshot.history, snapshot.now, snapshot.plan)
     found = find_counterfactuals(trials, _pending_job(snapshot, trials.engine.workloads[uid]))
-    return tuple(
+    reports = tuple(
         CounterfactualReport(
             change=";".join(map(str, counterfactual.changes)),
             dimension=counterfactual.dimension,
@@ -195,6 +201,7 @@ def counterfactual_reports(snapshot: Snapshot, workload: Workload) -> tuple[Coun
         )
         for counterfactual in found
     )
+    return reports, not trials.is_cut
 
 
 def _pending_job(snapshot: Snapshot, workload: Workload) -> PendingJob:
