@@ -10,6 +10,7 @@ import shutil
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.console.consoles import OPERATOR, console_of, model_of
@@ -132,11 +133,18 @@ async def test_first_tab_stop_skips_the_navigation(model):
         assert await page.evaluate("location.hash") == "#main"
 
 
-async def test_three_questions_about_a_job_are_answered_by_clicks(model):
+async def test_three_questions_about_a_job_are_answered_by_clicks(model, monkeypatch):
+    job = pending_job("one", "train-7", "team-a", cpu=3)[0]
+    stored = {**job, "metadata": {**job["metadata"], "uid": "u-7", "resourceVersion": "9"}}
+
+    async def read(_: str) -> bytes:
+        return msgspec.json.encode(stored)
+
+    monkeypatch.setattr(model, "read", read)
     async with browser_on(model) as (page, url, _):
         await page.goto(f"{url}/queues/team-a")
         await page.click('a[href="/workloads/one/Job/train-7"]')
-        assert "capacity" in (await page.inner_text("#why")).lower()
+        assert "below its limit" in await page.inner_text("#why")
         assert "When it starts" in await page.inner_text("#start")
         await page.locator("#changes table").wait_for()
         await page.click("#changes a >> nth=0")

@@ -15,7 +15,7 @@ from tests.image.tree import ROOT, build_tree, build_wheel
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 #: Stages, each of which begins with FROM.
 STAGES = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
-PROCESSES = ("webhook", "controller", "certs", "install", "controller.cli")
+PROCESSES = ("webhook", "controller", "console", "certs", "install", "controller.cli")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_tc5_wheel_is_reproducible(tmp_path):
 def test_wheel_contains_only_runtime_files(tmp_path):
     names = zipfile.ZipFile(build_wheel(tmp_path / "wheel")).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
-    assert tops == {"certs", "controller", "install", "webhook"}
+    assert tops == {"certs", "console", "controller", "install", "webhook"}
     assert not [name for name in names if re.search(r"(^|/)(tests?/|test_|conftest)", name) or name.endswith(".pyc")]
 
 

@@ -34,7 +34,7 @@ def build_wheel(folder: Path) -> Path:
     """Return the wheel, built in *folder* from the sources only."""
     source = folder / "source"
     unwanted = shutil.ignore_patterns("__pycache__")
-    for name in ("certs", "controller", "install", "webhook"):
+    for name in ("certs", "console", "controller", "install", "webhook"):
         shutil.copytree(ROOT / name, source / name, ignore=unwanted)
     for name in ("pyproject.toml", "LICENSE", "README.md"):
         shutil.copyfile(ROOT / name, source / name)

@@ -70,7 +70,7 @@ def test_failed_start_is_reported_and_cleaned_up(empty):
 
 
 def test_options_of_an_unknown_process_are_rejected(plane):
-    with pytest.raises(KeyError, match="unknown process scheduler; known: controller, karmada, webhook"):
+    with pytest.raises(KeyError, match="unknown process scheduler; known: console, controller, karmada, webhook"):
         Stack(plane, options={"scheduler": ProcessOptions()})
 
 
