@@ -1,6 +1,7 @@
 """Entry point of the command line: `volcano-global --help`, also `kubectl volcano-global`."""
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -18,6 +19,9 @@ _FAILED = 1
 _BAD_INPUT = 2
 _INTERRUPTED = 130
 _MAX_ERRORS = 50
+
+#: Set by the script of `completion` while a shell asks for words.
+_COMPLETION_VARIABLE = "_VOLCANO_GLOBAL_COMPLETE"
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 _ABOUT = """
@@ -83,6 +87,10 @@ def _main(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; print errors to stderr and exit with 1, or with 2 for bad input."""
+    if _COMPLETION_VARIABLE in os.environ:
+        from typer.completion import completion_init  # noqa: PLC0415 -- only the shell's completion needs it
+
+        completion_init()
     # Reading many objects creates few cycles; frequent collections would take a third of the time.
     gc.set_threshold(100_000, 50, 1000)
     for stream in (sys.stdout, sys.stderr):

@@ -3,6 +3,10 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -158,6 +162,30 @@ def test_completion_script_names_the_program(run, shell):
     ended = run("completion", shell)
     assert ended.code == 0
     assert "volcano-global" in ended.out
+
+
+_ASK = """
+source <(volcano-global completion bash)
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_volcano_global_completion volcano-global
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param(["pen"], "pending", id="command"),
+        pytest.param(["explain", ""], "job hyperjob queue", id="subcommand"),
+        pytest.param(["queues", "--so"], "--sort-by", id="option"),
+        pytest.param(["queues", "-o", ""], "table wide name csv json yaml", id="value"),
+    ],
+)
+def test_bash_completes_words(words, expected):
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", "--norc", "-c", _ASK, "bash", "volcano-global", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert ended.stdout.strip() == expected, ended.stderr
 
 
 def test_version_and_short_help(run):
