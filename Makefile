@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chart manifests test test-integration test-unit test-long check fuzz bench docs reference lock clean
+.PHONY: help setup demo chart krew manifests test test-integration test-unit test-long check fuzz bench docs reference lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ demo: setup ## run the demo on a real API server (ARGS="--help" lists its option
 
 chart: setup ## package the chart as build/chart/*.tgz, for `helm push FILE oci://REGISTRY`
 	@$(BIN)/python -m localup helm package charts/volcano-global --destination build/chart
+
+krew: setup ## package the kubectl plugin as build/krew (ARGS="--uri https://…")
+	@$(BIN)/python -m localup krew $(ARGS)
 
 manifests: setup ## write build/manifests for `kubectl apply -k` (ARGS="--set image.repository=…")
 	@rm -rf build/manifests && mkdir -p build/manifests/uninstall

@@ -13,6 +13,7 @@ from localup import binaries
 from localup.controlplane import CRDS, ControlPlane, Etcd
 from localup.credentials import IDENTITIES
 from localup.karmada.clusters import ALLOCATABLE
+from localup.krew import package
 from localup.processes import ProcessError, StepError
 from localup.realkarmada.processes import KARMADA_BIN, Programs
 from localup.stack import Stack
@@ -40,6 +41,15 @@ def helm(context: typer.Context) -> None:
     """Run Helm with the arguments; it is built once, which takes about two minutes."""
     program = binaries.ensure_helm(lambda text: print(text, file=sys.stderr))
     os.execv(program, ["helm", *context.args])  # noqa: S606 - Helm replaces this process
+
+
+@app.command()
+def krew(
+    uri: Annotated[str, typer.Option(help="Address from which Krew will load the archive.")] = "https://example.com",
+    destination: Annotated[Path, typer.Option(help="Folder of the archive and the manifest.")] = Path("build/krew"),
+) -> None:
+    """Package the command line as a plugin of Krew, for this platform and version of Python."""
+    print(package(Path(__file__).parents[1], destination, uri=uri))
 
 
 @app.command()

@@ -1,0 +1,92 @@
+"""Packages the command line as a plugin of Krew, kubectl's plugin manager: an archive and its manifest."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+from pathlib import Path
+
+import yaml
+
+PLUGIN = "volcano-global"
+_PROGRAM = "kubectl-volcano_global"
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+#: The libraries are next to the program and compiled for one minor version of Python.
+_LAUNCHER = f"""#!/usr/bin/env python{_PYTHON}
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+
+from controller.cli.__main__ import main
+
+main()
+"""
+
+_DESCRIPTION = """\
+Explains why batch and AI workloads are pending that Volcano Global queues on a
+Karmada control plane: their position and reason, the usage, fair share and limit
+of queues, and the free capacity of member clusters. It only reads.
+"""
+
+
+def package(source: Path, destination: Path, *, uri: str) -> Path:
+    """Write archive and manifest of the project *source* into *destination*; return the manifest.
+
+    *uri* is the address from which Krew will load the archive, without the name of the file.
+    """
+    shutil.rmtree(destination, ignore_errors=True)
+    content = destination / "content"
+    install: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install += ["--no-deps", "--no-compile", "--target", content / "lib"]
+    subprocess.run([*install, "--require-hashes", "--requirement", source / "requirements.txt"], check=True)
+    subprocess.run([*install, "--no-build-isolation", "--upgrade", source], check=True)
+    shutil.rmtree(content / "lib" / "bin", ignore_errors=True)
+    shutil.copy(source / "LICENSE", content)
+    version = tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"]
+    manifest = pack(content, destination, version=version, uri=uri)
+    shutil.rmtree(content)
+    return manifest
+
+
+def pack(content: Path, destination: Path, *, version: str, uri: str) -> Path:
+    """Write the archive of the folder *content* with the program, and its manifest; return the manifest."""
+    program = content / _PROGRAM
+    program.write_text(_LAUNCHER)
+    program.chmod(0o755)
+    system, _, machine = sysconfig.get_platform().rpartition("-")
+    platform = {"os": system.partition("-")[0], "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)}
+    archive = destination / f"{PLUGIN}-{version}-{platform['os']}-{platform['arch']}.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for path in sorted(content.iterdir()):
+            tar.add(path, path.name)
+    manifest = destination / f"{PLUGIN}.yaml"
+    manifest.write_text(yaml.safe_dump(_manifest(archive, platform, version, uri), sort_keys=False))
+    return manifest
+
+
+def _manifest(archive: Path, platform: dict[str, str], version: str, uri: str) -> dict[str, object]:
+    return {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": PLUGIN},
+        "spec": {
+            "version": f"v{version}",
+            "homepage": "https://volcano.sh",
+            "shortDescription": "Explain queues and pending workloads of Volcano Global",
+            "description": _DESCRIPTION,
+            "caveats": f"It needs python{_PYTHON} in PATH.\n",
+            "platforms": [
+                {
+                    "selector": {"matchLabels": platform},
+                    "uri": f"{uri.rstrip('/')}/{archive.name}",
+                    "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
+                    "bin": _PROGRAM,
+                }
+            ],
+        },
+    }

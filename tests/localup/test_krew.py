@@ -1,0 +1,21 @@
+import hashlib
+import tarfile
+
+import yaml
+
+from localup.krew import pack
+
+
+def test_manifest_describes_the_archive(tmp_path):
+    content = tmp_path / "content"
+    (content / "lib").mkdir(parents=True)
+    (content / "lib" / "module.py").write_text("x = 1\n")
+    manifest = yaml.safe_load(pack(content, tmp_path, version="0.1.0", uri="https://example.com/a/").read_text())
+    (platform,) = manifest["spec"]["platforms"]
+    archive = tmp_path / platform["uri"].removeprefix("https://example.com/a/")
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == platform["sha256"]
+    with tarfile.open(archive) as tar:
+        program = tar.getmember(platform["bin"])
+        assert program.mode & 0o111 == 0o111
+        assert "lib/module.py" in tar.getnames()
+    assert len(manifest["spec"]["shortDescription"]) <= 60
