@@ -14,6 +14,7 @@ from controller.cli.render.output import API_VERSION
 from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues, WorkloadUsages
 from controller.cli.render.replay import History, ReplayReport
 from controller.cli.render.simulate import SimulationReport
+from controller.cli.reports.data import DataSources
 
 PATH = Path(__file__).parent / "reference" / "cli.schema.json"
 
@@ -24,6 +25,7 @@ REPORTS: dict[str, tuple[type[msgspec.Struct], bool]] = {
     "pending": (Pending, True),
     "clusters": (Clusters, True),
     "top": (WorkloadUsages, True),
+    "data": (DataSources, True),
     "explain-job": (Explanation, True),
     "explain-hyperjob": (HyperJobReport, True),
     "explain-queue": (QueueExplanation, True),

@@ -88,6 +88,7 @@ COMMANDS = [
     pytest.param("pending", ["pending"], id="pending"),
     pytest.param("clusters", ["clusters", "--next-cycle"], id="clusters"),
     pytest.param("top", ["top"], id="top"),
+    pytest.param("data", ["data"], id="data"),
     pytest.param("explain-job", ["explain", "job", "ml/big"], id="explain-pending"),
     pytest.param("explain-job", ["explain", "job", "ml/old"], id="explain-running"),
     pytest.param("explain-queue", ["explain", "queue", "a"], id="explain-queue"),
