@@ -88,7 +88,7 @@ def _main(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; print errors to stderr and exit with 1, or with 2 for bad input."""
     if _COMPLETION_VARIABLE in os.environ:
-        from typer.completion import completion_init  # noqa: PLC0415 -- only the shell's completion needs it
+        from typer._completion_classes import completion_init  # noqa: PLC0415 -- typer has no public name
 
         completion_init()
     # Reading many objects creates few cycles; frequent collections would take a third of the time.
