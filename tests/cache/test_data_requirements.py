@@ -1,0 +1,133 @@
+"""Workloads with claims of data in the cache and the engine: why they wait, where they go, when they are evicted."""
+
+import json
+from typing import Any
+
+import pytest
+
+from controller.cache.data_requirements import DataRequirement
+from controller.cache.objects import VOLCANO_JOB, CachedHyperJob, GroupKind, TemplateKey
+from controller.cache.store import Store
+from controller.engine.engine import Engine
+from controller.engine.plan import Admit, Evict, Wait
+from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.state.clusters import ClusterName
+from tests.cli.manifests import ONE, binding, cluster, job, queue
+
+JOB = TemplateKey(VOLCANO_JOB, "ml", "train")
+
+
+def names(*clusters: str) -> frozenset[ClusterName]:
+    return frozenset(map(ClusterName, clusters))
+
+
+def identified(body: dict[str, Any], version: int = 1) -> bytes:
+    metadata = {"uid": body["metadata"]["name"], "resourceVersion": str(version), **body["metadata"]}
+    return json.dumps({**body, "metadata": metadata}).encode()
+
+
+def store_with(*, on: str = "", placement: Any = ONE) -> Store:
+    """Return a store with one job on three clusters; *on* admits it there."""
+    store = Store()
+    store.queues.upsert(store.queues.decode(identified(queue("q"))))
+    for name in ("m1", "m2", "m3"):
+        store.clusters.upsert(store.clusters.decode(identified(cluster(name, {"cpu": 4}))))
+    template = job("train", {"cpu": 1}, queue="q")
+    store.jobs.upsert(store.jobs.decode(identified(template)))
+    bound = binding("train", suspended=not on)
+    bound["spec"]["placement"] = placement
+    if on:
+        record = {"uid": bound["metadata"].get("uid", "train-job"), "queue": "q", "charge": {"cpu": "1"}}
+        record |= {"clusters": [on], "admittedAt": "2026-03-01T10:00:00Z"}
+        bound["spec"]["clusters"] = [{"name": on}]
+        annotations = bound["metadata"].setdefault("annotations", {})
+        annotations["volcano-global.io/admission"] = json.dumps(record)
+    store.bindings.upsert(store.bindings.decode(identified(bound)))
+    return store
+
+
+def decisions(store: Store) -> list[Any]:
+    engine = Engine()
+    store.sync_to(engine, 10_000)
+    plan = engine.plan(10_000)
+    return [*plan.decisions, *plan.waits]
+
+
+def test_job_waits_until_its_claim_is_bound():
+    store = store_with()
+    store.data_changed(JOB, DataRequirement("DataSourceClaim c: Amoro cannot be reached"))
+    (wait,) = decisions(store)
+    assert isinstance(wait, Wait)
+    assert (wait.refusal.reason, wait.refusal.subject) == (
+        Reason.DATA_NOT_READY,
+        "DataSourceClaim c: Amoro cannot be reached",
+    )
+    assert not wait.refusal.is_about_room
+
+
+def test_job_is_admitted_where_its_data_are():
+    store = store_with()
+    store.data_changed(JOB, DataRequirement(clusters=names("m3")))
+    (admit,) = decisions(store)
+    assert isinstance(admit, Admit)
+    assert [charge.cluster for charge in admit.admission.cluster_charges] == ["m3"]
+
+
+def test_deleted_claim_ends_the_requirement():
+    store = store_with()
+    store.data_changed(JOB, DataRequirement("c"))
+    store.data_changed(JOB, None)
+    assert isinstance(decisions(store)[0], Admit)
+
+
+@pytest.mark.parametrize(
+    ("required", "evicted"),
+    [
+        pytest.param(DataRequirement(clusters=names("m2")), False, id="keep"),
+        pytest.param(DataRequirement(clusters=names("m2"), requeue=True), True, id="requeue"),
+        pytest.param(DataRequirement(clusters=names("m1", "m2"), requeue=True), False, id="still-there"),
+        pytest.param(DataRequirement("c: not located", clusters=names("m2"), requeue=True), False, id="unknown"),
+    ],
+)
+def test_admitted_job_follows_its_data_only_on_request(required, evicted):
+    store = store_with(on="m1")
+    store.data_changed(JOB, required)
+    evictions = [each.reason for each in decisions(store) if isinstance(each, Evict)]
+    assert evictions == ([EvictionReason.DATA_MOVED] if evicted else [])
+
+
+def test_job_that_karmada_copies_waits_for_its_affinity():
+    required = DataRequirement(clusters=names("m1"))
+    store = store_with(placement={})
+    store.data_changed(JOB, required)
+    (wait,) = decisions(store)
+    assert "affinity" in wait.refusal.subject
+    store = store_with(placement={"clusterAffinity": {"exclude": ["m2", "m3"]}})
+    store.data_changed(JOB, required)
+    assert isinstance(decisions(store)[0], Admit)
+
+
+def test_parts_follow_the_claim_of_their_hyperjob():
+    store = store_with()
+    hyperjob = TemplateKey(GroupKind("HyperJob.training.volcano.sh"), "ml", "llm")
+    template = job("train", {"cpu": 1}, queue="q")
+    template["metadata"] |= {
+        "annotations": {"volcano-global.io/group": json.dumps({"uid": "h", "split": "s"})},
+        "ownerReferences": [
+            {
+                "apiVersion": "training.volcano.sh/v1alpha1",
+                "kind": "HyperJob",
+                "name": "llm",
+                "uid": "h",
+                "controller": True,
+            }
+        ],
+    }
+    store.jobs.upsert(store.jobs.decode(identified(template, 2)))
+    store.expect_hyperjobs()
+    store.hyperjob_changed("h", CachedHyperJob("ml", 0, "s", frozenset({"train"}), 1, hyperjob))
+    store.data_changed(hyperjob, DataRequirement(clusters=names("m1", "m2")))
+    store.data_changed(JOB, DataRequirement(clusters=names("m2", "m3")))
+    required = store.data_requirement(next(iter(store.bindings)))
+    assert (required.clusters, required.lacking) == (names("m2"), names("m1", "m3"))
+    assert isinstance(decisions(store)[0], Admit)
