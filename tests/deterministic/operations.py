@@ -49,21 +49,17 @@ Action = Callable[[System, random.Random], Awaitable[None]]
 
 
 def job(name: str, queue: str, *, pods: int, cpu: str, seconds: int, **more: Any) -> Object:
-    """Return a Volcano Job of *pods* equal pods that start together."""
+    """Return a Volcano Job of *pods* equal pods that start together, in one task or in two."""
     requests = {"cpu": cpu, "memory": "1Gi", **({"nvidia.com/gpu": more["gpu"]} if more.get("gpu") else {})}
     container = {"name": "main", "image": "busybox", "resources": {"requests": requests}}
     annotations = {"volcano-global.io/runtime": f"{seconds}s"}
     if more.get("fails"):
         annotations["volcano-global.io/outcome"] = "Failed"
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    tasks = {"driver": 1, "main": pods - 1} if more.get("driver") and pods > 1 else {"main": pods}
     spec: Object = {
         "minAvailable": more.get("minimum", pods),
-        "tasks": [
-            {
-                "name": "main",
-                "replicas": pods,
-                "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-            }
-        ],
+        "tasks": [{"name": name, "replicas": count, "template": template} for name, count in tasks.items()],
         **({"queue": queue} if queue else {}),
         **({"priorityClassName": more["priority"]} if more.get("priority") else {}),
     }
@@ -84,13 +80,15 @@ async def submit_job(system: System, draw: random.Random) -> None:
             gpu=draw.choice(("", "", "", "1")),
             minimum=gang,
             fails=draw.random() < 0.1,
+            driver=draw.random() < 0.2,
             priority=draw.choice(("", "", "high", "low")),
         ),
     )
 
 
 async def submit_burst(system: System, draw: random.Random) -> None:
-    for _ in range(draw.randint(3, 8)):
+    """More jobs than the clusters can run at once."""
+    for _ in range(draw.randint(8, 16)):
         await submit_job(system, draw)
 
 
@@ -280,8 +278,8 @@ OPERATORS: Mapping[str, Action] = {
     "join-cluster": join_cluster,
 }
 _RATES: Mapping[str, float] = {
-    "submit-job": 90,
-    "submit-burst": 4,
+    "submit-job": 60,
+    "submit-burst": 5,
     "submit-impossible-job": 1,
     "submit-hyperjob": 6,
     "delete-job": 6,
@@ -302,8 +300,8 @@ def times(draw: random.Random, per_hour: float, begin: float, end: float) -> Seq
 
 
 def script(draw: random.Random, begin: float, end: float, *, calm: bool) -> list[Operation]:
-    """Return the operations between *begin* and *end*; a *calm* hour has only those of tenants."""
-    rates = {**_RATES, **({} if calm else dict.fromkeys(OPERATORS, 1.2))}
+    """Return the operations between *begin* and *end*; in a *calm* hour, with its strict judge, operators do more."""
+    rates = {**_RATES, **dict.fromkeys(OPERATORS, 4.0 if calm else 1.2)}
     return [
         Operation(at, name, draw.getrandbits(48))
         for name, per_hour in rates.items()

@@ -137,7 +137,13 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
     Only the gang must fit, but all requests are charged (D11). The writes of a plan arrive in any order, so the
     workloads that were not decided before *after* are judged in the order in which most of them fit.
     """
-    others = [item for item in usage.holders() if cluster in placement(item) and item.uid != after.uid]
+    others = [
+        item
+        for item in usage.holders()
+        # What Karmada has moved is accepted or evicted later (R1).
+        if cluster in placement(item) and cluster in (item.record.get("clusters") or (cluster,))
+        if item.uid != after.uid
+    ]
     decided = after.record.get("admittedAt") or "~"
     peers = [item for item in others if (item.record.get("admittedAt") or "") >= decided]
     charges = {item.uid: usage.charges[item.uid].get(resource, 0) for item in [*others, after]}
