@@ -1,8 +1,8 @@
 """Catalogue of mutations of the controller, each with the test that must fail because of it."""
 
-from dataclasses import dataclass
-
-from tests.mutants.transformations import Drop, DropKeyword, IterateOnce, Replace, ReplaceArgument, Transformation
+from tests.mutants.defects import DEFECTS
+from tests.mutants.mutant import Mutant
+from tests.mutants.transformations import Drop, DropKeyword, IterateOnce, Replace, ReplaceArgument
 
 _KILLS = "tests/faults/test_kill_points.py::test_scenario_without_faults_has_its_number_of_writes"
 _OBJECTS = "tests/faults/test_objects.py::"
@@ -11,24 +11,6 @@ _ANSWERS = "tests/faults/test_api_responses.py::"
 _LEADERS = "tests/faults/test_leaders.py::"
 _WATCHES = "tests/faults/test_watches.py::test_every_watch_fault_is_recovered"
 _SERVERS = "tests/faults/test_servers.py::"
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A mutation of one function or class."""
-
-    name: str
-    module: str
-    definition: str
-    """The function or class within the module, such as ``Actuator._send``."""
-    transformation: Transformation
-    caught_by: str
-    """The test that must fail."""
-
-    @property
-    def file(self) -> str:
-        """Path of the module in the repository."""
-        return f"{self.module.replace('.', '/')}.py"
 
 
 MUTANTS = (
@@ -390,4 +372,5 @@ MUTANTS = (
         Drop("OSError"),
         "tests/faults/test_process_environment.py::test_controller_works_with_scarce_resources[no-disk-for-logs]",
     ),
+    *DEFECTS,
 )
