@@ -6,6 +6,7 @@ SCREENSHOTS names a folder for pictures of the pages.
 """
 
 import os
+import re
 import shutil
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -148,4 +149,5 @@ async def test_three_questions_about_a_job_are_answered_by_clicks(model, monkeyp
         assert "When it starts" in await page.inner_text("#start")
         await page.locator("#changes table").wait_for()
         await page.click("#changes a >> nth=0")
-        await page.wait_for_url("**/what-if?change=*")
+        await page.wait_for_url(re.compile(r"/what-if\?change="))
+        assert await page.input_value("#change")
