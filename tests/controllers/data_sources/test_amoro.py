@@ -176,8 +176,8 @@ def test_invalid_settings_are_rejected(settings):
         read_options(settings)
 
 
-def test_upstream_settings_are_read():
-    text = """{"system": "amoro", "endpoint": {"url": "http://your-amoro-url", "port": 1630},
+def test_settings_with_go_durations_are_read():
+    text = """{"system": "amoro", "endpoint": {"url": "http://amoro.example", "port": 1630},
       "locationMapping": {"s3://dc1/": ["cluster1", "cluster2"], "s3://dc2/": ["cluster3"]},
       "retryConfig": {"maxRetries": 3, "initialBackoff": "1s", "maxBackoff": "30s", "backoffMultiplier": 2.0,
         "timeout": "30s"}}"""
