@@ -5,7 +5,7 @@ from ``ordering`` and ``tournament``.
 """
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import or_
@@ -21,7 +21,7 @@ from controller.engine.reasons import Refusal
 from controller.engine.reservations.active import ActiveReservations
 from controller.engine.reservations.nominations import Nominations
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.pending import Counts, QueueingHint, WorkloadClass
+from controller.engine.state.pending import QueueingHint, SlotsByQueue, WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import Slots, slots_in
 from controller.engine.state.resources import EMPTY, Resources, add
@@ -61,8 +61,6 @@ class AdmissionPass:
         """Whether a workload was admitted after the borrowing rules refused another one, which they may allow now."""
         self._refused_borrowing = False
         self._most = most
-        self._fitting: frozenset[int] = frozenset()
-        """The requirements that fit the root's limit and some cluster."""
 
     @property
     def is_at_limit(self) -> bool:
@@ -103,9 +101,9 @@ class AdmissionPass:
 
     def _run_priority_first(self) -> Steps[bool]:
         """Run until no head can be admitted; return early with ``True`` where all must be tried again (O1)."""
-        fitting = self._fitting = yield from self._select_fitting(self.context.pending.by_requirements)
-        for counts in self.context.pending.class_counts(self.context.queue_usage.tree()).by_priority():
-            contest = self._tournament(counts)
+        fitting = yield from self._select_fitting(None)
+        for pending in self.context.pending.in_tree(self.context.queue_usage.tree()).by_priority():
+            contest = self._tournament(pending)
             while fitting and not self.is_at_limit and (head := contest.next(fitting)) is not None:
                 count = self.try_admit(head)
                 if not count:
@@ -116,41 +114,42 @@ class AdmissionPass:
                 if head.workload_class.reservation_owner is not None:
                     # It may have been admitted elsewhere, so that others may use its reservation.
                     return True
-                fitting = self._fitting = yield from self._select_fitting(fitting)
+                fitting = yield from self._select_fitting(fitting)
                 if count == 1:
                     contest.on_admitted(head)
                 else:
                     # The other parts of its gang were removed from their classes, too.
-                    contest = self._tournament(counts)
+                    contest = self._tournament(pending)
         return False
 
-    def _select_fitting(self, fitting: Iterable[int]) -> Steps[frozenset[int]]:
-        """Return those of *fitting* that are still pending and fit the root's limit and some cluster."""
+    def _select_fitting(self, among: Slots | None) -> Steps[Slots]:
+        """Return the pending requirements, of those *among*, that fit the root's limit and some cluster."""
         index, reserved = self.context.fitting_index, self.context.active_reservations()
         yield from index.update()
         yield 1
-        slots = index.feasible(self.quota) & index.slots_of(fitting)
+        slots = index.feasible(self.quota)
+        if among is not None:
+            slots &= among
         if reserved is not None:
             slots = reserved.may_use_capacity(slots)
         if reserved is None or self.quota.guaranteed or self.context.policy.is_by_tenant:
-            return frozenset(index.keys_of(slots))
-        return frozenset(self._not_blocked(reserved, slots))
+            return slots
+        return self._not_blocked(reserved, slots)
 
-    def _not_blocked(self, reserved: ActiveReservations, slots: Slots) -> Iterator[int]:
-        """Yield the requirements of *slots*, except those of which all classes may be skipped for a reservation."""
-        index, skipped = self.context.fitting_index, dict[QueueName, Slots]()
+    def _not_blocked(self, reserved: ActiveReservations, slots: Slots) -> Slots:
+        """Return the requirements of *slots*, except those of which all classes may be skipped for a reservation."""
+        index, skipped, not_blocked = self.context.fitting_index, dict[QueueName, Slots](), 0
         for slot in slots_in(slots):
-            key = index.key(slot)
-            for workload_class in self.context.pending.by_requirements[key]:
-                if workload_class.inadmissible is not None or not workload_class.competes_alone:
-                    yield key
-                    break
+            for workload_class in self.context.pending.by_requirements[index.key(slot)]:
                 queue = workload_class.queue
-                if queue not in skipped:
-                    skipped[queue] = self._skipped_slots(reserved, queue)
-                if not skipped[queue] >> slot & 1 or reserved.may_backfill(workload_class):
-                    yield key
-                    break
+                if workload_class.inadmissible is None and workload_class.competes_alone:
+                    if queue not in skipped:
+                        skipped[queue] = self._skipped_slots(reserved, queue)
+                    if skipped[queue] >> slot & 1 and not reserved.may_backfill(workload_class):
+                        continue
+                not_blocked |= 1 << slot
+                break
+        return not_blocked
 
     def _skipped_slots(self, reserved: ActiveReservations, queue: QueueName) -> Slots:
         """Return the requirements that are blocked in *queue*, and rank it as any other head would (O1)."""
@@ -161,16 +160,13 @@ class AdmissionPass:
         lacking = (self.shares.lacking_fair_share(above.name, charges) for above in leaf.path() if above.parent)
         return reserved.blocked_in(queue) & ~reduce(or_, lacking, 0)
 
-    def _tournament(self, counts: Counts) -> FittingTournament:
-        of = self.context.feasibility_cache.get
-        pending = self.context.pending.by_requirements
-        charges = {key: of(pending[key][0].requirements).charge for key in self._fitting}
-        return FittingTournament(self.shares, counts, charges, open_leaf=self._leaf_iterator)
+    def _tournament(self, pending: SlotsByQueue) -> FittingTournament:
+        charges = self.context.fitting_index.charges
+        return FittingTournament(self.shares, pending, charges, open_leaf=self._leaf_iterator)
 
-    def _leaf_iterator(self, leaf: Node) -> LeafIterator:
-        return LeafIterator(
-            leaf, _leaf_classes(self.context, self.quota, leaf, self._fitting), self.shares, self.context.policy
-        )
+    def _leaf_iterator(self, leaf: Node, fitting: Slots) -> LeafIterator:
+        classes = _leaf_classes(self.context, self.quota, leaf, frozenset(slots_in(fitting)))
+        return LeafIterator(leaf, classes, self.shares, self.context.policy)
 
     def _run_fair_share_first(self) -> Steps[None]:
         """Do the same where the order depends on which heads would borrow (O3).
@@ -305,11 +301,11 @@ def schedulable_classes(context: Context, quota: Quota) -> Steps[Mapping[QueueNa
     """Return, by queue, the classes that may fit: there is capacity, and usage was freed since their refusal."""
     queues, result = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
     yield from context.fitting_index.update()
-    feasible = frozenset(context.fitting_index.keys_of(context.fitting_index.feasible(quota)))
-    for key in feasible:
+    feasible = frozenset(slots_in(context.fitting_index.feasible(quota)))
+    for slot in feasible:
         queues.update(
             workload_class.queue
-            for workload_class in context.pending.by_requirements[key]
+            for workload_class in context.pending.by_requirements[context.fitting_index.key(slot)]
             if quota.tree.leaf(workload_class.queue) is not None
         )
         yield 1
@@ -322,13 +318,13 @@ def schedulable_classes(context: Context, quota: Quota) -> Steps[Mapping[QueueNa
 def _leaf_classes(context: Context, quota: Quota, leaf: Node, feasible: AbstractSet[int]) -> list[SchedulableClass]:
     """Return the classes of a leaf that may be tried; of a fifo queue all, and only if its head may.
 
-    Only *feasible* requirements may be tried.
+    Only requirements with *feasible* slots may be tried.
     """
     of, classes = context.feasibility_cache.get, context.pending.queues.get(leaf.name, ())
     tried = [
         workload_class
         for workload_class in classes
-        if id(workload_class.requirements) in feasible
+        if workload_class.slot in feasible
         and workload_class.inadmissible is None
         and workload_class.is_waiting
         and _should_retry(quota, workload_class)

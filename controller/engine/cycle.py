@@ -57,6 +57,7 @@ class Cycle:
         context.planned_at = now
         # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
         context.invalidate()
+        context.fitting_index.renumber()
         # 1. Evict what may not stay; update external usage.
         evicted, requeues = self._evict(now)
         # 2. Classify pending workloads by whether capacity could admit them; expire nominations and reservations.

@@ -261,14 +261,5 @@ class PendingReasonUpdater:
         return True
 
     def _with_positions(self, queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
-        classes = self._context.pending.queues.get(queue, ())
-        if 2 * len(changed) * len(classes) >= sum(len(workload_class.workloads) for workload_class in classes):
-            # Cheaper than computing each position separately.
-            everyone = enumerate(self._context.order.pending_workloads(queue), start=1)
-            return [
-                Wait(*changed[workload.uid], position) for position, workload in everyone if workload.uid in changed
-            ]
-        waits = [
-            Wait(workload, refusal, self._context.order.position(workload)) for workload, refusal in changed.values()
-        ]
-        return sorted(waits, key=lambda wait: wait.position)
+        positions = self._context.order.positions({uid: workload for uid, (workload, _) in changed.items()}, queue)
+        return [Wait(*changed[uid], position) for uid, position in positions.items()]

@@ -4,7 +4,11 @@ from random import Random
 
 import pytest
 
+from controller.engine.placement import fitting_index
 from controller.engine.placement.feasibility_cache import FeasibilityCache, ReservedCapacity
+from controller.engine.state import pending
+from controller.engine.state.hierarchy import Tree
+from controller.engine.state.pending import PendingRequirements, PendingWorkloads, order_key
 from controller.engine.state.request_index import RequestIndex, slots_in
 from controller.engine.state.resources import Resources, fits
 from tests.engine.test_incremental import CLUSTERS, RESOURCES, Life
@@ -44,30 +48,30 @@ def check_sets(life: Life) -> None:
     quota, shares = context.queue_usage.latest_quota, context.shares.current
     assert quota is not None
     assert shares is not None
-    pending = {key: cache.get(classes[0].requirements) for key, classes in context.pending.by_requirements.items()}
+    members = {key: cache.get(classes[0].requirements) for key, classes in context.pending.by_requirements.items()}
     root = quota.tree.root
     assert index.keys_of(index.feasible(quota)) == [
         key
-        for key, each in pending.items()
+        for key, each in members.items()
         if each.candidates.refusal is None and quota.has_free(root, each.charge) and cache.fits(each)
     ]
-    assert all(index.fits(each.requirements) == cache.fits(each) for each in pending.values())
+    assert all(index.fits(each.requirements) == cache.fits(each) for each in members.values())
     reserved = ReservedCapacity({CLUSTERS[0]: {"cpu": 1000, "memory": 1}, CLUSTERS[2]: {"cpu": 5000}})
     assert {*index.keys_of(index.fitting_next_to(reserved))} == {
         key
-        for key, each in pending.items()
+        for key, each in members.items()
         if each.needs_one_cluster
         and any(cache.fits_on(each, name, reserved.by_cluster.get(name)) for name in each.candidates.names)
     }
     for leaf in quota.tree.leaves():
         within = {*index.keys_of(index.within_limits(quota, leaf))}
-        for key, each in pending.items():
+        for key, each in members.items():
             if key in within:
                 assert quota.refusal(leaf, each.charge) is None
             elif not quota.guaranteed:
                 assert quota.refusal(leaf, each.charge) is not None
         above = {*index.keys_of(shares.above_fair_share(leaf, index.charges))}
-        assert above == {key for key, each in pending.items() if shares.first_above_fair_share(leaf, each.charge)}
+        assert above == {key for key, each in members.items() if shares.first_above_fair_share(leaf, each.charge)}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -79,3 +83,47 @@ def test_sets_agree_with_checks_of_each_requirement(seed):
             life.state.plan(life.now)
             check_sets(life)
         life.now += 10
+        check_pending_requirements(life.state.context.pending, life.state.tree())
+
+
+def check_pending_requirements(workloads: PendingWorkloads, tree: Tree) -> None:
+    """Compare the sets that follow each change with sets from all classes, and slots with their requirements."""
+    followed = [{name: slots for name, slots in level.items() if slots} for level in by_priority(workloads, tree)]
+    assert [level for level in followed if level] == PendingRequirements(tree, workloads.classes()).by_priority()
+    slots = {each.slot: key for key, classes in workloads.by_requirements.items() for each in classes}
+    assert [slots[slot] for slot in sorted(slots)] == [*workloads.by_requirements]
+
+
+def by_priority(workloads: PendingWorkloads, tree: Tree) -> list:
+    return workloads.in_tree(tree).by_priority()
+
+
+def test_renumbered_slots_change_no_decision(monkeypatch):
+    plans = []
+    for unused in (1024, -(10**6)):
+        monkeypatch.setattr(fitting_index, "_MAX_UNUSED_SLOTS", unused)
+        life, decisions = Life(4, exchanges=True, groups=True), []
+        for _ in range(120):
+            life.happen()
+            decisions.append(life.state.plan(life.now))
+            check_pending_requirements(life.state.context.pending, life.state.tree())
+        plans.append(decisions)
+    assert plans[0] == plans[1]
+    assert any(plan.decisions for plan in plans[0])
+
+
+@pytest.mark.parametrize("most", [0, 2, 32])
+def test_positions_follow_the_order_of_each_queue(monkeypatch, most):
+    monkeypatch.setattr(pending, "_MAX_COUNTED_CLASSES", most)
+    life = Life(7)
+    for _ in range(120):
+        life.happen()
+        life.state.plan(life.now)
+        workloads = life.state.context.pending
+        for queue, classes in workloads.queues.items():
+            ordered = sorted((workload for each in classes for workload in each), key=order_key)
+            assert [*workloads.in_order(queue)] == ordered
+            assert workloads.count(queue) == len(ordered)
+            assert [workloads.count_before(queue, order_key(workload)) for workload in ordered] == [
+                *range(len(ordered))
+            ]

@@ -11,14 +11,14 @@ from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import Head, LeafIterator, SchedulableClass, Tournament
 from controller.engine.policy import Policy
 from controller.engine.state.hierarchy import Node, QueueName
+from controller.engine.state.request_index import Slots
 from controller.engine.steps import Steps
 
 if TYPE_CHECKING:
     from controller.engine.state.pending import WorkloadClass
 
-_ANY = frozenset({0})
+_ANY: Slots = 1
 """Stands for all requirements: the heads of a band compete, whatever they request."""
-_NONE: frozenset[int] = frozenset()
 
 PriorityBand = tuple[bool, int]
 """Whether the head borrows (only where others go first), and the queue priority, negated."""
@@ -49,8 +49,8 @@ class _BandTournament(Tournament):
             self._counts[node.name] += change
         self._invalidate(leaf)
 
-    def _eligible(self, _parent: Node, child: Node, fitting: frozenset[int]) -> frozenset[int]:
-        return fitting if self._counts[child.name] else _NONE
+    def _eligible(self, _parent: Node, child: Node, fitting: Slots) -> Slots:
+        return fitting if self._counts[child.name] else 0
 
     def _head(self, leaf: Node) -> Head | None:
         return self._heads.get(leaf.name)

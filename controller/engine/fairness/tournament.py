@@ -5,15 +5,15 @@ ratio alone until that is the smallest, and a branch without an eligible head is
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
 from controller.engine.fairness.shares import ZERO, QueueShares, RatioKey, UsageRatio
 from controller.engine.policy import Policy
 from controller.engine.state.hierarchy import Node, QueueName
-from controller.engine.state.pending import Counts, OrderKey, WorkloadClass
+from controller.engine.state.pending import OrderKey, SlotsByQueue, WorkloadClass
+from controller.engine.state.request_index import RequestIndex, Slots, slots_in
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import Workload
 
@@ -94,25 +94,24 @@ class LeafIterator:
             self._heap = [self._key(rest[3]) for rest in self._heap]
             heapify(self._heap)
 
-    def restrict_to(self, requirement_ids: AbstractSet[int]) -> None:
+    def restrict_to(self, slots: Slots) -> None:
         """Drop the classes with other requirements; in a fifo queue drop all, if its head has other ones."""
         if not self.leaf.queue.fifo:
-            self._heap = [
-                key for key in self._heap if id(self._classes[key[3]].workload_class.requirements) in requirement_ids
-            ]
+            wanted = frozenset(slots_in(slots))
+            self._heap = [key for key in self._heap if self._classes[key[3]].workload_class.slot in wanted]
             heapify(self._heap)
-        elif self._heap and id(self._classes[self._heap[0][3]].workload_class.requirements) not in requirement_ids:
+        elif self._heap and not slots >> self._classes[self._heap[0][3]].workload_class.slot & 1:
             self._heap.clear()
 
 
 class _Branch:
     """Cached state of one queue in the tournament."""
 
-    def __init__(self, node: Node, offered: frozenset[int]) -> None:
+    def __init__(self, node: Node, offered: Slots) -> None:
         self.node = node
         self.offered = offered
         """The requirements that may compete in the branch."""
-        self.fitting: frozenset[int] = frozenset()
+        self.fitting: Slots = 0
         """Those of them that fit the limit of this queue."""
         self.heap: list[tuple[_Key, int, int]] = []
         """For each child its key, its number, and the version of both."""
@@ -132,14 +131,14 @@ class Tournament(ABC):
         self._branches: dict[QueueName, _Branch] = {}
 
     @abstractmethod
-    def _eligible(self, parent: Node, child: Node, fitting: frozenset[int]) -> frozenset[int]:
+    def _eligible(self, parent: Node, child: Node, fitting: Slots) -> Slots:
         """Return the requirements that may compete in *child*, of those that fit its parent."""
 
     @abstractmethod
     def _head(self, leaf: Node) -> Head | None:
         """Return the head of *leaf*."""
 
-    def _fitting(self, _node: Node, offered: frozenset[int]) -> frozenset[int]:
+    def _fitting(self, _node: Node, offered: Slots) -> Slots:
         """Return the requirements in *offered* that fit the limit of the queue."""
         return offered
 
@@ -155,7 +154,7 @@ class Tournament(ABC):
                     branch.stale.add(child.index)
             child = node
 
-    def _best_head(self, node: Node, offered: frozenset[int]) -> Head | None:
+    def _best_head(self, node: Node, offered: Slots) -> Head | None:
         """Return the best head of *node* among those with requirements in *offered*."""
         branch = self._branches.get(node.name)
         if branch is None or branch.offered != offered:
@@ -166,7 +165,7 @@ class Tournament(ABC):
         branch.is_stale = False
         return self._head(node) if node.is_leaf else self._best_child_head(branch)
 
-    def _set_fitting(self, branch: _Branch, fitting: frozenset[int]) -> None:
+    def _set_fitting(self, branch: _Branch, fitting: Slots) -> None:
         branch.fitting = fitting
         branch.heap = [
             ((self._shares.ratio_key(child.name, _NO_RESOURCES),), number, branch.versions[number])
@@ -218,27 +217,27 @@ class Tournament(ABC):
         )
 
 
-OpenLeaf = Callable[[Node], LeafIterator]
-"""Returns the iterator over the schedulable classes of a leaf."""
+OpenLeaf = Callable[[Node, Slots], LeafIterator]
+"""Returns the iterator over the schedulable classes of a leaf that have the given requirements."""
 
 
 class FittingTournament(Tournament):
     """Selects the next head among queues of one priority, for requirements that fit (``queueOrder: PriorityFirst``)."""
 
     def __init__(
-        self, shares: QueueShares, counts: Counts, charges: Mapping[int, Resources], *, open_leaf: OpenLeaf
+        self, shares: QueueShares, pending: SlotsByQueue, charges: RequestIndex, *, open_leaf: OpenLeaf
     ) -> None:
         super().__init__(shares)
         self._quota = shares.quota
-        self._counts = counts
+        self._pending = pending
         self._charges = charges
-        """The charge of one workload, by requirements."""
+        """The charges of one workload with each requirements."""
         self._open_leaf = open_leaf
         self._leaves: dict[QueueName, LeafIterator] = {}
 
-    def next(self, requirement_ids: frozenset[int]) -> Head | None:
-        """Return the next head among those with requirements in *requirement_ids*, ``None`` when all are done."""
-        return self._best_head(self._quota.tree.root, requirement_ids)
+    def next(self, slots: Slots) -> Head | None:
+        """Return the next head among those with requirements in *slots*, ``None`` when all are done."""
+        return self._best_head(self._quota.tree.root, slots)
 
     def on_admitted(self, head: Head) -> None:
         """Continue after *head* was admitted and removed from its class."""
@@ -253,27 +252,22 @@ class FittingTournament(Tournament):
     def _head(self, leaf: Node) -> Head | None:
         return self._leaves[leaf.name].head()
 
-    def _fitting(self, node: Node, offered: frozenset[int]) -> frozenset[int]:
-        return frozenset(key for key in offered if self._quota.has_free(node, self._charges[key]))
+    def _fitting(self, node: Node, offered: Slots) -> Slots:
+        return offered & ~self._charges.exceeding(self._quota.free_amounts(node, self._charges.resources))
 
-    def _set_fitting(self, branch: _Branch, fitting: frozenset[int]) -> None:
+    def _set_fitting(self, branch: _Branch, fitting: Slots) -> None:
         super()._set_fitting(branch, fitting)
         if branch.node.is_leaf:
             leaf = branch.node
-            if leaf.name not in self._leaves:
-                self._leaves[leaf.name] = self._open_leaf(leaf)
-            self._leaves[leaf.name].restrict_to(fitting)
+            if leaf.name in self._leaves:
+                self._leaves[leaf.name].restrict_to(fitting)
+            else:
+                self._leaves[leaf.name] = self._open_leaf(leaf, fitting)
 
-    def _eligible(self, parent: Node, child: Node, fitting: frozenset[int]) -> frozenset[int]:
+    def _eligible(self, parent: Node, child: Node, fitting: Slots) -> Slots:
         """Return the requirements pending in *child* that fit the quota above it."""
-        pending = self._counts.get(child.name, {})
-        # An intersection visits all of its argument, which may be much larger.
-        eligible = (
-            frozenset(filter(pending.__contains__, fitting))
-            if len(fitting) < len(pending)
-            else fitting.intersection(pending)
-        )
+        eligible = fitting & self._pending.get(child.name, 0)
         if not eligible or child.name in self._quota.guaranteed or not self._quota.guaranteed:
             return eligible
         # Reserved quota is available only to queues that have a guarantee.
-        return frozenset(key for key in eligible if self._quota.has_unreserved(parent, self._charges[key]))
+        return eligible & ~self._charges.exceeding(self._quota.unreserved_amounts(parent, self._charges.resources))

@@ -60,7 +60,7 @@ class FittingIndex:
         """The gang minimums."""
         self._slots: dict[int, int] = {}
         """The slots of the pending requirements, by their ids."""
-        self._members: list[ClassFeasibility] = []
+        self._members: dict[int, ClassFeasibility] = {}
         """The requirements by slot, including those that are no longer pending."""
         self._all: Slots = 0
         self._refused: Slots = 0
@@ -83,7 +83,7 @@ class FittingIndex:
     def update(self) -> Steps[None]:
         """Follow the changes of the pending workloads and of the clusters."""
         closed, opened = self._pending.pop_requirement_changes()
-        if self._generation != self._cache.generation or len(self._members) > 2 * len(self._slots) + _MAX_UNUSED_SLOTS:
+        if self._generation != self._cache.generation:
             closed, opened = [*self._slots], [*self._pending.by_requirements]
         for key in closed:
             self._remove(key)
@@ -99,10 +99,17 @@ class FittingIndex:
             for name in [*self._candidates] if changed is None else changed & self._candidates.keys():
                 self._update_cluster(name)
 
+    def renumber(self) -> None:
+        """Number the slots again where most are unused; no set of slots from before may be used."""
+        if self._pending.slot_count > 2 * len(self._pending.by_requirements) + _MAX_UNUSED_SLOTS:
+            self._pending.renumber()
+            self._generation = -1
+
     def _add(self, key: int) -> None:
-        member, slot = self._cache.get(self._pending.by_requirements[key][0].requirements), len(self._members)
+        workload_class = self._pending.by_requirements[key][0]
+        member, slot = self._cache.get(workload_class.requirements), workload_class.slot
         bit = 1 << slot
-        self._members.append(member)
+        self._members[slot] = member
         self._slots[key] = slot
         self._all |= bit
         self._charges.add(slot, member.charge)

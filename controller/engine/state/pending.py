@@ -7,16 +7,20 @@ being evicted, and nominated workloads.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName, Tree
+from controller.engine.state.request_index import Slots
 from controller.engine.state.resources import EMPTY, Resources
 from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
 OrderKey = tuple[int, int, str, str, str]
+
+_MAX_COUNTED_CLASSES = 32
+"""In queues with at most so many classes, positions are counted class by class."""
 
 _Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None, int | None]
 """Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
@@ -54,6 +58,8 @@ class WorkloadClass:
     namespace: str
     """Empty where all namespaces share the class."""
     requirements: SchedulingRequirements
+    slot: int
+    """The slot of its requirements in sets of slots, until the slots are renumbered."""
     gang: HyperJobGang | None = None
     """Set where all its workloads are parts of one gang."""
     workloads: list[Workload] = field(default_factory=list)
@@ -126,18 +132,21 @@ def run_time_bound(run_time_ms: int) -> int:
     return -(-run_time_ms // unit) * unit
 
 
-Counts = Mapping[QueueName, Mapping[int, int]]
-"""For each queue, how many classes with each requirements (by id) are pending in it and below it."""
+SlotsByQueue = Mapping[QueueName, Slots]
+"""For each queue, the requirements that are pending in it and below it."""
 
 
-class ClassCounts:
-    """Counts of the classes pending in one tree of queues."""
+class PendingRequirements:
+    """The requirements that are pending in each part of one tree of queues."""
 
     def __init__(self, tree: Tree, classes: Iterable[WorkloadClass]) -> None:
         self.tree = tree
-        self._by_priority: dict[int, dict[QueueName, dict[int, int]]] = {}
+        self._slots: dict[int, dict[QueueName, Slots]] = {}
+        """By the priority of the leaves."""
+        self._counts: dict[int, dict[QueueName, dict[int, int]]] = {}
+        """Number of classes by slot, likewise."""
         for workload_class in classes:
-            self.add(workload_class, 1)
+            self.add(workload_class)
 
     def use(self, tree: Tree) -> bool:
         """Use *tree* if it has the same queues with the same parents and priorities; return whether it has."""
@@ -146,23 +155,39 @@ class ClassCounts:
         self.tree = tree
         return True
 
-    def add(self, workload_class: WorkloadClass, change: int) -> None:
-        """Add *change* (1 or -1) to the count of *workload_class* in its queue and all ancestors."""
+    def add(self, workload_class: WorkloadClass) -> None:
+        """Add a class to its queue and all ancestors."""
         leaf = self.tree.nodes.get(workload_class.queue)
         if leaf is None or not leaf.is_leaf:
             return
-        level = self._by_priority.setdefault(leaf.queue.priority, {})
+        level, all_counts = self._level(leaf.queue.priority)
+        slot = workload_class.slot
         for node in leaf.path():
-            requirements = level.setdefault(node.name, {})
-            requirements[id(workload_class.requirements)] = (
-                requirements.get(id(workload_class.requirements), 0) + change
-            )
-            if not requirements[id(workload_class.requirements)]:
-                del requirements[id(workload_class.requirements)]
+            counts = all_counts.setdefault(node.name, {})
+            counts[slot] = counts.get(slot, 0) + 1
+            if counts[slot] == 1:
+                level[node.name] = level.get(node.name, 0) | 1 << slot
 
-    def by_priority(self) -> list[Counts]:
-        """Return the counts of each queue priority, the highest first."""
-        return [self._by_priority[priority] for priority in sorted(self._by_priority, reverse=True)]
+    def remove(self, workload_class: WorkloadClass) -> None:
+        """Remove a class that was added."""
+        leaf = self.tree.nodes.get(workload_class.queue)
+        if leaf is None or not leaf.is_leaf:
+            return
+        level, all_counts = self._level(leaf.queue.priority)
+        slot = workload_class.slot
+        for node in leaf.path():
+            counts = all_counts[node.name]
+            counts[slot] -= 1
+            if not counts[slot]:
+                del counts[slot]
+                level[node.name] ^= 1 << slot
+
+    def _level(self, priority: int) -> tuple[dict[QueueName, Slots], dict[QueueName, dict[int, int]]]:
+        return self._slots.setdefault(priority, {}), self._counts.setdefault(priority, {})
+
+    def by_priority(self) -> list[SlotsByQueue]:
+        """Return the requirements of each queue priority, the highest first; they follow later changes."""
+        return [self._slots[priority] for priority in sorted(self._slots, reverse=True)]
 
 
 class PendingWorkloads:
@@ -189,10 +214,14 @@ class PendingWorkloads:
         """Requirements that were added to *by_requirements* since ``pop_requirement_changes``."""
         self._closed: dict[int, None] = {}
         """Requirements that were removed from it since then, and existed before."""
-        self._counts: ClassCounts | None = None
+        self._in_tree: PendingRequirements | None = None
+        self.slot_count = 0
+        """How many slots requirements have had since the slots were renumbered."""
         self._classes: dict[_Key, WorkloadClass] = {}
         self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
         self._class_of: dict[WorkloadUid, WorkloadClass] = {}
+        self._ordered: dict[QueueName, list[Workload]] = {}
+        """All workloads of queues with many classes, by ``order_key``; from the first query of a queue on."""
 
     def __contains__(self, uid: WorkloadUid) -> bool:
         return uid in self._class_of
@@ -230,6 +259,8 @@ class PendingWorkloads:
         )
         workload_class = self._classes.get(key) or self._open(key, requirements)
         workload_class.add(workload)
+        if workload.queue in self._ordered:
+            insort(self._ordered[workload.queue], workload, key=order_key)
         self.unpublished.setdefault(workload_class, set()).add(workload.uid)
         self.changed.add(workload.queue)
         self.changed_classes[workload_class] = None
@@ -237,10 +268,12 @@ class PendingWorkloads:
 
     def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
         queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved, run_time_ms = key
+        equal = self.by_requirements.get(id(requirements))
         workload_class = WorkloadClass(
             queue,
             namespace,
             requirements,
+            equal[0].slot if equal else self.slot_count,
             group,
             is_leaving=is_leaving,
             nominated_cluster=nominated_cluster,
@@ -250,19 +283,23 @@ class PendingWorkloads:
         )
         self._classes[key] = workload_class
         self.queues.setdefault(queue, []).append(workload_class)
-        if id(requirements) not in self.by_requirements:
-            self.by_requirements[id(requirements)] = []
+        if equal is None:
+            equal = self.by_requirements[id(requirements)] = []
             self._opened[id(requirements)] = None
-        self.by_requirements[id(requirements)].append(workload_class)
+            self.slot_count += 1
+        equal.append(workload_class)
         self.unevaluated[workload_class] = None
-        if self._counts is not None:
-            self._counts.add(workload_class, 1)
+        if self._in_tree is not None:
+            self._in_tree.add(workload_class)
         return workload_class
 
     def remove(self, workload: Workload) -> None:
         """Remove *workload*, as it was added, from its class."""
         workload_class = self._class_of.pop(workload.uid)
         workload_class.remove(workload)
+        ordered = self._ordered.get(workload.queue)
+        if ordered is not None:
+            del ordered[bisect_left(ordered, order_key(workload), key=order_key)]
         if workload_class in self.unpublished:
             self.unpublished[workload_class].discard(workload.uid)
         self.changed.add(workload.queue)
@@ -272,8 +309,8 @@ class PendingWorkloads:
 
     def _close(self, workload_class: WorkloadClass) -> None:
         requirements = workload_class.requirements
-        if self._counts is not None:
-            self._counts.add(workload_class, -1)
+        if self._in_tree is not None:
+            self._in_tree.remove(workload_class)
         key = workload_class.queue, workload_class.namespace, id(requirements), workload_class.gang
         del self._classes[
             *key,
@@ -286,6 +323,7 @@ class PendingWorkloads:
         self.queues[workload_class.queue].remove(workload_class)
         if not self.queues[workload_class.queue]:
             del self.queues[workload_class.queue]
+            self._ordered.pop(workload_class.queue, None)
         self.by_requirements[id(requirements)].remove(workload_class)
         if not self.by_requirements[id(requirements)]:
             del self.by_requirements[id(requirements)], self._requirements[requirements.scheduling_key]
@@ -308,14 +346,39 @@ class PendingWorkloads:
         self._opened.clear()
         return changes
 
-    def in_order(self, queue: QueueName) -> list[Workload]:
+    def in_order(self, queue: QueueName) -> Sequence[Workload]:
         """Return all workloads pending in *queue*, ordered by ``order_key``."""
-        return sorted(
-            (workload for workload_class in self.queues.get(queue, ()) for workload in workload_class), key=order_key
-        )
+        ordered = self._ordered.get(queue)
+        if ordered is None:
+            classes = self.queues.get(queue, ())
+            ordered = sorted((workload for workload_class in classes for workload in workload_class), key=order_key)
+            if len(classes) > _MAX_COUNTED_CLASSES:
+                self._ordered[queue] = ordered
+        return ordered
 
-    def class_counts(self, tree: Tree) -> ClassCounts:
-        """Return how many classes are pending in each part of *tree*."""
-        if self._counts is None or not self._counts.use(tree):
-            self._counts = ClassCounts(tree, self.classes())
-        return self._counts
+    def count(self, queue: QueueName) -> int:
+        """Return the number of workloads pending in *queue*."""
+        ordered = self._ordered.get(queue)
+        if ordered is not None:
+            return len(ordered)
+        return sum(len(workload_class.workloads) for workload_class in self.queues.get(queue, ()))
+
+    def count_before(self, queue: QueueName, key: OrderKey) -> int:
+        """Return how many workloads pending in *queue* come before *key*."""
+        classes = self.queues.get(queue, ())
+        if len(classes) > _MAX_COUNTED_CLASSES:
+            return bisect_left(self.in_order(queue), key, key=order_key)
+        return sum(workload_class.count_before(key) for workload_class in classes)
+
+    def renumber(self) -> None:
+        """Number the slots again, without gaps and in the same order; all sets of slots become invalid."""
+        for slot, classes in enumerate(self.by_requirements.values()):
+            for workload_class in classes:
+                workload_class.slot = slot
+        self.slot_count, self._in_tree = len(self.by_requirements), None
+
+    def in_tree(self, tree: Tree) -> PendingRequirements:
+        """Return the requirements that are pending in each part of *tree*."""
+        if self._in_tree is None or not self._in_tree.use(tree):
+            self._in_tree = PendingRequirements(tree, self.classes())
+        return self._in_tree
