@@ -16,7 +16,7 @@ from console.identity import Identity
 from console.model import Model
 from console.reader import Rights
 from console.renders import Renders
-from console.server import Server
+from console.server import ConsoleServer
 from console.settings import ConsoleSettings, parse_flags
 from controller.api.flags import SettingsError
 from controller.kube.access_reviews import Access
@@ -43,7 +43,7 @@ async def serve(settings: ConsoleSettings) -> None:
         model = Model(api, namespace=settings.karmada_namespace, refresh_seconds=settings.refresh_seconds)
         access = Access(api, reviews_per_second=settings.reviews_per_second)
         renders = Renders(model, Rights(access), Analyses(seconds=settings.analysis_seconds))
-        server = Server(renders, Identity(access, settings), settings)
+        server = ConsoleServer(renders, Identity(access, settings), settings)
         connect_parts(model, renders, server)
         started = [tasks.create_task(model.run())]
         if certificate is not None:
@@ -57,7 +57,7 @@ async def serve(settings: ConsoleSettings) -> None:
     log.info("console stopped")
 
 
-def connect_parts(model: Model, renders: Renders, server: Server) -> None:
+def connect_parts(model: Model, renders: Renders, server: ConsoleServer) -> None:
     """Add the handlers of each part to the events of the others."""
     model.on_update += [renders.invalidate, renders.ask_forecasts, server.on_update]
     renders.analyses.on_answer += [renders.on_answer, server.on_update]

@@ -59,7 +59,7 @@ _STATUSES: Mapping[type[Exception], tuple[int, str]] = {
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class Server:
+class ConsoleServer:
     """Answers requests."""
 
     def __init__(self, renders: Renders, identity: Identity, settings: ConsoleSettings) -> None:

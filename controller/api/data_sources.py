@@ -51,7 +51,7 @@ class WorkloadReference(msgspec.Struct, rename="camel", frozen=True):
     namespace: str = ""
 
 
-class Condition(msgspec.Struct, rename="camel", frozen=True):
+class DataSourceCondition(msgspec.Struct, rename="camel", frozen=True):
     """A condition in a status."""
 
     type: str = ""
@@ -81,7 +81,7 @@ class DataSourceClaimStatus(msgspec.Struct, rename="camel", frozen=True):
 
     phase: str = ""
     bound_data_source: str = ""
-    conditions: list[Condition] = msgspec.field(default_factory=list)
+    conditions: list[DataSourceCondition] = msgspec.field(default_factory=list)
 
 
 class DataSourceClaim(WatchedObject, frozen=True):
@@ -129,7 +129,7 @@ class DataSourceStatus(msgspec.Struct, rename="camel", frozen=True):
 
     claim_refs: list[ClaimReference] = msgspec.field(default_factory=list)
     bound_claims: int = 0
-    conditions: list[Condition] = msgspec.field(default_factory=list)
+    conditions: list[DataSourceCondition] = msgspec.field(default_factory=list)
 
 
 class DataSource(WatchedObject, frozen=True):

@@ -13,7 +13,7 @@ from controller.engine.preemption.candidates import PreemptionCandidates, Reclai
 from controller.engine.reservations.active import (
     ActiveReservations,
     ReservedResources,
-    reservation_claims,
+    reservation_demands,
     reserved_resources,
 )
 from controller.engine.reservations.backfill import BackfillWindows
@@ -57,8 +57,8 @@ class Context:
         """Forecast the reservations again, because fair shares, workloads or the time have changed."""
         self._active_reservations = None
         has_any = self.policy.backfill.enabled and bool(self.workloads.with_reservation)
-        claims = reservation_claims(quota, self.workloads, self.feasibility_cache) if has_any else []
-        self.windows.update(claims, quota, self.policy, now)
+        demands = reservation_demands(quota, self.workloads, self.feasibility_cache) if has_any else []
+        self.windows.update(demands, quota, self.policy, now)
 
     def end_cycle(self, admitted_so_far: Iterable[WorkloadUid]) -> None:
         """Discard the borrowing rules, and remember what a cut plan has admitted."""

@@ -14,7 +14,7 @@ from console.identity import Identity
 from console.model import Model
 from console.reader import DECISIONS, Rights
 from console.renders import Renders
-from console.server import Server
+from console.server import ConsoleServer
 from console.settings import ConsoleSettings
 from controller.api.visibility import RESOURCE
 from controller.cli.input.offline import read_offline_state
@@ -78,7 +78,7 @@ class RunningConsole:
     client: TestClient
     access: ScriptedAccess
     renders: Renders
-    server: Server
+    server: ConsoleServer
 
     async def get(self, path: str, token: str = "", **headers: str):
         own = {"Authorization": f"Bearer {token}"} if token else {}
@@ -97,7 +97,7 @@ async def console_of(
     access = ScriptedAccess(dict(users))
     options = ConsoleSettings(**{"requests_per_second": 10_000, **settings})
     renders = Renders(model, Rights(access), Analyses(seconds=options.analysis_seconds))
-    server = Server(renders, Identity(access, options), options)
+    server = ConsoleServer(renders, Identity(access, options), options)
     connect_parts(model, renders, server)
     renders.invalidate()
     async with TestClient(TestServer(server.app)) as client:

@@ -14,9 +14,9 @@ from controller.api.data_sources import (
     BOUND,
     ON_MOVE,
     PLACEMENTS,
-    Condition,
     DataSet,
     DataSourceClaimStatus,
+    DataSourceCondition,
     DataSourceStatus,
     claim_violations,
     decode_claim,
@@ -58,7 +58,7 @@ class ObservedClaim(NamedTuple):
     finalizers: tuple[str, ...] = ()
 
     @property
-    def condition(self) -> Condition | None:
+    def condition(self) -> DataSourceCondition | None:
         """The condition of its binding."""
         return condition_of(self.status.conditions, BOUND)
 
@@ -123,7 +123,7 @@ def observe_source(raw: bytes) -> ObservedSource:
     )
 
 
-def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
+def condition_of(conditions: Iterable[DataSourceCondition], kind: str) -> DataSourceCondition | None:
     """Return the condition of a type."""
     return next((condition for condition in conditions if condition.type == kind), None)
 

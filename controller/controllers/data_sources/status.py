@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from controller.api.data_sources import AVAILABLE, BOUND, ClaimReference, Condition, DataSet
+from controller.api.data_sources import AVAILABLE, BOUND, ClaimReference, DataSet, DataSourceCondition
 from controller.api.keys import DATA_FINALIZERS, DATA_SOURCE_CLAIMS, DATA_SOURCES, LOCATED_AT_ANNOTATION
 from controller.cache.translate.units import format_time
 from controller.controllers.data_sources.claims import ObservedClaim, ObservedSource, condition_of, source_name
@@ -89,13 +89,15 @@ def _versioned(seen: ObservedClaim | ObservedSource, patch: Patch) -> Patch:
     return {**patch, "metadata": metadata}
 
 
-def _condition(kind: str, before: Condition | None, *, is_true: bool, problem: Problem, now: int) -> Condition:
+def _condition(
+    kind: str, before: DataSourceCondition | None, *, is_true: bool, problem: Problem, now: int
+) -> DataSourceCondition:
     status = "True" if is_true else "False"
     since = before.last_transition_time if before is not None and before.status == status else format_time(now)
-    return Condition(kind, status, problem.reason, problem.message, since)
+    return DataSourceCondition(kind, status, problem.reason, problem.message, since)
 
 
-def _document(condition: Condition) -> dict[str, str]:
+def _document(condition: DataSourceCondition) -> dict[str, str]:
     return {
         "type": condition.type,
         "status": condition.status,

@@ -15,7 +15,7 @@ from controller.engine.placement.feasibility_cache import ClassFeasibility, Feas
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.reservations.backfill import Claim, Window, owner_of, remaining
+from controller.engine.reservations.backfill import ReservationDemand, Window, owner_of, remaining
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
@@ -49,9 +49,9 @@ class _Reservation:
     """Workloads that end until then are not bound; the charges are those that the others must leave (O9)."""
 
     @property
-    def claim(self) -> Claim:
+    def demand(self) -> ReservationDemand:
         """Return what must be free before its workloads can start."""
-        return Claim(owner_of(self.first), self.charges, self.charges_by_cluster, self.run_time_ms)
+        return ReservationDemand(owner_of(self.first), self.charges, self.charges_by_cluster, self.run_time_ms)
 
     def within(self, window: Window | None) -> "_Reservation":
         """Return the reservation without what is released in its *window*."""
@@ -104,9 +104,11 @@ def _reservation(
     )
 
 
-def reservation_claims(quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache) -> list[Claim]:
+def reservation_demands(
+    quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache
+) -> list[ReservationDemand]:
     """Return what each reservation needs, by precedence."""
-    return [reservation.claim for reservation in _reservations(quota, workloads, feasibility_cache)]
+    return [reservation.demand for reservation in _reservations(quota, workloads, feasibility_cache)]
 
 
 def _reservations(quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache) -> list[_Reservation]:

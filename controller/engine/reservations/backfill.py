@@ -33,7 +33,7 @@ class Release(NamedTuple):
     cluster_charges: tuple[ClusterCharge, ...]
 
 
-class Claim(NamedTuple):
+class ReservationDemand(NamedTuple):
     """What a reservation needs before its workloads can start."""
 
     owner: str
@@ -88,13 +88,13 @@ class BackfillWindows:
         self._workloads = workloads
         self._cluster_usage = cluster_usage
 
-    def update(self, claims: Iterable[Claim], quota: Quota, policy: Policy, now: int) -> None:
+    def update(self, demands: Iterable[ReservationDemand], quota: Quota, policy: Policy, now: int) -> None:
         """Forecast the reservations again, the oldest first: each is expected to start before the next."""
         before, self.by_owner = self.by_owner, {}
-        for claim, window in self._forecast(claims, quota, policy, now):
-            known = before.get(claim.owner)
+        for demand, window in self._forecast(demands, quota, policy, now):
+            known = before.get(demand.owner)
             # An equal window stays the same object, so that what is cached for it stays valid.
-            self.by_owner[claim.owner] = known if known == window else window
+            self.by_owner[demand.owner] = known if known == window else window
         owners = {owner_of(workload) for workload in self._workloads.with_reservation.values()}
         by_uid = self._workloads.by_uid
         self.backfilled = {
@@ -104,36 +104,38 @@ class BackfillWindows:
         }
 
     def _forecast(
-        self, claims: Iterable[Claim], quota: Quota, policy: Policy, now: int
-    ) -> Iterator[tuple[Claim, Window]]:
+        self, demands: Iterable[ReservationDemand], quota: Quota, policy: Policy, now: int
+    ) -> Iterator[tuple[ReservationDemand, Window]]:
         if not policy.backfill.enabled:
             return
         releases, older = self._known_releases(now), list[Release]()
-        for claim in claims:
-            window = self._window(claim, releases, older, quota, now)
+        for demand in demands:
+            window = self._window(demand, releases, older, quota, now)
             if window is not None:
-                yield claim, window
-            taken = [Release(now, claim.owner, node.name, charge, ()) for node, charge in claim.charges]
-            charges = tuple(ClusterCharge(name, charge) for name, charge in sorted(claim.by_cluster.items()))
-            taken.append(Release(now, claim.owner, ROOT, EMPTY, charges))
+                yield demand, window
+            taken = [Release(now, demand.owner, node.name, charge, ()) for node, charge in demand.charges]
+            charges = tuple(ClusterCharge(name, charge) for name, charge in sorted(demand.by_cluster.items()))
+            taken.append(Release(now, demand.owner, ROOT, EMPTY, charges))
             older += taken
-            if window is not None and claim.run_time_ms is not None:
-                end = window.shadow_time + claim.run_time_ms
+            if window is not None and demand.run_time_ms is not None:
+                end = window.shadow_time + demand.run_time_ms
                 releases += [release._replace(at=end) for release in taken]
 
-    def forecast(self, claim: Claim, others: Iterable[Claim], quota: Quota, policy: Policy, now: int) -> int | None:
+    def forecast(
+        self, demand: ReservationDemand, others: Iterable[ReservationDemand], quota: Quota, policy: Policy, now: int
+    ) -> int | None:
         """Return the shadow time of a reservation that is not granted yet, after those of *others*."""
-        for known, window in self._forecast([*others, claim], quota, policy, now):
-            if known is claim:
+        for known, window in self._forecast([*others, demand], quota, policy, now):
+            if known is demand:
                 return window.shadow_time
         return None
 
-    def presumed_start(self, claim: Claim, quota: Quota, now: int) -> int | None:
-        """Return when *claim* could be fulfilled if unknown run times are as long again as what has passed of them."""
+    def presumed_start(self, demand: ReservationDemand, quota: Quota, now: int) -> int | None:
+        """Return when *demand* could be fulfilled if unknown run times are as long again as what has passed of them."""
         running = (workload for by_uid in self._workloads.admitted.values() for workload in by_uid.values())
         releases = [_release(workload, presumed_end(workload, now)) for workload in running]
         releases += [_release(workload, now) for workload in self._leaving()]
-        window = self._window(claim, filter(None, releases), (), quota, now)
+        window = self._window(demand, filter(None, releases), (), quota, now)
         return None if window is None else window.shadow_time
 
     def _leaving(self) -> Iterator[Workload]:
@@ -147,26 +149,26 @@ class BackfillWindows:
 
     def _window(
         self,
-        claim: Claim,
+        demand: ReservationDemand,
         releases: Iterable[Release],
         older: Iterable[Release],
         quota: Quota,
         now: int,
     ) -> Window | None:
-        """Return the window of *claim*, ``None`` where *releases* do not suffice; *older* reservations go first."""
-        window, after = Window(now, {}, {}, None, frozenset(claim.by_cluster)), quota.overlay()
-        free = {name: self._cluster_usage.cluster_state(name).available for name in claim.by_cluster}
+        """Return the window of *demand*, ``None`` where *releases* do not suffice; *older* reservations go first."""
+        window, after = Window(now, {}, {}, None, frozenset(demand.by_cluster)), quota.overlay()
+        free = {name: self._cluster_usage.cluster_state(name).available for name in demand.by_cluster}
         for taken in older:
             _apply(taken, window, free, after, times=-1)
         in_order = sorted(releases, key=lambda release: (release.at, release.uid))
         for at, ending in groupby(in_order, key=lambda release: release.at):
-            if _is_fulfilled(claim, free, after):
+            if _is_fulfilled(demand, free, after):
                 return window
             window.shadow_time = max(at, now)
             window.next_end = at if window.next_end is None else window.next_end
             for release in ending:
                 _apply(release, window, free, after)
-        return window if _is_fulfilled(claim, free, after) else None
+        return window if _is_fulfilled(demand, free, after) else None
 
     def on_admitted(self, workload: Workload, choice: Choice, quota: Quota, now: int) -> None:
         """Count the charges of a workload that is being admitted as released where it ends in a window."""
@@ -192,11 +194,11 @@ class BackfillWindows:
         return earliest(end for end in ends if end is not None and end > now)
 
 
-def _is_fulfilled(claim: Claim, free: Mapping[ClusterName, Resources], quota: Quota) -> bool:
-    if not all(fits(charge, free[name]) for name, charge in claim.by_cluster.items()):
+def _is_fulfilled(demand: ReservationDemand, free: Mapping[ClusterName, Resources], quota: Quota) -> bool:
+    if not all(fits(charge, free[name]) for name, charge in demand.by_cluster.items()):
         return False
-    after = quota.overlay() if len(claim.charges) > 1 else quota
-    for leaf, charge in claim.charges:
+    after = quota.overlay() if len(demand.charges) > 1 else quota
+    for leaf, charge in demand.charges:
         node = after.tree.nodes[leaf.name]
         if after.refusal(node, charge) is not None:
             return False

@@ -14,8 +14,8 @@ from controller.engine.fairness.tournament import SchedulableClass
 from controller.engine.plan import Assume, Evict, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
 from controller.engine.reasons import EvictionReason
-from controller.engine.reservations.active import reservation_claims
-from controller.engine.reservations.backfill import BackfillWindows, Claim, owner_of
+from controller.engine.reservations.active import reservation_demands
+from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, owner_of
 from controller.engine.reservations.idle import IdleReservations
 from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
 from controller.engine.state.cluster_usage import earliest
@@ -283,17 +283,17 @@ class HeadReservations:
         if not placed:
             return []
         quota, windows = queue_shares.quota, self._windows
-        claim = self._claim(placed, quota)
-        others = reservation_claims(quota, self._workloads, self._feasibility_cache)
-        promised_start = windows.forecast(claim, others, quota, policy, now)
+        demand = self._demand(placed, quota)
+        others = reservation_demands(quota, self._workloads, self._feasibility_cache)
+        promised_start = windows.forecast(demand, others, quota, policy, now)
         if promised_start is None:
-            presumed_start = windows.presumed_start(claim, quota, now)
+            presumed_start = windows.presumed_start(demand, quota, now)
             if presumed_start is not None and presumed_start > now + policy.head_reservation.max_ms:
                 self._timers.reset(workload_class.head, now)
                 return []
         return self._apply(placed, now, now, promised_start=promised_start)
 
-    def _claim(self, placed: PlacedReservations, quota: Quota) -> Claim:
+    def _demand(self, placed: PlacedReservations, quota: Quota) -> ReservationDemand:
         """Return what the workloads of *placed* need together."""
         workloads = [self._workloads[uid] for uid in placed]
         charges, by_cluster = list[tuple[Node, Resources]](), dict[ClusterName, Resources]()
@@ -305,7 +305,7 @@ class HeadReservations:
                 by_cluster[name] = add(by_cluster.get(name, EMPTY), cluster_charge.charge)
         run_times = [workload.run_time_ms for workload in workloads if workload.run_time_ms is not None]
         longest = max(run_times) if len(run_times) == len(workloads) else None
-        return Claim(owner_of(workloads[0]), charges, by_cluster, longest)
+        return ReservationDemand(owner_of(workloads[0]), charges, by_cluster, longest)
 
     def _has_only_reserved_clusters(self, workload_class: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
         """Return whether all candidate clusters of a class are *taken*; ``False`` for a gang."""
