@@ -83,6 +83,14 @@ class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
     replicas: int | None = None
 
 
+class ReservationReport(msgspec.Struct, rename="camel", frozen=True):
+    """Capacity and quota reserved for a pending workload; *clusters* is empty while none is chosen."""
+
+    since: str
+    clusters: tuple[str, ...]
+    promised_start: str | None
+
+
 class PendingState(msgspec.Struct, rename="camel", frozen=True):
     """State of a pending workload; *position* counts from 1, *of* is the number of pending workloads in its queue.
 
@@ -101,6 +109,7 @@ class PendingState(msgspec.Struct, rename="camel", frozen=True):
     of: int
     before: tuple[WorkloadAhead, ...]
     clusters: tuple[CandidateReport, ...]
+    reservation: ReservationReport | None = None
 
 
 class ClusterCharge(msgspec.Struct, frozen=True):
@@ -307,6 +316,15 @@ def _pending_lines(pending: PendingState) -> Iterator[str]:
         yield "All unmet requirements, in the order in which they are checked:"
         yield from (f"- {unmet.message}" for unmet in pending.missing)
     yield f"What would admit it: {pending.remedy}."
+    if pending.reservation:
+        yield from _reservation_lines(pending.reservation)
+
+
+def _reservation_lines(reservation: ReservationReport) -> Iterator[str]:
+    where = f" on {', '.join(reservation.clusters)}" if reservation.clusters else ""
+    yield f"Capacity is reserved for it{where} since {format_minute(reservation.since)} UTC."
+    if reservation.promised_start:
+        yield f"When it was reserved, the start was expected by {format_minute(reservation.promised_start)} UTC."
 
 
 def _start_lines(start: StartReport) -> Iterator[str]:

@@ -26,6 +26,7 @@ from controller.cli.render.explain import (
     QueueExplanation,
     ReasonCount,
     RemedyStep,
+    ReservationReport,
     UnmetRequirement,
     WorkloadAhead,
     WorkloadQueue,
@@ -237,7 +238,17 @@ def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | Non
         of=len(queued),
         before=tuple(_workload_ahead(snapshot, other) for other in queued[:position]),
         clusters=candidate_reports(snapshot, workload.requirements),
+        reservation=_reservation(workload),
     )
+
+
+def _reservation(workload: Workload) -> ReservationReport | None:
+    reservation = workload.reservation
+    if reservation is None:
+        return None
+    clusters = sorted({charge.cluster for charge in reservation.cluster_charges})
+    since, promised = format_time(reservation.since) or "", format_time(reservation.promised_start)
+    return ReservationReport(since, tuple(clusters), promised)
 
 
 def _unmet_requirement(shortfall: Shortfall) -> UnmetRequirement:
