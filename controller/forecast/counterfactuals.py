@@ -192,7 +192,7 @@ class _Search:
                 containers = _replaced(task.pod.containers, number, changed)
                 return _with_task(template, index, replace(task, pod=replace(task.pod, containers=containers)))
 
-            count = self._least_template(smaller, (amount if is_extended else amount - 1) // step)
+            count = self._least_template(smaller, (amount - 1) // step)
             if count is not None:
                 field = f"spec.tasks[{index}].template.spec.containers[{number}].resources"
                 before, after = (format_quantity(resource, each) for each in (amount, amount - count * step))

@@ -6,7 +6,7 @@ import pytest
 
 from controller.cli.errors import InputError
 from controller.cli.input.what_if import Changes, parse_what_if
-from tests.cli.manifests import NOW
+from tests.cli.manifests import NOW, cluster, job, queue, write
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "two-teams.yaml")
 WORLD = str(Path(__file__).parent / "queues_and_clusters.yaml")
@@ -106,6 +106,14 @@ def test_every_counterfactual_of_explain_admits_the_job(run, file, namespace, na
         planned = run("plan", *options, "--what-if", counterfactual["change"]).answer
         admitted = {(each["namespace"], each["name"]) for each in planned["decisions"] if each["action"] == "Admit"}
         assert (namespace, name) in admitted, counterfactual
+
+
+def test_no_counterfactual_removes_all_accelerators(run, tmp_path):
+    documents = cluster("m", {"cpu": 4}), queue("a"), job("j", {"cpu": 1, "nvidia.com/gpu": 2}, queue="a")
+    manifests = write(tmp_path, *documents)
+    explained = run("explain", "job", "ml/j", "-f", manifests, "--now", NOW, "-o", "json").answer
+    assert explained["counterfactuals"]
+    assert "requests" not in {each["dimension"] for each in explained["counterfactuals"]}
 
 
 def test_admitted_job_has_no_counterfactuals(run):
