@@ -13,6 +13,7 @@ from controller.cli.reports.forecast import start_forecasts
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.forecast.futures import StartForecast
+from controller.reporting.redaction import ANOTHER_WORKLOAD
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -22,7 +23,7 @@ class Start(msgspec.Struct, frozen=True):
     p50: int | None
     p90: int | None
     after: tuple[tuple[str, str, str], ...] = ()
-    """The workloads whose end lets it start: the namespace, and the texts for readers with and without access."""
+    """The workloads whose end lets it start: the namespace, the text for its readers, and that for readers of queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,5 +81,9 @@ def visible_start(start: Start | None, reader: Reader) -> StartReport | None:
     """Return *start* without the names of workloads that *reader* may not see."""
     if start is None:
         return None
-    after = dict.fromkeys(text if reader.may_read(namespace) else hidden for namespace, text, hidden in start.after)
+    others = (hidden if reader.all_queues else ANOTHER_WORKLOAD for *_, hidden in start.after)
+    after = dict.fromkeys(
+        text if reader.may_read(namespace) else other
+        for (namespace, text, _), other in zip(start.after, others, strict=True)
+    )
     return StartReport(format_time(start.p10), format_time(start.p50), format_time(start.p90), tuple(after))

@@ -82,7 +82,7 @@ def test_no_page_names_objects_that_its_reader_may_not_see(role, *, queues, clus
     model = model_of_state(state)
     renders = Renders(model, None, _NoAnalyses())
     other = workloads[blocker % len(workloads)]
-    start = Start(worlds.NOW, worlds.NOW, worlds.NOW, ((other.namespace, other.path),))
+    start = Start(worlds.NOW, worlds.NOW, worlds.NOW, ((other.namespace, other.path, f"a job of queue {other.queue}"),))
     renders.forecasts = Forecasts({each.uid: start for each in workloads}, {each.queue: each.uid for each in workloads})
     for route, query in paths(state):
         reader = new_reader(role)
