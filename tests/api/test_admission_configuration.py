@@ -29,6 +29,7 @@ def test_every_key_is_read():
         tenantFairness: Namespace
         resize: {action: Report, gracePeriod: 1m}
         headReservation: {after: 0s, max: 1h}
+        backfill: {enabled: false, confidence: 0.95, onOverrun: Evict}
         clusterStatusSettlePeriod: 45s
         startupTimeout: 2h
         reclaim: {enabled: true, minRuntime: 1m, maxEvictions: 1, gracePeriod: 0s}
