@@ -23,7 +23,7 @@ class Start(msgspec.Struct, frozen=True):
     p50: int | None
     p90: int | None
     after: tuple[tuple[str, str, str], ...] = ()
-    """The workloads whose end lets it start: the namespace, the text for its readers, and that for readers of queues."""
+    """The workloads whose end lets it start: the namespace, the text for its readers, that for readers of queues."""
 
 
 @dataclass(frozen=True, slots=True)
