@@ -106,7 +106,8 @@ class BackfillWindows:
     def _forecast(
         self, demands: Iterable[ReservationDemand], quota: Quota, policy: Policy, now: int
     ) -> Iterator[tuple[ReservationDemand, Window]]:
-        if not policy.backfill.enabled:
+        demands = tuple(demands)
+        if not policy.backfill.enabled or not demands:
             return
         releases, older = self._known_releases(now), list[Release]()
         for demand in demands:
