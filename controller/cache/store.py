@@ -406,10 +406,9 @@ class Store(ObjectCollections):
         if result.workload is None:
             state.workload_removed(uid, now)
         else:
-            workload = result.workload
-            if self.run_time_of is not None and self.backfill.enabled:
-                workload = replace(workload, run_time_ms=self.run_time_of(workload))
-            state.workload_changed(workload, now)
+            workload, run_time_of = result.workload, self.run_time_of if self.backfill.enabled else None
+            run_time = run_time_of(workload) if run_time_of is not None else None
+            state.workload_changed(workload if run_time is None else replace(workload, run_time_ms=run_time), now)
 
     def _build(self, binding: CachedBinding, context: BuildContext, now: int) -> BuildResult:
         """Build the workload of *binding*; it is quarantined if that fails, so that others are not blocked."""
