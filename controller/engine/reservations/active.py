@@ -15,7 +15,7 @@ from controller.engine.placement.feasibility_cache import ClassFeasibility, Feas
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.reservations.backfill import ReservationDemand, Window, owner_of, remaining
+from controller.engine.reservations.backfill import ReservationDemand, Window, longest_run_time, owner_of, remaining
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
@@ -91,7 +91,6 @@ def _reservation(
             charges_by_cluster[booking.cluster] = add(charges_by_cluster.get(booking.cluster, EMPTY), booking.charge)
     since = min(workload.reservation.since for workload in pending if workload.reservation is not None)
     leaves = [(nodes[name], charges[name]) for name in sorted(charges)]
-    run_times = [workload.run_time_ms for workload in pending if workload.run_time_ms is not None]
     return _Reservation(
         first,
         nodes[first.queue].queue.priority,
@@ -100,7 +99,7 @@ def _reservation(
         leaves,
         charges_by_queue,
         charges_by_cluster,
-        max(run_times) if len(run_times) == len(pending) else None,
+        longest_run_time(pending),
     )
 
 
@@ -223,11 +222,7 @@ _Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None, int | None
 
 def _key(workload: Workload, feasibility: ClassFeasibility) -> _Key:
     own = workload.uid if workload.has_reservation else None
-    return workload.queue, id(feasibility.requirements), workload.gang, own, _run_time_bound(workload)
-
-
-def _run_time_bound(workload: Workload) -> int | None:
-    return None if workload.run_time_ms is None else run_time_bound(workload.run_time_ms)
+    return workload.queue, id(feasibility.requirements), workload.gang, own, run_time_bound(workload.run_time_ms)
 
 
 def _precedence(reservation: _Reservation) -> tuple[int, int, OrderKey]:
@@ -419,7 +414,7 @@ class ActiveReservations:
     def _binding_reservations(self, workload: Workload, charge: Resources) -> list[_Reservation]:
         """Return the reservations that bind *workload*."""
         binding = []
-        leaf, run_time = self.queue_shares.quota.tree.nodes[workload.queue], _run_time_bound(workload)
+        leaf, run_time = self.queue_shares.quota.tree.nodes[workload.queue], run_time_bound(workload.run_time_ms)
         for reservation, is_exceeding in zip(self._reservations, self._exceeding, strict=True):
             if workload.uid in reservation.requirements:
                 # Later reservations yield to this one.

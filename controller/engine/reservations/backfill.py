@@ -5,7 +5,7 @@ it waits for, as far as their run times are known. A workload that ends before t
 one may use what the reservation does not need even then.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
@@ -239,6 +239,12 @@ def _release(workload: Workload, at: int) -> Release | None:
     if admission is None:
         return None
     return Release(at, workload.uid, workload.queue, admission.charge, admission.cluster_charges)
+
+
+def longest_run_time(workloads: Collection[Workload]) -> int | None:
+    """Return the longest expected run time of *workloads* in milliseconds, ``None`` where one is unknown."""
+    known = [workload.run_time_ms for workload in workloads if workload.run_time_ms is not None]
+    return max(known) if len(known) == len(workloads) else None
 
 
 def owner_of(workload: Workload) -> str:

@@ -15,7 +15,7 @@ from controller.engine.plan import Assume, Evict, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.reservations.active import reservation_demands
-from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, owner_of
+from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, longest_run_time, owner_of
 from controller.engine.reservations.idle import IdleReservations
 from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
 from controller.engine.state.cluster_usage import earliest
@@ -178,11 +178,7 @@ class HeadReservations:
 
     def next_promised_start(self, now: int) -> int | None:
         """Return when the next promised start is due."""
-        promised = (
-            workload.reservation.promised_start
-            for workload in self._workloads.with_reservation.values()
-            if workload.reservation is not None
-        )
+        promised = map(_promised_start, self._workloads.with_reservation.values())
         return earliest(at for at in promised if at is not None and at > now)
 
     def complete(self, now: int) -> list[RecordUpdate]:
@@ -303,9 +299,7 @@ class HeadReservations:
             for cluster_charge in placed[workload.uid]:
                 name = cluster_charge.cluster
                 by_cluster[name] = add(by_cluster.get(name, EMPTY), cluster_charge.charge)
-        run_times = [workload.run_time_ms for workload in workloads if workload.run_time_ms is not None]
-        longest = max(run_times) if len(run_times) == len(workloads) else None
-        return ReservationDemand(owner_of(workloads[0]), charges, by_cluster, longest)
+        return ReservationDemand(owner_of(workloads[0]), charges, by_cluster, longest_run_time(workloads))
 
     def _has_only_reserved_clusters(self, workload_class: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
         """Return whether all candidate clusters of a class are *taken*; ``False`` for a gang."""
@@ -341,14 +335,17 @@ class HeadReservations:
 
 def _is_promised(workload: Workload, now: int) -> bool:
     """Return whether the promised start of the reservation of *workload* is due."""
-    promised_start = workload.reservation.promised_start if workload.reservation else None
+    promised_start = _promised_start(workload)
     return promised_start is not None and promised_start <= now
 
 
 def _ends_at(workload: Workload, policy: HeadReservation) -> int:
     """Return when a reservation expires: counted from the promised start where there is one."""
-    promised_start = workload.reservation.promised_start if workload.reservation else None
-    return max(_since(workload), promised_start or 0) + policy.max_ms
+    return max(_since(workload), _promised_start(workload) or 0) + policy.max_ms
+
+
+def _promised_start(workload: Workload) -> int | None:
+    return workload.reservation.promised_start if workload.reservation else None
 
 
 def _since(workload: Workload) -> int:

@@ -126,8 +126,10 @@ def _reservation_owner(workload: Workload) -> str:
     return workload.gang.key if workload.gang is not None else workload.uid
 
 
-def run_time_bound(run_time_ms: int) -> int:
-    """Return *run_time_ms*, rounded up by at most an eighth."""
+def run_time_bound(run_time_ms: int | None) -> int | None:
+    """Return *run_time_ms*, rounded up by at most an eighth; ``None`` where it is unknown."""
+    if run_time_ms is None:
+        return None
     unit = 1 << max(run_time_ms.bit_length() - _RUN_TIME_DIGITS, 0)
     return -(-run_time_ms // unit) * unit
 
@@ -157,33 +159,32 @@ class PendingRequirements:
 
     def add(self, workload_class: WorkloadClass) -> None:
         """Add a class to its queue and all ancestors."""
-        leaf = self.tree.nodes.get(workload_class.queue)
-        if leaf is None or not leaf.is_leaf:
-            return
-        level, all_counts = self._level(leaf.queue.priority)
         slot = workload_class.slot
-        for node in leaf.path():
-            counts = all_counts.setdefault(node.name, {})
+        for name, slots, counts in self._path(workload_class):
             counts[slot] = counts.get(slot, 0) + 1
             if counts[slot] == 1:
-                level[node.name] = level.get(node.name, 0) | 1 << slot
+                slots[name] = slots.get(name, 0) | 1 << slot
 
     def remove(self, workload_class: WorkloadClass) -> None:
         """Remove a class that was added."""
-        leaf = self.tree.nodes.get(workload_class.queue)
-        if leaf is None or not leaf.is_leaf:
-            return
-        level, all_counts = self._level(leaf.queue.priority)
         slot = workload_class.slot
-        for node in leaf.path():
-            counts = all_counts[node.name]
+        for name, slots, counts in self._path(workload_class):
             counts[slot] -= 1
             if not counts[slot]:
                 del counts[slot]
-                level[node.name] ^= 1 << slot
+                slots[name] ^= 1 << slot
 
-    def _level(self, priority: int) -> tuple[dict[QueueName, Slots], dict[QueueName, dict[int, int]]]:
-        return self._slots.setdefault(priority, {}), self._counts.setdefault(priority, {})
+    def _path(
+        self, workload_class: WorkloadClass
+    ) -> Iterator[tuple[QueueName, dict[QueueName, Slots], dict[int, int]]]:
+        """Yield each queue from that of the class to the root, with its slots and how many classes each slot has."""
+        leaf = self.tree.nodes.get(workload_class.queue)
+        if leaf is None or not leaf.is_leaf:
+            return
+        priority = leaf.queue.priority
+        slots, counts = self._slots.setdefault(priority, {}), self._counts.setdefault(priority, {})
+        for node in leaf.path():
+            yield node.name, slots, counts.setdefault(node.name, {})
 
     def by_priority(self) -> list[SlotsByQueue]:
         """Return the requirements of each queue priority, the highest first; they follow later changes."""
@@ -255,7 +256,7 @@ class PendingWorkloads:
             nominated_cluster,
             immovable,
             reserved,
-            run_time_bound(workload.run_time_ms) if self.is_by_run_time and workload.run_time_ms is not None else None,
+            run_time_bound(workload.run_time_ms) if self.is_by_run_time else None,
         )
         workload_class = self._classes.get(key) or self._open(key, requirements)
         workload_class.add(workload)

@@ -265,20 +265,23 @@ class Workload:
     @property
     def has_resized(self) -> bool:
         """Return whether it was admitted here and uses more than its charge (D7); adopted workloads may."""
-        is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
-        return is_ours and (self.runs_after_finish or (self.admission is not None and self.admission.resized))
+        return self._is_admitted_here and (
+            self.runs_after_finish or (self.admission is not None and self.admission.resized)
+        )
 
     @property
     def has_aborted(self) -> bool:
         """Return whether it was admitted here and aborted since (D8); adopted workloads are not evicted."""
-        is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
-        return is_ours and self.hold is not None and self.hold.reason is Reason.ABORTED
+        return self._is_admitted_here and self.hold is not None and self.hold.reason is Reason.ABORTED
 
     @property
     def has_lost_data(self) -> bool:
         """Return whether it was admitted here, its data moved since, and it is to follow them (C6)."""
-        is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
-        return is_ours and self.hold is not None and self.hold.reason is Reason.DATA_NOT_READY
+        return self._is_admitted_here and self.hold is not None and self.hold.reason is Reason.DATA_NOT_READY
+
+    @property
+    def _is_admitted_here(self) -> bool:
+        return self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
 
     def admitted(self, admission: Admission) -> "Workload":
         """Return the workload after an admission."""
