@@ -1,43 +1,19 @@
 """Identifies the user of a request: by a bearer token, the session cookie, or headers of an authenticating proxy."""
 
-import time
-from collections import OrderedDict
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from console.settings import ConsoleSettings
-from controller.kube.access_reviews import Access, RefusedError, User
+from controller.kube.access_reviews import Access, RefusedError, User, bearer_token
+from controller.kube.timing import RequestRates
 
 #: Browsers refuse longer cookies.
 MAX_TOKEN_CHARACTERS = 3_800
-_MAX_BEARER_CHARACTERS = 16_384
 _MAX_HEADER_CHARACTERS = 1_024
-_MAX_BUCKETS = 4_096
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Requests of a user that may come at once, as seconds of its rate.
 _BURST_SECONDS = 4
-
-
-class RateLimiter:
-    """Limits the requests of each key to a rate; the number of keys is bounded."""
-
-    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_second = per_second
-        self._clock = clock
-        self._due: OrderedDict[str, float] = OrderedDict()
-
-    def check(self, key: str) -> None:
-        """Count one request of *key*; raise `RefusedError` if there are too many."""
-        now = self._clock()
-        due = max(self._due.pop(key, now), now) + 1 / self._per_second
-        if due > now + _BURST_SECONDS:
-            self._due[key] = due - 1 / self._per_second
-            raise RefusedError(429, "TooManyRequests", "too many requests; try again after a second")
-        self._due[key] = due
-        while len(self._due) > _MAX_BUCKETS:
-            self._due.popitem(last=False)
 
 
 class Identity:
@@ -50,11 +26,13 @@ class Identity:
         self._hosts = frozenset(settings.allowed_hosts) or (frozenset() if self._is_encrypted else _LOOPBACK)
         # Browsers accept a cookie with this prefix from HTTPS only, and never for a subdomain.
         self._cookie = "__Host-volcano-global" if self._is_encrypted else "volcano-global"
-        self._limiter = RateLimiter(settings.requests_per_second)
+        rate = settings.requests_per_second
+        self._rates = RequestRates(rate, burst=_BURST_SECONDS * rate)
 
     def limit(self, request: web.Request, user: User | None = None) -> None:
         """Count one request of *user* or, before the login, of the address; raise `RefusedError`."""
-        self._limiter.check(f"user {user.username}" if user is not None else f"address {request.remote}")
+        if not self._rates.admits(f"user {user.username}" if user is not None else f"address {request.remote}"):
+            raise RefusedError(429, "TooManyRequests", "too many requests; try again after a second")
 
     def check_host(self, request: web.Request) -> None:
         """Refuse other host names than the console's own, which a malicious site may resolve to this address."""
@@ -85,10 +63,10 @@ class Identity:
 
     def token(self, request: web.Request) -> str:
         """Return the token of a request, empty without one; never one from its address."""
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and 0 < len(token.strip()) <= _MAX_BEARER_CHARACTERS:
-            return token.strip()
-        return request.cookies.get(self._cookie, "")[:_MAX_BEARER_CHARACTERS]
+        return (
+            bearer_token(request.headers.get("Authorization", ""))
+            or request.cookies.get(self._cookie, "")[:MAX_TOKEN_CHARACTERS]
+        )
 
     def has_session(self, request: web.Request) -> bool:
         """Return whether the user signed in by the form, and can sign out."""

@@ -21,7 +21,7 @@ from console.reader import Reader, RightsKey
 from console.renders import PAGES, Page, Renders, Shared, event
 from console.settings import ConsoleSettings
 from console.views.listing import BadQueryError, ForbiddenError, NotVisibleError, Query
-from controller.kube.access_reviews import RefusedError, User
+from controller.kube.access_reviews import RefusedError, User, failure
 from controller.kube.errors import ApiError
 from controller.kube.serving_certificate import Certificate, abort
 
@@ -132,8 +132,7 @@ class ConsoleServer:
     def _error(self, request: web.Request, status: int, reason: str, message: str) -> web.Response:
         headers = {"Connection": "close"} if status in {413, 429} else {}
         if request.path.startswith(("/api/", "/events")):
-            body = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status, "reason": reason}
-            return _json({**body, "message": message}, status=status, headers=headers)
+            return _json(failure(status, reason, message), status=status, headers=headers)
         page = render("message.html", None, Query(), path="/", title=reason, message=message)
         return web.Response(text=page, status=status, content_type="text/html", headers=headers)
 

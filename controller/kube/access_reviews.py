@@ -15,6 +15,7 @@ import msgspec
 
 from controller.api.visibility import GROUP, RESOURCE
 from controller.kube.client import Api
+from controller.kube.timing import RequestRates
 
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 -- a path
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -27,6 +28,8 @@ _MAX_CACHED = 4096
 
 #: Reviews per second that are sent to the API server for all callers together by default, and how many at once.
 _REVIEWS_PER_SECOND = 20.0
+
+_MAX_TOKEN_CHARACTERS = 16_384
 
 V = TypeVar("V")
 
@@ -44,6 +47,18 @@ def unauthenticated() -> RefusedError:
     """Return the error for a missing or invalid token."""
     text = "send a valid token of the Karmada API server: Authorization: Bearer TOKEN"
     return RefusedError(401, "Unauthorized", text)
+
+
+def bearer_token(authorization: str) -> str:
+    """Return the token in the header Authorization, empty without one or where it is too long."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and len(token) <= _MAX_TOKEN_CHARACTERS else ""
+
+
+def failure(status: int, reason: str, message: str) -> dict[str, str | int]:
+    """Return an error as Kubernetes' ``Status``."""
+    kind = {"apiVersion": "v1", "kind": "Status", "status": "Failure"}
+    return {**kind, "code": status, "reason": reason, "message": message}
 
 
 class User(msgspec.Struct, frozen=True):
@@ -120,11 +135,9 @@ class Access:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._clock = clock
-        self._per_second = reviews_per_second
         self._users: AnswerCache[User | None] = AnswerCache(clock=clock)
         self._allowed: AnswerCache[bool] = AnswerCache(clock=clock)
-        self._slot_at = 0.0
+        self._rates = RequestRates(reviews_per_second, burst=reviews_per_second, clock=clock)
 
     async def require(self, token: str, namespace: str, verb: str) -> None:
         """Raise `RefusedError` unless the caller may *verb* the workloads of *namespace*.
@@ -176,10 +189,7 @@ class Access:
         return msgspec.json.decode(raw, type=_AccessReview).status.allowed
 
     async def _review(self, path: str, api_version: str, kind: str, spec: dict[str, Any]) -> bytes:
-        now = self._clock()
-        self._slot_at = max(self._slot_at, now - 1) + 1 / self._per_second
-        if self._slot_at > now:
-            self._slot_at -= 1 / self._per_second
+        if not self._rates.admits(""):
             raise RefusedError(429, "TooManyRequests", "too many callers; try again after a second")
         body = {"apiVersion": api_version, "kind": kind, "spec": spec}
         return await self._api.create(path, msgspec.json.encode(body))

@@ -1,13 +1,17 @@
-"""Clocks and retry delays, passed into the parts of a process, so that tests can run on virtual time."""
+"""Clocks, retry delays and request rates, passed into the parts of a process, so that tests can run on virtual time."""
 
 import asyncio
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 #: Interval of looking whether a process is idle.
 _IDLE_POLL_SECONDS = 0.1
+
+#: Maximum number of keys of which the rate is known.
+_MAX_KEYS = 4096
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -75,3 +79,31 @@ class Backoff:
     def reset(self) -> None:
         """Start again with the initial delay, after a success."""
         self.failures = 0
+
+
+class RequestRates:
+    """Limits the requests of each key to *per_second* with bursts; the keys with the latest requests are known."""
+
+    def __init__(
+        self, per_second: float, *, burst: float, max_keys: int = _MAX_KEYS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._per_second = per_second
+        self._burst = max(burst, 1.0)
+        self._max_keys = max_keys
+        self._clock = clock
+        self._allowances: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Requests that a key may send at once, and when that was computed."""
+
+    def __len__(self) -> int:
+        return len(self._allowances)
+
+    def admits(self, key: str) -> bool:
+        """Count one request of *key*; return whether it may be sent now."""
+        now = self._clock()
+        allowance, at = self._allowances.pop(key, (self._burst, now))
+        allowance = min(allowance + (now - at) * self._per_second, self._burst)
+        is_admitted = allowance >= 1
+        self._allowances[key] = allowance - is_admitted, now
+        while len(self._allowances) > self._max_keys:
+            self._allowances.popitem(last=False)
+        return is_admitted

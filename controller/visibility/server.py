@@ -7,7 +7,6 @@ body is refused, and answers have a bounded number of workloads.
 import asyncio
 import re
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -18,9 +17,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from controller.api.visibility import VisibleWorkloads, namespace_path
 from controller.engine.engine import Engine
-from controller.kube.access_reviews import Access, RefusedError, unauthenticated
+from controller.kube.access_reviews import Access, RefusedError, bearer_token, failure, unauthenticated
 from controller.kube.errors import ApiError
 from controller.kube.serving_certificate import Certificate, abort
+from controller.kube.timing import RequestRates
 from controller.visibility.report import describe, queues_of, workloads_of
 from controller.visibility.scan import Scanner
 
@@ -31,8 +31,6 @@ _MAX_CONNECTIONS = 256
 _MAX_IN_PROGRESS = 32
 #: Requests of one user: so many a second, and so many at once.
 _REQUESTS_PER_SECOND, _BURST = 5.0, 10.0
-_MAX_USERS = 4096
-_MAX_TOKEN_CHARACTERS = 16_384
 _HANDSHAKE_SECONDS = 5
 #: Time for a whole connection: each answer closes its connection.
 _CONNECTION_SECONDS = 30
@@ -46,29 +44,6 @@ _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 _CLOSE = {"Connection": "close"}
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-
-class UserRates:
-    """Limits the requests of each user; the users with the latest requests are known."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._allowances: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Requests that a user may send at once, and when that was computed."""
-
-    def __len__(self) -> int:
-        return len(self._allowances)
-
-    def admits(self, user: str) -> bool:
-        """Return whether *user* may send one more request now."""
-        now = self._clock()
-        allowance, at = self._allowances.pop(user, (_BURST, now))
-        allowance = min(allowance + (now - at) * _REQUESTS_PER_SECOND, _BURST)
-        is_admitted = allowance >= 1
-        self._allowances[user] = allowance - is_admitted, now
-        while len(self._allowances) > _MAX_USERS:
-            self._allowances.popitem(last=False)
-        return is_admitted
 
 
 class Visibility:
@@ -86,7 +61,7 @@ class Visibility:
         self._state = state
         self._leads = leads
         self._scanner = Scanner(clock)
-        self._rates = UserRates(clock)
+        self._rates = RequestRates(_REQUESTS_PER_SECOND, burst=_BURST, clock=clock)
         self._in_progress = 0
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
@@ -140,14 +115,14 @@ def _parse(request: web.BaseRequest) -> tuple[str, str, str, str]:
     if path is None or request.method != "GET":
         raise RefusedError(404, "NotFound", f"only GET {namespace_path('NAMESPACE')} is served")
     kind, name = request.query.get("kind", ""), request.query.get("name", "")
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip() or len(token) > _MAX_TOKEN_CHARACTERS:
+    token = bearer_token(request.headers.get("Authorization", ""))
+    if not token:
         raise unauthenticated()
     if (name and not _NAME.fullmatch(name)) or (kind and not _KIND.fullmatch(kind)):
         raise RefusedError(400, "BadRequest", "the name or the kind is not valid; write a kind like Job")
     if request.body_exists:
         raise RefusedError(400, "BadRequest", "the request must not have a body")
-    return token.strip(), path["namespace"], kind, name
+    return token, path["namespace"], kind, name
 
 
 def _json(status: int, body: object) -> web.Response:
@@ -155,9 +130,7 @@ def _json(status: int, body: object) -> web.Response:
 
 
 def _error(status: int, reason: str, message: str) -> web.Response:
-    """Return an error as Kubernetes' ``Status``."""
-    body = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status, "reason": reason}
-    return _json(status, {**body, "message": message})
+    return _json(status, failure(status, reason, message))
 
 
 class _LimitedServer(web.Server):

@@ -11,9 +11,10 @@ import pytest
 from controller.api.visibility import namespace_path
 from controller.kube.access_reviews import User
 from controller.kube.serving_certificate import Certificate
+from controller.kube.timing import RequestRates
 from controller.visibility import server as endpoint
 from controller.visibility.scan import Scanner
-from controller.visibility.server import UserRates, Visibility, serve_visibility
+from controller.visibility.server import Visibility, serve_visibility
 from localup.credentials import issue
 from tests.engine import worlds
 
@@ -118,9 +119,8 @@ async def test_one_user_is_limited_and_others_are_not(tmp_path):
         assert [(await ask())[0] for _ in range(6)] == [200] * 5 + [429]
 
 
-def test_known_users_are_bounded(monkeypatch):
-    monkeypatch.setattr(endpoint, "_MAX_USERS", 3)
-    rates = UserRates(Clock())
+def test_known_users_are_bounded():
+    rates = RequestRates(5.0, burst=10.0, max_keys=3, clock=Clock())
     for number in range(10):
         assert rates.admits(f"user-{number}")
     assert len(rates) == 3
