@@ -4,12 +4,10 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import NoReturn
 
 import structlog
-from aiohttp import web
 
 from console.analysis import Analyses
 from console.identity import Identity
@@ -23,7 +21,7 @@ from controller.kube.access_reviews import Access
 from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.serving_certificate import Certificate, CertificateError, utc_now
-from controller.reporting.probes import configure_logging
+from controller.reporting.probes import configure_logging, serve_probes
 
 _CONNECTIONS = 64
 
@@ -48,7 +46,10 @@ async def serve(settings: ConsoleSettings) -> None:
         started = [tasks.create_task(model.run())]
         if certificate is not None:
             started.append(tasks.create_task(_reload(certificate, settings.poll_seconds)))
-        async with _serve_probes(settings, model), server.serve(certificate) as port:
+        async with (
+            serve_probes(model.reason_not_ready, host=settings.probe_host, port=settings.probe_port),
+            server.serve(certificate) as port,
+        ):
             scheme = "https" if certificate is not None else "http"
             log.info("console started", url=f"{scheme}://{settings.host}:{port}", server=api.access.server)
             await stop.wait()
@@ -77,26 +78,6 @@ async def _reload(certificate: Certificate, seconds: float) -> NoReturn:
     while True:
         await asyncio.sleep(seconds)
         certificate.refresh()
-
-
-@asynccontextmanager
-async def _serve_probes(settings: ConsoleSettings, model: Model) -> AsyncIterator[None]:
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def readyz(_: web.Request) -> web.Response:
-        reason = model.reason_not_ready
-        return web.Response(text=reason or "ok", status=503 if reason else 200)
-
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, settings.probe_host, settings.probe_port).start()
-        yield
-    finally:
-        await runner.cleanup()
 
 
 def main() -> None:

@@ -124,7 +124,6 @@ class Model:
             self._index = self._new_index()
         return self._index
 
-    @property
     def reason_not_ready(self) -> str | None:
         """Return why there are no pages yet, or are none any more."""
         for name, informer in self.informers.items():

@@ -90,9 +90,4 @@ class ConsoleSettings(BaseModel):
 
 def parse_flags(arguments: Sequence[str]) -> ConsoleSettings:
     """Return the settings in *arguments*, or raise `SettingsError`; `--help` prints all flags and exits."""
-    flags = {name: _placeholder(name, str(field.annotation)) for name, field in ConsoleSettings.model_fields.items()}
-    return read_flags(ConsoleSettings, arguments, description=_DESCRIPTION, groups={"": flags})
-
-
-def _placeholder(name: str, annotation: str) -> str:
-    return "SECONDS" if name.endswith("_seconds") else "FILE" if "Path" in annotation else "VALUE"
+    return read_flags(ConsoleSettings, arguments, description=_DESCRIPTION)

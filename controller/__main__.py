@@ -379,7 +379,12 @@ async def serve(settings: ControllerSettings) -> None:
         for_hyperjobs = await connection(lambda: _connect_stage(settings), stack, stop) if apart else api
         if api is not None and for_hyperjobs is not None:
             process = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
-            served = serve_probes(process.metrics, process.readiness, host=settings.host, port=settings.port)
+            served = serve_probes(
+                process.readiness.reason_not_ready,
+                host=settings.host,
+                port=settings.port,
+                exposition=process.metrics.exposition,
+            )
             port = await stack.enter_async_context(served)
             await stack.enter_async_context(_serve_tenants(settings, process, api))
             await stack.enter_async_context(_log_decisions(settings, process.loop, process.metrics))

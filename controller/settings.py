@@ -201,9 +201,4 @@ class ControllerSettings(BaseModel):
 
 def parse_flags(arguments: Sequence[str]) -> ControllerSettings:
     """Return the settings in *arguments*, or raise `SettingsError`; `--help` prints all flags and exits."""
-    flags = {name: _placeholder(name, str(field.annotation)) for name, field in ControllerSettings.model_fields.items()}
-    return read_flags(ControllerSettings, arguments, description=_DESCRIPTION, groups={"": flags})
-
-
-def _placeholder(name: str, annotation: str) -> str:
-    return "SECONDS" if name.endswith("_seconds") else "FILE" if "Path" in annotation else "VALUE"
+    return read_flags(ControllerSettings, arguments, description=_DESCRIPTION)

@@ -17,9 +17,16 @@ class SettingsError(Exception):
 
 
 def read_flags(
-    model: type[Model], arguments: Sequence[str] | None, *, description: str, groups: Groups, epilog: str = ""
+    model: type[Model],
+    arguments: Sequence[str] | None,
+    *,
+    description: str,
+    groups: Groups | None = None,
+    epilog: str = "",
 ) -> Model:
     """Return the settings in *arguments*, by default those of the process; `--help` prints all flags and exits.
+
+    Without *groups* every field is a flag with a value.
 
     The field `host_port` is the flag `--host-port`, which may be repeated for a tuple. The program is the package of
     the model. An invalid value of a program with commands prints one sentence and exits with code 2, as argparse does;
@@ -36,7 +43,7 @@ def read_flags(
     command = model.model_fields.get("command")
     if command:
         parser.add_argument("command", choices=get_args(command.annotation))
-    for title, flags in groups.items():
+    for title, flags in ({"": _all_flags(model)} if groups is None else groups).items():
         group = parser.add_argument_group(title) if title else parser
         for name, placeholder in flags.items():
             _add_flag(group, model, name, placeholder)
@@ -50,6 +57,14 @@ def read_flags(
         if command:
             parser.exit(2, f"{program}: {flag and f'{flag}: '}{reason}\n")
         raise SettingsError(f"{flag} {first['input']!r}: {reason}" if flag else reason) from error
+
+
+def _all_flags(model: type[BaseModel]) -> dict[str, str]:
+    return {name: _placeholder(name, str(field.annotation)) for name, field in model.model_fields.items()}
+
+
+def _placeholder(name: str, annotation: str) -> str:
+    return "SECONDS" if name.endswith("_seconds") else "FILE" if "Path" in annotation else "VALUE"
 
 
 def _add_flag(group: argparse._ActionsContainer, model: type[BaseModel], name: str, placeholder: str | None) -> None:

@@ -83,21 +83,30 @@ class Readiness:
 
 
 @asynccontextmanager
-async def serve_probes(metrics: ControllerMetrics, readiness: Readiness, *, host: str, port: int) -> AsyncIterator[int]:
-    """Serve probes and metrics; yield the port, which differs from *port* if that is 0."""
+async def serve_probes(
+    reason_not_ready: Callable[[], str | None],
+    *,
+    host: str,
+    port: int,
+    exposition: Callable[[], bytes] | None = None,
+) -> AsyncIterator[int]:
+    """Serve probes and, with *exposition*, metrics; yield the port, which differs from *port* if that is 0."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
     async def readyz(_: web.Request) -> web.Response:
-        reason = readiness.reason_not_ready()
+        reason = reason_not_ready()
         return web.Response(text=reason or "ok", status=503 if reason else 200)
 
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
-
     app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", page)])
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    if exposition is not None:
+
+        async def page(_: web.Request) -> web.Response:
+            return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+        app.add_routes([web.get("/metrics", page)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:

@@ -30,7 +30,9 @@ class Cache:
 async def test_ready_when_caches_are_synced_and_fresh(cache, trouble, reason):
     readiness = Readiness({"jobs": cache}, 90, lambda: trouble)
     async with (
-        serve_probes(ControllerMetrics(), readiness, host="127.0.0.1", port=0) as port,
+        serve_probes(
+            readiness.reason_not_ready, host="127.0.0.1", port=0, exposition=ControllerMetrics().exposition
+        ) as port,
         aiohttp.ClientSession() as session,
     ):
         async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
