@@ -67,7 +67,6 @@ class Sample:
 
     at: int
     queues: Mapping[QueueName, Resources]
-    pending: Mapping[QueueName, int]
 
 
 class Model:
@@ -76,8 +75,6 @@ class Model:
     def __init__(
         self, api: Api, *, namespace: str, refresh_seconds: float, options: WatchOptions | None = None
     ) -> None:
-        self.version = 0
-        """Increases with each snapshot."""
         self.on_update: list[Callable[[], None]] = []
         self.last_error: str | None = None
         self.samples: deque[Sample] = deque(maxlen=_SAMPLES)
@@ -173,9 +170,8 @@ class Model:
         snapshot = plan_snapshot(self.store, self._engine, now, self.configuration, self._run_times)
         self.store.mark_changed(snapshot.plan.originals)
         self._snapshot, self._index, self.last_error = snapshot, None, None
-        self.version += 1
         if not self.samples or now >= self.samples[-1].at + _SAMPLE_SECONDS * 1000:
-            self.samples.append(Sample(now, dict(snapshot.current.queues), dict(snapshot.current.pending)))
+            self.samples.append(Sample(now, dict(snapshot.current.queues)))
         for handler in self.on_update:
             handler()
 

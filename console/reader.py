@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 
 from console.model import Model
 from controller.api.keys import CLUSTERS, QUEUES
-from controller.api.visibility import GROUP
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.kube.access_reviews import Access, Permission, User
 
 #: Namespaces that are reviewed for one page: as many as it has rows.
 MAX_NAMESPACES = 50
 
-DECISIONS = "decisions"
-
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
-RightsKey = tuple[bool, bool, bool, bool, frozenset[str]]
+RightsKey = tuple[bool, bool, bool, frozenset[str]]
 
 
 @dataclass(slots=True)
@@ -32,8 +29,6 @@ class Reader:
     all_queues: bool = False
     """It may list queues, and so read the names of all of them."""
     all_clusters: bool = False
-    decisions: bool = False
-    """It may read the decision log."""
     namespaces: dict[str, bool] = field(default_factory=dict)
     """Whether it may list the workloads of a namespace."""
     unknown: dict[str, None] = field(default_factory=dict)
@@ -44,7 +39,7 @@ class Reader:
     def key(self) -> RightsKey:
         """Return the same for readers that see the same pages."""
         own = () if self.all_workloads else (name for name, allowed in self.namespaces.items() if allowed)
-        return self.all_workloads, self.all_queues, self.all_clusters, self.decisions, frozenset(own)
+        return self.all_workloads, self.all_queues, self.all_clusters, frozenset(own)
 
     def may_read(self, namespace: str) -> bool:
         """Return whether it may see the workloads of *namespace*; not yet, where that was not reviewed."""
@@ -99,7 +94,6 @@ class Rights:
             all_workloads=await may(Permission("list")),
             all_queues=await may(Permission("list", QUEUES.plural, QUEUES.group)),
             all_clusters=await may(Permission("list", CLUSTERS.plural, CLUSTERS.group)),
-            decisions=await may(Permission("list", DECISIONS, GROUP)),
         )
 
     async def review(self, user: User, reader: Reader) -> None:

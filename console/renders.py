@@ -15,9 +15,10 @@ from console.pages import clock, main_of, render
 from console.reader import Reader, Rights
 from console.views import clusters, hyperjobs, queues, what_if, workloads
 from console.views.forecasts import Forecasts, Start, forecast_heads, new_forecasts
-from console.views.listing import ForbiddenError, NotVisibleError, Query, time_text
+from console.views.listing import ForbiddenError, NotVisibleError, Query
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf
+from controller.cli.render.amounts import format_time
 from controller.engine.state.workloads import Workload
 from controller.kube.access_reviews import User
 
@@ -90,7 +91,7 @@ class Renders:
         self.version += 1
         self._shared.clear()
         snapshot = self.model.snapshot
-        self.time_event = event("time", clock(time_text(snapshot.now)) if snapshot is not None else "")
+        self.time_event = event("time", clock(format_time(snapshot.now)) if snapshot is not None else "")
 
     async def page(self, page: Page, path: str, query: Query, user: User, reader: Reader) -> Shared:
         """Return the page for *reader*, with reviews of the namespaces on it; raise what its view raises."""

@@ -17,9 +17,9 @@ from console.views.listing import (
     page_of,
     paging,
     shown_resources,
-    time_text,
 )
 from controller.cli.input.snapshot import Snapshot
+from controller.cli.render.amounts import format_time
 from controller.cli.reports.plan import unusable_reason
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.clusters import ClusterName
@@ -88,7 +88,7 @@ def clusters_view(model: Model, query: Query, reader: Reader) -> ClustersView:
         "problem": lambda state: (not unusable_reason(state), state.name),
     }
     names = [state.name for state in page_of(states, query, keys[page.sort])]
-    return ClustersView(time_text(snapshot.now), cluster_rows(snapshot, names), page)
+    return ClustersView(format_time(snapshot.now), cluster_rows(snapshot, names), page)
 
 
 def _snapshot(model: Model, reader: Reader) -> Snapshot:
@@ -167,7 +167,7 @@ def cluster_view(model: Model, query: Query, reader: Reader) -> ClusterView:
         rows.append(PlacedWorkload(count=len(foreign), charge=amounts_text(total(charge for _, charge in foreign))))
     cluster = state.cluster
     return ClusterView(
-        time=time_text(snapshot.now),
+        time=format_time(snapshot.now),
         cluster=cluster_rows(snapshot, [name])[0],
         labels=dict(sorted(cluster.labels.items())) if cluster is not None else {},
         taints=tuple(f"{taint.key}={taint.value}:{taint.effect}" for taint in cluster.taints) if cluster else (),
@@ -185,7 +185,7 @@ def _placed(workload: Workload, charge: Resources, model: Model, reader: Reader)
         name=workload.name,
         queue=workload.queue if reader.may_name(workload.queue, model) else "",
         charge=amounts_text(charge),
-        since=time_text(workload.admission.admitted_at if workload.admission is not None else None),
+        since=format_time(workload.admission.admitted_at if workload.admission is not None else None),
     )
 
 

@@ -5,8 +5,9 @@ import msgspec
 from console.model import Model
 from console.reader import Reader
 from console.views.forecasts import Forecasts, visible_start
-from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging, time_text
+from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging
 from console.views.queues import shown_snapshot
+from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
 from controller.controllers.hyperjob.observed import ObservedHyperJob
 from controller.engine.state.workloads import Workload, WorkloadState
@@ -78,7 +79,7 @@ def hyperjobs_view(model: Model, query: Query, reader: Reader) -> HyperJobsView:
         "name": lambda each: (*each.key, each.uid),
     }
     return HyperJobsView(
-        time_text(snapshot.now), tuple(_row(observed) for observed in page_of(chosen, query, keys[page.sort])), page
+        format_time(snapshot.now), tuple(_row(observed) for observed in page_of(chosen, query, keys[page.sort])), page
     )
 
 
@@ -137,7 +138,7 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
         )
     minimum = observed.hyperjob.spec.min_available if observed.hyperjob is not None else None
     return HyperJobView(
-        time_text(snapshot.now), _row(observed), minimum or len(parts), tuple(parts), is_split=bool(parts)
+        format_time(snapshot.now), _row(observed), minimum or len(parts), tuple(parts), is_split=bool(parts)
     )
 
 

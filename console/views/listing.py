@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from controller.api.quantity import format_quantity
-from controller.cli.render.amounts import format_short, format_time
+from controller.cli.render.amounts import format_short
 from controller.engine.state.resources import PODS
 
 T = TypeVar("T")
@@ -160,8 +160,3 @@ def amounts_text(amounts: Mapping[str, int]) -> str:
     """Return positive amounts as text: ``2 cpu, 4Gi memory``; devices first."""
     names = shown_resources(name for name, amount in amounts.items() if amount > 0)
     return ", ".join(f"{format_short(name, amounts[name])} {name.rpartition('/')[2]}" for name in names)
-
-
-def time_text(at: int | None) -> str | None:
-    """Return a time as JSON has it."""
-    return format_time(at)

@@ -20,9 +20,9 @@ from console.views.listing import (
     paging,
     queue_bar,
     shown_resources,
-    time_text,
 )
 from controller.cli.input.snapshot import Snapshot
+from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
 from controller.cli.reports.plan import queue_path
 from controller.engine.plan import Admit
@@ -94,7 +94,7 @@ def overview(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -
         else ()
     )
     return Overview(
-        time=time_text(snapshot.now),
+        time=format_time(snapshot.now),
         queues=rows,
         paging=page,
         others=others,
@@ -174,7 +174,7 @@ def queue_row(model: Model, name: QueueName, reader: Reader, forecasts: Forecast
         admitted=current.admitted.get(name, 0),
         bars=_bars(snapshot, name, current.queues.get(name, {})),
         share=share if share >= 0 else None,
-        oldest=time_text(model.index.oldest.get(name)),
+        oldest=format_time(model.index.oldest.get(name)),
         next_start=visible_start(forecasts.first_of(name), reader),
     )
 
@@ -221,7 +221,9 @@ def tree(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -> Tr
         children.sort(key=lambda child: (-snapshot.current.pending.get(child.name, 0), child.name))
         level = children[: _MAX_NODES - len(chosen)]
         chosen.update(child.name for child in level)
-    return Tree(time_text(snapshot.now), queue_path(snapshot, name), _tree_node(model, node, chosen, reader, forecasts))
+    return Tree(
+        format_time(snapshot.now), queue_path(snapshot, name), _tree_node(model, node, chosen, reader, forecasts)
+    )
 
 
 def _tree_node(model: Model, node: Node, chosen: set[QueueName], reader: Reader, forecasts: Forecasts) -> TreeNode:
@@ -305,7 +307,7 @@ def queue_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts)
     order = tuple(_ordered(snapshot, ordered[start : start + PAGE_SIZE], start + 1, reader, forecasts))
     starts = [workload for workload in ordered[:20] if workload.uid in forecasts.starts]
     return QueueView(
-        time=time_text(snapshot.now),
+        time=format_time(snapshot.now),
         queue=queue_row(model, name, reader, forecasts),
         path=queue_path(snapshot, name),
         children=tuple(queue_row(model, child, reader, forecasts) for child in shown),
@@ -379,7 +381,7 @@ def _one(
         namespace=workload.namespace,
         name=workload.name,
         priority=workload.priority,
-        since=time_text(workload.created_at),
+        since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
         reason=visible.reason if visible else "",
         message=pending_message(visible) if visible else "",
@@ -400,7 +402,7 @@ def _series(model: Model, name: QueueName) -> tuple[Series, ...]:
         fair = snapshot.shares.fair_shares.get(name, {}).get(resource, 0)
         largest = max([*used, limit, 1])
         points = tuple(
-            Point(time_text(sample.at), round(amount / largest, 3))
+            Point(format_time(sample.at), round(amount / largest, 3))
             for sample, amount in zip(samples, used, strict=True)
         )
         result.append(Series(resource, points, round(float(fair / largest), 3), amounts_text({resource: largest})))

@@ -8,12 +8,13 @@ import msgspec
 from console.model import Model
 from console.reader import Reader
 from console.views.forecasts import Start, start_of, visible_start
-from console.views.listing import BadQueryError, ForbiddenError, Query, time_text
+from console.views.listing import BadQueryError, ForbiddenError, Query
 from console.views.queues import shown_snapshot
 from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS, Resource, binding_name
 from controller.cli.errors import InputError
 from controller.cli.input.snapshot import Snapshot, plan_snapshot
 from controller.cli.input.what_if import Changes, WhatIf, parse_what_if
+from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import DecisionReport, StartReport
 from controller.cli.reports.forecast import start_forecasts
 from controller.cli.reports.plan import plan_report, with_difference
@@ -188,7 +189,7 @@ def what_if_view(model: Model, query: Query, reader: Reader, found: Difference |
     snapshot = shown_snapshot(model)
     text = query.values.get("change", "")
     if found is None:
-        return WhatIfView(time_text(snapshot.now), text, status)
+        return WhatIfView(format_time(snapshot.now), text, status)
     starts = (
         ChangedStart(
             each.kind, each.namespace, each.name, visible_start(each.before, reader), visible_start(each.after, reader)
@@ -197,7 +198,7 @@ def what_if_view(model: Model, query: Query, reader: Reader, found: Difference |
         if reader.may_read(each.namespace)
     )
     return WhatIfView(
-        time=time_text(snapshot.now),
+        time=format_time(snapshot.now),
         changes=text,
         problem=found.problem,
         added=tuple(_visible(found.added, model, reader)),

@@ -15,11 +15,11 @@ from console.views.listing import (
     amounts_text,
     page_of,
     paging,
-    time_text,
 )
 from console.views.queues import QueueRow, queue_row, shown_snapshot
 from controller.cache.objects import CachedBinding, WorkloadPhase
 from controller.cli.input.snapshot import Snapshot
+from controller.cli.render.amounts import format_time
 from controller.cli.render.explain import CandidateReport
 from controller.cli.render.plan import StartReport
 from controller.cli.reports.explain import candidate_reports, counterfactual_reports
@@ -95,7 +95,7 @@ def workloads_view(model: Model, query: Query, reader: Reader, forecasts: Foreca
         "queue": lambda each: (each.queue, _ORDER[each.state], each.created_at, each.name, each.uid),
     }
     rows = tuple(_row(snapshot, workload, reader, forecasts) for workload in page_of(chosen, query, keys[page.sort]))
-    return WorkloadsView(time_text(snapshot.now), rows, page, state, namespace, queue, own)
+    return WorkloadsView(format_time(snapshot.now), rows, page, state, namespace, queue, own)
 
 
 def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Forecasts) -> WorkloadRow:
@@ -107,7 +107,7 @@ def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Fore
         queue=workload.queue,
         state=workload.state,
         priority=workload.priority,
-        since=time_text(workload.created_at),
+        since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
         clusters=_clusters(workload),
         position=snapshot.state.position(workload) if refusal is not None else None,
@@ -241,7 +241,7 @@ def workload_view(model: Model, query: Query, reader: Reader, insights: Insights
     path = [each.name for each in node.path()] if node is not None else []
     reports = candidate_reports(snapshot, workload.requirements) if pending and reader.all_clusters else ()
     return WorkloadView(
-        time=time_text(snapshot.now),
+        time=format_time(snapshot.now),
         uid=workload.uid,
         kind=workload.kind,
         namespace=workload.namespace,
@@ -250,7 +250,7 @@ def workload_view(model: Model, query: Query, reader: Reader, insights: Insights
         queue=workload.queue,
         priority=workload.priority,
         priority_class=workload.priority_class,
-        since=time_text(workload.created_at),
+        since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
         gang=amounts_text(workload.requirements.gang_requests),
         timeline=tuple(_timeline(workload, binding, visible.reason if visible else "")),
@@ -321,19 +321,19 @@ def _may_name(change: str, workload: Workload, model: Model, reader: Reader) -> 
 
 
 def _timeline(workload: Workload, binding: CachedBinding | None, reason: str) -> Iterable[Step]:
-    yield Step("Created", time_text(workload.created_at))
+    yield Step("Created", format_time(workload.created_at))
     if binding is not None:
-        yield Step("Suspended", time_text(binding.created_at), "its binding was suspended until it is admitted")
+        yield Step("Suspended", format_time(binding.created_at), "its binding was suspended until it is admitted")
     if workload.evictions:
         times = "once" if workload.evictions == 1 else f"{workload.evictions} times"
         yield Step("Evicted", detail=f"{times} so far", tone="bad")
     if reason:
         yield Step("Pending", detail=reason, tone="wait")
     if workload.nomination is not None:
-        yield Step("Nominated", time_text(workload.nomination.since), f"on {workload.nomination.cluster}", "wait")
+        yield Step("Nominated", format_time(workload.nomination.since), f"on {workload.nomination.cluster}", "wait")
     if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
         clusters = ", ".join(charge.cluster for charge in workload.admission.cluster_charges)
-        yield Step("Admitted", time_text(workload.admission.admitted_at), f"to {clusters}", "good")
+        yield Step("Admitted", format_time(workload.admission.admitted_at), f"to {clusters}", "good")
         if binding is not None and binding.clusters:
             yield Step("Placed", detail="Karmada has placed it", tone="good")
         if workload.has_run:
@@ -342,7 +342,7 @@ def _timeline(workload: Workload, binding: CachedBinding | None, reason: str) ->
             )
             yield Step("Running", detail=f"on {', '.join(running)}" if running else "", tone="good")
     if workload.state is WorkloadState.FINISHED:
-        yield Step("Finished", time_text(binding.ended_at if binding is not None else None), tone="good")
+        yield Step("Finished", format_time(binding.ended_at if binding is not None else None), tone="good")
 
 
 def _record(binding: CachedBinding | None) -> dict[str, str]:
@@ -353,12 +353,12 @@ def _record(binding: CachedBinding | None) -> dict[str, str]:
     fields = {
         "charge": amounts_text(record.charge),
         "clusters": ", ".join(record.clusters),
-        "admittedAt": time_text(record.admitted_at),
-        "waitingSince": time_text(record.waiting_since),
-        "reservedSince": time_text(record.reserved_since),
+        "admittedAt": format_time(record.admitted_at),
+        "waitingSince": format_time(record.waiting_since),
+        "reservedSince": format_time(record.reserved_since),
         "nominatedCluster": record.nominated_cluster,
-        "nominatedAt": time_text(record.nominated_at),
-        "backOffUntil": time_text(record.back_off_until),
+        "nominatedAt": format_time(record.nominated_at),
+        "backOffUntil": format_time(record.back_off_until),
         "evictions": str(record.evictions) if record.evictions else "",
         "planID": record.plan_id,
     }

@@ -12,7 +12,7 @@ from console.__main__ import connect_parts
 from console.analysis import Analyses
 from console.identity import Identity
 from console.model import Model
-from console.reader import DECISIONS, Rights
+from console.reader import Rights
 from console.renders import Renders
 from console.server import ConsoleServer
 from console.settings import ConsoleSettings
@@ -24,7 +24,7 @@ from controller.kube.access_reviews import Permission, User
 
 NOW = 1_790_000_000_000
 
-OPERATOR = frozenset({("", RESOURCE), ("", "queues"), ("", "clusters"), ("", DECISIONS)})
+OPERATOR = frozenset({("", RESOURCE), ("", "queues"), ("", "clusters")})
 
 
 @dataclass(slots=True)

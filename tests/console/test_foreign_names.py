@@ -41,7 +41,6 @@ def new_reader(role: str) -> Reader:
 def model_of_state(state) -> Model:
     model = new_model()
     model._snapshot = plan_snapshot(model.store, state, worlds.NOW, model.configuration, RunTimes())
-    model.version = 1
     return model
 
 
