@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 from console.model import Model
 from controller.api.keys import CLUSTERS, QUEUES
+from controller.cli.input.what_if import WhatIf
+from controller.engine.reasons import Refusal
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.kube.access_reviews import Access, Permission, User
+from controller.reporting.redaction import redacted_refusal
 
 #: Namespaces that are reviewed for one page: as many as it has rows.
 MAX_NAMESPACES = 50
@@ -62,6 +65,18 @@ class Reader:
     def may_name(self, queue: QueueName, model: Model) -> bool:
         """Return whether it may read the name of *queue*: it has workloads there or in a queue below it."""
         return self.all_queues or queue in self.own_queues(model)
+
+    def may_change(self, change: WhatIf, model: Model) -> bool:
+        """Return whether it may see the object that *change* changes."""
+        if change.kind == QUEUES.kind.lower():
+            return self.may_name(QueueName(change.name), model)
+        if change.kind == CLUSTERS.kind.lower():
+            return self.all_clusters
+        return self.may_read(change.namespace)
+
+    def redacted(self, refusal: Refusal | None) -> Refusal | None:
+        """Return *refusal* without names of workloads that it may not see."""
+        return None if refusal is None else redacted_refusal(refusal, self.may_read)
 
     def own_queues(self, model: Model) -> frozenset[QueueName]:
         """Return the queues of its workloads, with their ancestors."""

@@ -15,7 +15,7 @@ from console.pages import clock, main_of, render
 from console.reader import Reader, Rights
 from console.views import clusters, hyperjobs, queues, what_if, workloads
 from console.views.forecasts import Forecasts, Start, forecast_heads, new_forecasts
-from console.views.listing import ForbiddenError, NotVisibleError, Query
+from console.views.listing import ForbiddenError, NotVisibleError, Query, shown_snapshot
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf
 from controller.cli.render.amounts import format_time
@@ -160,9 +160,9 @@ class Renders:
     def workload(self, query: Query, reader: Reader) -> workloads.WorkloadView:
         """Return one workload with its analysis, which is begun if there is none."""
         workload = workloads.find_workload(self.model, query, reader)
-        analysis, status = self._analysis(queues.shown_snapshot(self.model), workload)
+        analysis, status = self._analysis(shown_snapshot(self.model), workload)
         insights = workloads.Insights(self.forecasts, analysis, status)
-        return workloads.workload_view(self.model, query, reader, insights)
+        return workloads.workload_view(self.model, workload, reader, insights)
 
     def _analysis(self, snapshot: Snapshot, workload: Workload) -> tuple[workloads.Analysis | None, str]:
         if snapshot.state.refusal(workload.uid) is None:
@@ -203,7 +203,7 @@ class Renders:
         return {path: (kind, await self.model.read(path)) for path, kind in paths.items()}
 
     def _difference(self, changes: tuple[WhatIf, ...], objects: Mapping[str, tuple[str, bytes]]) -> bytes:
-        return msgspec.json.encode(what_if.difference(queues.shown_snapshot(self.model), changes, objects))
+        return msgspec.json.encode(what_if.difference(shown_snapshot(self.model), changes, objects))
 
 
 PAGES: Mapping[str, Page] = {

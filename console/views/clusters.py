@@ -17,6 +17,7 @@ from console.views.listing import (
     page_of,
     paging,
     shown_resources,
+    shown_snapshot,
 )
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_time
@@ -94,9 +95,7 @@ def clusters_view(model: Model, query: Query, reader: Reader) -> ClustersView:
 def _snapshot(model: Model, reader: Reader) -> Snapshot:
     if not reader.all_clusters:
         raise ForbiddenError("this page needs the permission to list clusters; the role volcano-global-reader has it")
-    if model.snapshot is None:
-        raise NotVisibleError("the console has not read the control plane yet; reload in some seconds")
-    return model.snapshot
+    return shown_snapshot(model)
 
 
 def _usage(state: ClusterState) -> float:

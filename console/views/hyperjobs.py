@@ -5,14 +5,13 @@ import msgspec
 from console.model import Model
 from console.reader import Reader
 from console.views.forecasts import Forecasts, visible_start
-from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging
-from console.views.queues import shown_snapshot
+from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging, shown_snapshot
+from console.views.workloads import clusters_of
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
 from controller.controllers.hyperjob.observed import ObservedHyperJob
-from controller.engine.state.workloads import Workload, WorkloadState
+from controller.engine.state.workloads import WorkloadState
 from controller.reporting.messages import pending_message
-from controller.reporting.redaction import redacted_refusal
 
 SORTS = ("phase", "name")
 
@@ -118,8 +117,7 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
     parts = []
     for part in observed.status.split.parts if observed.status.split is not None else ():
         workload = workloads.get(part.name)
-        refusal = snapshot.state.refusal(workload.uid) if workload is not None else None
-        visible = redacted_refusal(refusal, reader.may_read) if refusal is not None else None
+        visible = reader.redacted(snapshot.state.refusal(workload.uid) if workload is not None else None)
         is_known = workload is not None and workload.state is not WorkloadState.FINISHED
         parts.append(
             PartRow(
@@ -128,7 +126,7 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
                 pods=sum(part.pods),
                 phase=str(workload.state) if workload is not None and is_known else part.phase,
                 why=part.reason,
-                clusters=_clusters(workload),
+                clusters=clusters_of(workload) if workload is not None else (),
                 requests=amounts_text(workload.requirements.requests) if workload is not None else "",
                 reason=visible.reason if visible else "",
                 message=pending_message(visible) if visible else "",
@@ -144,8 +142,3 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
 
 def _unknown(namespace: str, name: str) -> NotVisibleError:
     return NotVisibleError(f"there is no HyperJob {name!r} in namespace {namespace!r} that you may see")
-
-
-def _clusters(workload: Workload | None) -> tuple[str, ...]:
-    admission = workload.admission if workload is not None and workload.state is WorkloadState.ADMITTED else None
-    return tuple(charge.cluster for charge in admission.cluster_charges) if admission is not None else ()

@@ -1,4 +1,4 @@
-"""Filters, sorts and pages the rows of a list, and formats amounts."""
+"""What the pages share: the snapshot, the rows of a list that are filtered, sorted and paged, and amounts as text."""
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
+from console.model import Model
 from controller.api.quantity import format_quantity
+from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_short
 from controller.engine.state.resources import PODS
 
@@ -32,6 +34,13 @@ class NotVisibleError(LookupError):
 
 class ForbiddenError(PermissionError):
     """A page that the reader may not see; the message says which permission it needs."""
+
+
+def shown_snapshot(model: Model) -> Snapshot:
+    """Return the newest snapshot; raise `NotVisibleError` before the first one."""
+    if model.snapshot is None:
+        raise NotVisibleError("the console has not read the control plane yet; reload in some seconds")
+    return model.snapshot
 
 
 @dataclass(frozen=True, slots=True)

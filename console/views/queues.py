@@ -20,6 +20,7 @@ from console.views.listing import (
     paging,
     queue_bar,
     shown_resources,
+    shown_snapshot,
 )
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_time
@@ -30,7 +31,6 @@ from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import Resources, total
 from controller.engine.state.workloads import Workload
 from controller.reporting.messages import pending_message
-from controller.reporting.redaction import redacted_refusal
 
 SORTS = ("tree", "pending", "share", "oldest", "name")
 
@@ -104,13 +104,6 @@ def overview(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -
         admitted=snapshot.current.admitted.get(ROOT, 0),
         next_cycle=", ".join(f"{action} {count}" for action, count in sorted(decisions.items())) or "no change",
     )
-
-
-def shown_snapshot(model: Model) -> Snapshot:
-    """Return the newest snapshot; raise `NotVisibleError` before the first one."""
-    if model.snapshot is None:
-        raise NotVisibleError("the console has not read the control plane yet; reload in some seconds")
-    return model.snapshot
 
 
 def _rows(
@@ -373,8 +366,7 @@ def _one(
 ) -> OrderedWorkload:
     if not reader.may_read(workload.namespace):
         return _others_in_order([workload], position)
-    refusal = snapshot.state.refusal(workload.uid)
-    visible = redacted_refusal(refusal, reader.may_read) if refusal is not None else None
+    visible = reader.redacted(snapshot.state.refusal(workload.uid))
     return OrderedWorkload(
         position=position,
         kind=workload.kind,

@@ -8,8 +8,7 @@ import msgspec
 from console.model import Model
 from console.reader import Reader
 from console.views.forecasts import Start, start_of, visible_start
-from console.views.listing import BadQueryError, ForbiddenError, Query
-from console.views.queues import shown_snapshot
+from console.views.listing import BadQueryError, ForbiddenError, Query, shown_snapshot
 from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS, Resource, binding_name
 from controller.cli.errors import InputError
 from controller.cli.input.snapshot import Snapshot, plan_snapshot
@@ -108,13 +107,7 @@ def requested_changes(query: Query) -> tuple[WhatIf, ...]:
 def check_rights(changes: Iterable[WhatIf], model: Model, reader: Reader) -> None:
     """Raise `ForbiddenError` for changes of objects that *reader* may not see."""
     for change in changes:
-        if change.kind == "queue":
-            allowed = reader.may_name(QueueName(change.name), model)
-        elif change.kind == "cluster":
-            allowed = reader.all_clusters
-        else:
-            allowed = change.kind in _RESOURCES and reader.may_read(change.namespace)
-        if not allowed:
+        if change.kind not in _RESOURCES or not reader.may_change(change, model):
             raise ForbiddenError(f"there is no {change.target} that you may see; change queues, clusters or jobs")
 
 

@@ -15,19 +15,22 @@ from console.views.listing import (
     amounts_text,
     page_of,
     paging,
+    shown_snapshot,
 )
-from console.views.queues import QueueRow, queue_row, shown_snapshot
+from console.views.queues import QueueRow, queue_row
+from controller.api.keys import QUEUE_NAME_KEYS
 from controller.cache.objects import CachedBinding, WorkloadPhase
 from controller.cli.input.snapshot import Snapshot
+from controller.cli.input.what_if import WhatIf, parse_what_if
 from controller.cli.render.amounts import format_time
 from controller.cli.render.explain import CandidateReport
 from controller.cli.render.plan import StartReport
 from controller.cli.reports.explain import candidate_reports, counterfactual_reports
 from controller.cli.reports.forecast import start_forecasts
 from controller.engine import remedies
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import ClusterCharge, Workload, WorkloadState, WorkloadUid
 from controller.reporting.messages import pending_message, verified_remedy
-from controller.reporting.redaction import redacted_refusal
 
 SORTS = ("state", "age", "priority", "name", "queue")
 STATES = ("Any", "Pending", "Admitted", "Finished")
@@ -109,14 +112,15 @@ def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Fore
         priority=workload.priority,
         since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
-        clusters=_clusters(workload),
+        clusters=clusters_of(workload),
         position=snapshot.state.position(workload) if refusal is not None else None,
         reason=refusal.reason if refusal is not None else "",
         start=visible_start(forecasts.starts.get(workload.uid), reader),
     )
 
 
-def _clusters(workload: Workload) -> tuple[str, ...]:
+def clusters_of(workload: Workload) -> tuple[str, ...]:
+    """Return the clusters that a workload is admitted to."""
     if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return ()
     return tuple(charge.cluster for charge in workload.admission.cluster_charges)
@@ -224,16 +228,15 @@ class Insights:
     """Why there is no analysis."""
 
 
-def workload_view(model: Model, query: Query, reader: Reader, insights: Insights) -> WorkloadView:
-    """Return one workload; raise `NotVisibleError`."""
+def workload_view(model: Model, workload: Workload, reader: Reader, insights: Insights) -> WorkloadView:
+    """Return one workload."""
     forecasts, analysis = insights.forecasts, insights.analysis
-    workload = find_workload(model, query, reader)
     snapshot = shown_snapshot(model)
     binding = snapshot.binding(workload)
     refusal = snapshot.state.refusal(workload.uid)
-    visible = redacted_refusal(refusal, reader.may_read) if refusal is not None else None
+    visible = reader.redacted(refusal)
     pending = refusal is not None
-    shown, hidden = _visible_changes(analysis.changes if analysis is not None else (), workload, model, reader)
+    shown, hidden = _visible_changes(analysis.changes if analysis is not None else (), model, reader)
     start = (
         analysis.start if analysis is not None and analysis.start is not None else forecasts.starts.get(workload.uid)
     )
@@ -288,34 +291,25 @@ def _hyperjob(model: Model, workload: Workload) -> str:
     return ""
 
 
-def _visible_changes(
-    changes: Iterable[Change], workload: Workload, model: Model, reader: Reader
-) -> tuple[tuple[Change, ...], int]:
+def _visible_changes(changes: Iterable[Change], model: Model, reader: Reader) -> tuple[tuple[Change, ...], int]:
     """Return the changes of objects that the reader may name, and the number of the others."""
     shown, hidden = [], 0
     for change in changes:
-        if all(_may_name(part.strip(), workload, model, reader) for part in change.change.split(";")):
+        if all(_may_name(part, model, reader) for part in parse_what_if([change.change])):
             shown.append(change)
         else:
             hidden += 1
     return tuple(shown), hidden
 
 
-def _may_name(change: str, workload: Workload, model: Model, reader: Reader) -> bool:
-    """Return whether the reader may read *change*, ``KIND/[NAMESPACE/]NAME.FIELD=VALUE``."""
-    kind, _, rest = change.partition("/")
-    target, _, value = rest.partition("=")
-    name = target.partition(".spec")[0].partition(".status")[0].partition(".metadata")[0]
-    if kind == "queue":
-        return reader.may_name(name, model)  # type: ignore[arg-type] # a name in a text
-    if kind == "cluster":
-        return reader.all_clusters
-    namespace = name.partition("/")[0]
-    names_queue = target.endswith(("spec.queue", "queue-name'"))
-    names_cluster = "placement" in target or "cluster" in target.lower()
+def _may_name(change: WhatIf, model: Model, reader: Reader) -> bool:
+    """Return whether the reader may read the object of *change*, and the queue or cluster in it."""
+    steps = [str(step) for step in change.path]
+    names_queue = steps[-1] in {"queue", *QUEUE_NAME_KEYS}
+    names_cluster = any("placement" in step or "cluster" in step.lower() for step in steps)
     return (
-        (namespace == workload.namespace or reader.may_read(namespace))
-        and (not names_queue or reader.may_name(value.strip('"'), model))  # type: ignore[arg-type] # the same
+        reader.may_change(change, model)
+        and (not names_queue or reader.may_name(QueueName(str(change.value)), model))
         and (not names_cluster or reader.all_clusters)
     )
 

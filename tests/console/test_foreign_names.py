@@ -1,17 +1,19 @@
 """No page, and none of its data, has a name that its reader may not see."""
 
 import re
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.model import Model
+from console.model import Index, Model
 from console.reader import MAX_NAMESPACES, Reader
 from console.renders import PAGES, Renders
 from console.views.forecasts import Forecasts, Start
 from console.views.listing import ForbiddenError, NotVisibleError, Query
+from console.views.workloads import Change, _visible_changes
 from controller.cli.input.snapshot import plan_snapshot
 from controller.forecast.run_times import RunTimes
 from tests.console.consoles import new_model
@@ -104,3 +106,26 @@ class _NoAnalyses:
 
     def cached(self, _: object) -> None:
         """Know nothing."""
+
+
+@pytest.mark.parametrize(
+    ("change", "readers"),
+    [
+        ("job/one/a.spec.tasks[0].replicas=1", {"tenant", "queues", "clusters", "operator"}),
+        ("job/one/a.spec.queue=q1", {"tenant", "queues", "clusters", "operator"}),
+        ("job/one/a.spec.queue=q2", {"queues", "operator"}),
+        ("job/one/a.metadata.annotations.'scheduling.volcano.sh/queue-name'=q2", {"queues", "operator"}),
+        ("queue/q1.spec.capability.cpu=4", {"tenant", "queues", "clusters", "operator"}),
+        ("queue/q2.spec.capability.cpu=4", {"other", "queues", "operator"}),
+        ("cluster/m.status.resourceSummary.allocatable.cpu=4", {"clusters", "operator"}),
+        ("resourcebinding/one/a-job.spec.placement.clusterAffinity=null", {"clusters", "operator"}),
+        ("job/two/b.status.state.phase=Completed", {"other", "operator"}),
+        ("job/one/c.status.state.phase=Completed;job/two/b.status.state.phase=Completed", {"operator"}),
+    ],
+)
+def test_changes_of_other_objects_are_counted_only(change, readers):
+    model = SimpleNamespace(index=Index(namespaces={"one": {"q1"}, "two": {"q2"}}), snapshot=None)
+    counterfactual = Change(change, "requests", "", "")
+    for role in ROLES:
+        shown = ((counterfactual,), 0) if role in readers else ((), 1)
+        assert _visible_changes([counterfactual], model, new_reader(role)) == shown, role
