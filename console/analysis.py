@@ -10,17 +10,13 @@ import resource
 import signal
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
 
 import structlog
 
 from controller.kube.errors import ApiError
-
-A = TypeVar("A")
 
 #: Children at once: one, so that the controller on the same node has another core.
 _CHILDREN = 1
@@ -61,36 +57,24 @@ class Analyses:
         """Return the last answer to *key*, however old."""
         return self._results.get(key)
 
-    def ask(self, key: Hashable, question: Callable[[], bytes]) -> "asyncio.Task[None] | None":
-        """Ask *question* unless its answer is new or on its way; return the task that waits for the answer."""
-        known = self._results.get(key)
-        if known is not None and time.monotonic() < known.at + _RESULT_SECONDS:
-            return None
-        task = self._running.get(key)
-        if task is None and len(self._running) < _MAX_WAITING:
-            task = self._running[key] = asyncio.create_task(self._answer(key, question))
-        return task
+    def ask(self, key: Hashable, question: Callable[[], bytes]) -> None:
+        """Ask *question* unless its answer is new or on its way."""
 
-    def ask_after(
-        self, key: Hashable, reading: Coroutine[Any, Any, A], question: Callable[[A], bytes]
-    ) -> "asyncio.Task[None] | None":
-        """Ask *question* of what *reading* returns, as ``ask`` does."""
+        async def prepared() -> Callable[[], bytes]:
+            return question
+
+        self.ask_prepared(key, prepared)
+
+    def ask_prepared(self, key: Hashable, prepare: Callable[[], Awaitable[Callable[[], bytes]]]) -> None:
+        """Ask the question that *prepare* returns, as ``ask`` does."""
         known = self._results.get(key)
         is_new = known is not None and time.monotonic() < known.at + _RESULT_SECONDS
-        if is_new or key in self._running or len(self._running) >= _MAX_WAITING:
-            reading.close()
-            return self._running.get(key)
+        if not is_new and key not in self._running and len(self._running) < _MAX_WAITING:
+            self._running[key] = asyncio.create_task(self._answer(key, prepare))
 
-        async def read_first() -> Callable[[], bytes]:
-            return partial(question, await reading)
-
-        task = self._running[key] = asyncio.create_task(self._answer(key, read_first()))
-        return task
-
-    async def _answer(self, key: Hashable, question: Callable[[], bytes] | Awaitable[Callable[[], bytes]]) -> None:
+    async def _answer(self, key: Hashable, prepare: Callable[[], Awaitable[Callable[[], bytes]]]) -> None:
         try:
-            asked = question if callable(question) else await question
-            answer: bytes | None = await self.run(asked)
+            answer: bytes | None = await self.run(await prepare())
         except (AnalysisError, ApiError) as error:
             log.warning("analysis failed", reason=str(error))
             answer = None

@@ -2,10 +2,9 @@
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,10 +16,11 @@ from console.views import clusters, hyperjobs, queues, what_if, workloads
 from console.views.forecasts import Forecasts, Start, forecast_heads, new_forecasts
 from console.views.listing import ForbiddenError, NotVisibleError, Query, shown_snapshot
 from controller.cli.input.snapshot import Snapshot
-from controller.cli.input.what_if import WhatIf
 from controller.cli.render.amounts import format_time
 from controller.engine.state.workloads import Workload
 from controller.kube.access_reviews import User
+
+A = TypeVar("A", bound=msgspec.Struct)
 
 #: Builds of one page while namespaces are reviewed: one for each step from queues to the rows of a page.
 _ATTEMPTS = 4
@@ -167,14 +167,18 @@ class Renders:
     def _analysis(self, snapshot: Snapshot, workload: Workload) -> tuple[workloads.Analysis | None, str]:
         if snapshot.state.refusal(workload.uid) is None:
             return None, ""
-        uid = workload.uid
-        self.analyses.ask(("workload", uid), lambda: msgspec.json.encode(workloads.analyse(snapshot, uid)))
-        known = self.analyses.cached(("workload", uid))
+        key, uid = ("workload", workload.uid), workload.uid
+        self.analyses.ask(key, lambda: msgspec.json.encode(workloads.analyse(snapshot, uid)))
+        return self._answer(key, workloads.Analysis)
+
+    def _answer(self, key: Hashable, kind: type[A]) -> tuple[A | None, str]:
+        """Return the last answer to *key*, or ``None`` and why there is none."""
+        known = self.analyses.cached(key)
         if known is None:
             return None, "Running"
         if known.answer is None:
             return None, "Failed"
-        return msgspec.json.decode(known.answer, type=workloads.Analysis), ""
+        return msgspec.json.decode(known.answer, type=kind), ""
 
     # -- what-if -----------------------------------------------------------------
 
@@ -188,22 +192,14 @@ class Renders:
         if reader.unknown:
             return what_if.what_if_view(model, query, reader, None, "Running")
         key = "what-if", tuple(change.text for change in changes)
-        self.analyses.ask_after(
-            key, self._objects(what_if.changed_objects(changes)), partial(self._difference, changes)
-        )
-        known = self.analyses.cached(key)
-        if known is None:
-            return what_if.what_if_view(model, query, reader, None, "Running")
-        if known.answer is None:
-            return what_if.what_if_view(model, query, reader, None, "Failed")
-        found = msgspec.json.decode(known.answer, type=what_if.Difference)
-        return what_if.what_if_view(model, query, reader, found)
 
-    async def _objects(self, paths: Mapping[str, str]) -> dict[str, tuple[str, bytes]]:
-        return {path: (kind, await self.model.read(path)) for path, kind in paths.items()}
+        async def prepare() -> Callable[[], bytes]:
+            paths = what_if.changed_objects(changes)
+            objects = {path: (kind, await model.read(path)) for path, kind in paths.items()}
+            return lambda: msgspec.json.encode(what_if.difference(shown_snapshot(model), changes, objects))
 
-    def _difference(self, changes: tuple[WhatIf, ...], objects: Mapping[str, tuple[str, bytes]]) -> bytes:
-        return msgspec.json.encode(what_if.difference(shown_snapshot(self.model), changes, objects))
+        self.analyses.ask_prepared(key, prepare)
+        return what_if.what_if_view(model, query, reader, *self._answer(key, what_if.Difference))
 
 
 PAGES: Mapping[str, Page] = {
