@@ -1,7 +1,10 @@
 """The report of `data`: the sources of data with their age and claims, and the claims that wait."""
 
+from collections import defaultdict
+
 import msgspec
 
+from controller.api.data_sources import DataSet
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_age, format_time
 from controller.cli.render.output import Column, Listing, Row
@@ -46,9 +49,12 @@ def data_report(snapshot: Snapshot) -> DataSources:
     """Return the data sets of *snapshot*: those with a source, and those with claims only."""
     index = snapshot.claims or ClaimIndex()
     reports = [_source_report(index, source, snapshot.now) for source in index.sources.values()]
-    unbound = {claim.data_set for claim in index.claims.values() if index.source_of(claim.data_set) is None}
-    for data_set in unbound:
-        claims = [claim for claim in index.claims.values() if claim.data_set == data_set]
+    by_data_set = defaultdict[DataSet, list[ObservedClaim]](list)
+    for claim in index.claims.values():
+        by_data_set[claim.data_set].append(claim)
+    for data_set, claims in by_data_set.items():
+        if index.source_of(data_set) is not None:
+            continue
         reports.append(
             DataSourceReport("", *data_set[:3], (), None, "", tuple(_claim_report(index, claim) for claim in claims))
         )
