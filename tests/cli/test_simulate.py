@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controller.cli.input.manifests import read
 from controller.cli.input.traces import read_trace
 from controller.simulator.simulation import Simulation
 from controller.simulator.summary import summarise
@@ -112,7 +113,7 @@ def test_configuration_in_files_limits_writes(events):
 
 def test_configuration_sets_grace_periods_of_victims(tmp_path):
     documents = *WORLD, configuration(reclaim={"gracePeriod": "5s"}, preemption={"gracePeriod": "7s"})
-    grace = read_trace([write(tmp_path, *documents)], now=0, runtime=0).trace.grace
+    grace = read_trace(read([write(tmp_path, *documents)]), now=0, runtime=0).trace.grace
     assert grace == {"Reclaimed": 5000, "Preempted": 7000}
 
 
@@ -151,7 +152,7 @@ def test_yaml_and_json_reports_are_equal(run, load_file):
 @pytest.mark.parametrize("output", ["yaml", "json"])
 def test_manifests_of_a_load_give_the_same_simulation(load_file, shape, output):
     sizes = {} if shape == "gang" else {"jobs": 40, "queues": 3, "clusters": 2}
-    reread = read_trace([load_file(shape, output, seed=4, **sizes)], now=0, runtime=0).trace
+    reread = read_trace(read([load_file(shape, output, seed=4, **sizes)]), now=0, runtime=0).trace
     generated = to_trace(generate_load(LoadShape(shape), 4, **sizes), start=0)
     assert summarise(Simulation(reread).run()) == summarise(Simulation(generated).run())
 

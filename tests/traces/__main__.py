@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from controller.cli.input.manifests import read
 from controller.cli.input.traces import read_trace
 from controller.simulator.simulation import Simulation
 from tests.traces.load import manifests
@@ -40,7 +41,7 @@ def generate(options: argparse.Namespace) -> None:
 def plot(options: argparse.Namespace) -> None:
     """Simulate the jobs of a file and plot usage and pending jobs."""
     check_plot(options.plot)
-    series, trace = TimeSeries(), read_trace([str(options.file)], now=0, runtime=_RUNTIME).trace
+    series, trace = TimeSeries(), read_trace(read([str(options.file)]), now=0, runtime=_RUNTIME).trace
     write_plot(series, Simulation(trace, observe=series.observe).run(), options.plot)
 
 

@@ -109,20 +109,21 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         raise typer.BadParameter("simulate cannot read the live control plane; name files with -f")
     if not options.files:
         raise typer.BadParameter("name files with -f")
-    from controller.cli.input.traces import read_trace  # noqa: PLC0415 -- see options
+    from controller.cli.input.manifests import read  # noqa: PLC0415 -- see options
+    from controller.cli.input.traces import read_trace  # noqa: PLC0415
     from controller.cli.input.what_if import Changes, parse_what_if  # noqa: PLC0415
     from controller.simulator.trace import SimulationSettings  # noqa: PLC0415
 
     changes = parse_what_if(what_if or ())
-    read = partial(
+    trace_of = partial(
         read_trace,
-        options.files,
+        read(options.files),
         now=options.now,
         runtime=_RUNTIME if runtime is None else runtime,
         strict=options.strict,
     )
-    trace_file = read()
-    changed = read(changes=Changes(changes, options.now)) if changes else None
+    trace_file = trace_of()
+    changed = trace_of(changes=Changes(changes, options.now)) if changes else None
     options.print_notes(trace_file.notes)
     settings = SimulationSettings(
         writes_per_second=trace_file.writes_per_second if writes is None else writes,

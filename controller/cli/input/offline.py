@@ -140,13 +140,25 @@ def read_offline_state(
     changes: Changes | None = None,
     progress: Progress = no_progress,
 ) -> OfflineState:
-    """Return the state read from the files and folders *paths* at *now*, after *changes*, or raise `InputError`.
+    """Return the state read from the files and folders *paths* at *now*, after *changes*, or raise `InputError`."""
+    with progress("reading files") as watch:
+        manifests = read(paths, watch)
+    return offline_state(manifests, now, strict=strict, changes=changes, progress=progress)
+
+
+def offline_state(
+    manifests: Iterable[Manifest],
+    now: int,
+    *,
+    strict: bool = False,
+    changes: Changes | None = None,
+    progress: Progress = no_progress,
+) -> OfflineState:
+    """Return the state of *manifests* at *now*, after *changes*, or raise `InputError`.
 
     HyperJobs are split after one cycle without them, as the controller splits new ones.
     """
     changes = changes or Changes()
-    with progress("reading files") as watch:
-        manifests = read(paths, watch)
     with progress("checking objects") as watch:
         objects = validate_objects(list(_changed(manifests, changes)), strict=strict, watch=watch)
     store = _new_store(objects, changes)

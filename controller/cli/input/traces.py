@@ -12,7 +12,7 @@ from controller.cli.errors import InputError
 from controller.cli.input.default_bindings import template_key
 from controller.cli.input.manifests import Manifest
 from controller.cli.input.objects import InputNote
-from controller.cli.input.offline import read_offline_state
+from controller.cli.input.offline import offline_state
 from controller.cli.input.what_if import Changes
 from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason
@@ -34,14 +34,14 @@ class TraceFile:
 
 
 def read_trace(
-    paths: Sequence[str], *, now: int, runtime: int, strict: bool = False, changes: Changes | None = None
+    manifests: Sequence[Manifest], *, now: int, runtime: int, strict: bool = False, changes: Changes | None = None
 ) -> TraceFile:
-    """Return the trace in the files and folders *paths* after *changes*, starting at *now*, or raise `InputError`.
+    """Return the trace of *manifests* after *changes*, starting at *now*, or raise `InputError`.
 
     A job without a run time takes *runtime*. A job without a submission time is pending
     at the start and keeps its age.
     """
-    state = read_offline_state(paths, now, strict=strict, changes=changes)
+    state = offline_state(manifests, now, strict=strict, changes=changes)
     engine = Engine()
     state.store.sync_to(engine, now)
     templates = {template_key(manifest): manifest for group in state.objects.objects.values() for manifest in group}
