@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
+import msgspec
 import structlog
 
 from controller.api.configuration import VolcanoGlobalConfiguration
@@ -223,7 +224,7 @@ class Model:
             options=self._options,
         )
         while True:
-            with suppress(ApiError):
+            with suppress(ApiError, msgspec.MsgspecError):
                 if await served_path(self._api, ApiKind(resource.api_version, resource.kind)):
                     self.store.expect_hyperjobs()
                     await informer.run()

@@ -18,6 +18,7 @@ import structlog
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource
+from controller.cache.dynamic_informers import served_path
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedHyperJob, ObjectKey, TemplateKey
 from controller.cache.store import Store
 from controller.controllers.hyperjob.children import cached_hyperjob_of
@@ -33,6 +34,7 @@ from controller.controllers.hyperjob.observed import (
 from controller.controllers.hyperjob.reconciler import Reconciler
 from controller.controllers.hyperjob.split import CapacitySnapshot, capacity_snapshot, pending_reason
 from controller.engine.engine import Engine
+from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api
 from controller.kube.collection import Collection
@@ -225,16 +227,10 @@ class HyperJobController:
 
     async def _is_served(self, resource: Resource) -> bool:
         try:
-            body = await self._api.get(f"/apis/{resource.api_version}")
-        except NotFound:
-            return False
-        except ApiError as error:
+            return bool(await served_path(self._api, ApiKind(resource.api_version, resource.kind)))
+        except (ApiError, msgspec.MsgspecError) as error:
             log.warning("discovery failed", group=resource.group, error=str(error))
             return False
-        return any(
-            resource_type.get("name") == resource.plural
-            for resource_type in msgspec.json.decode(body).get("resources", ())
-        )
 
     async def _until_synced(self) -> None:
         for informer in tuple(self._informers.values()):
