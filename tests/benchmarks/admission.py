@@ -36,7 +36,10 @@ from tests.benchmarks.seed import (
 )
 from tests.benchmarks.store_seed import caught_up, store_batch
 
+#: Of a bare client that also watches.
 GOAL_RATIO = 0.95
+GOAL_RATIO_20K = 0.90
+GOAL_CPU_RATIO = 2
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 300.0
 
@@ -64,14 +67,14 @@ def measure(*, quick: bool) -> list[Figure]:
         with ground() as plane:
             return asyncio.run(_measure(plane, 300, rounds=1))
     figures: list[Figure] = []
-    for count, rounds, suffix in ((3_000, 3, ""), (20_000, 1, "_20k")):
+    for count, rounds, goal, suffix in ((3_000, 3, GOAL_RATIO, ""), (20_000, 1, GOAL_RATIO_20K, "_20k")):
         with ground() as plane:
-            found = asyncio.run(_measure(plane, count, rounds=rounds))
+            found = asyncio.run(_measure(plane, count, rounds=rounds, goal=goal))
         figures.extend(replace(figure, name=f"{figure.name}{suffix}") for figure in found)
     return figures
 
 
-async def _measure(plane: ControlPlane, count: int, *, rounds: int) -> list[Figure]:
+async def _measure(plane: ControlPlane, count: int, *, rounds: int, goal: float = GOAL_RATIO) -> list[Figure]:
     decided, bare = Batch("judged", count, 100), Batch("bare", count, 0)
     latencies: list[float] = []
     ends: list[Pace] = []
@@ -88,26 +91,36 @@ async def _measure(plane: ControlPlane, count: int, *, rounds: int) -> list[Figu
             straight.append(await _bare_rate(plane, api, bare))
             watched.append(await _bare_rate(plane, api, bare, "watch"))
             ends.append(await _admission_rate(plane, api, decided, latencies if number == rounds - 1 else None))
-            rates = f"{ends[-1].rate:.0f} admissions/s, {straight[-1].rate:.0f} bare patches/s"
-            print(f"round {number + 1}: {rates}", flush=True)
-    return _figures(ends, straight, watched, latencies)
+            paces = {"admissions": ends[-1], "bare patches": straight[-1], "watching patches": watched[-1]}
+            shown = [f"{pace.rate:.0f} {name}/s ({pace.cpu_microseconds:.0f} us)" for name, pace in paces.items()]
+            print(f"round {number + 1}: {', '.join(shown)}", flush=True)
+    return _figures(ends, straight, watched, latencies, goal=goal)
 
 
-def _figures(ends: list[Pace], straight: list[Pace], watched: list[Pace], latencies: list[float]) -> list[Figure]:
+def _figures(
+    ends: list[Pace], straight: list[Pace], watched: list[Pace], latencies: list[float], *, goal: float
+) -> list[Figure]:
     bare = statistics.median(pace.rate for pace in straight)
     ratio, among_hearers = (
         statistics.median(end.rate / patch.rate for end, patch in zip(ends, patches, strict=True))
         for patches in (straight, watched)
     )
-    ours, least = (statistics.median(pace.cpu_microseconds for pace in paces) for paces in (ends, straight))
+    ours, least, hearing = (
+        statistics.median(pace.cpu_microseconds for pace in paces) for paces in (ends, straight, watched)
+    )
+    cpu_ratio = statistics.median(
+        end.cpu_microseconds / patch.cpu_microseconds for end, patch in zip(ends, watched, strict=True)
+    )
     cuts = statistics.quantiles(latencies, n=100) if len(latencies) > 1 else latencies * 99
     return [
         Figure("admissions_per_second", statistics.median(pace.rate for pace in ends), "1/s", baseline=bare),
         Figure("bare_patches_per_second", bare, "1/s"),
-        Figure("admission_ratio", ratio, "", goal=f">= {GOAL_RATIO}"),
+        Figure("admission_ratio", ratio, ""),
         Figure("watching_patches_per_second", statistics.median(pace.rate for pace in watched), "1/s", baseline=bare),
-        Figure("admission_ratio_to_watching", among_hearers, ""),
+        Figure("admission_ratio_to_watching", among_hearers, "", goal=f">= {goal}"),
         Figure("cpu_microseconds_per_admission", ours, "us", baseline=least),
+        Figure("cpu_microseconds_per_watching_patch", hearing, "us", baseline=least),
+        Figure("cpu_ratio_to_watching", cpu_ratio, "", goal=f"<= {GOAL_CPU_RATIO}"),
         Figure("finish_to_admission_p50_ms", cuts[49] * 1000, "ms"),
         Figure("finish_to_admission_p99_ms", cuts[98] * 1000, "ms"),
     ]
@@ -138,11 +151,11 @@ async def _bare_rate(plane: ControlPlane, api: Api, batch: Batch, *options: str)
 
 async def _admission_rate(plane: ControlPlane, api: Api, batch: Batch, latencies: list[float] | None) -> Pace:
     async with _controller(plane) as stack, watching(api, batch.namespace) as resumed:
-        before = _cpu_seconds(stack)
+        before = cpu_seconds(stack)
         begun = time.monotonic()
         await offer_cluster(api, batch.count * JOB_CPU)
         ended = await resumed.reached(batch.count, seconds=TIMEOUT_SECONDS)
-        spent = _cpu_seconds(stack) - before
+        spent = cpu_seconds(stack) - before
     if latencies is not None:
         latencies.extend(await _latencies(plane, api, batch))
     await withdraw_cluster(api)
@@ -150,7 +163,7 @@ async def _admission_rate(plane: ControlPlane, api: Api, batch: Batch, latencies
     return Pace(batch.count / (ended - begun), spent / batch.count * 1e6)
 
 
-def _cpu_seconds(stack: Stack) -> float:
+def cpu_seconds(stack: Stack) -> float:
     """Return the controller's processor time."""
     fields = Path(f"/proc/{stack.controller.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

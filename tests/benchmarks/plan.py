@@ -204,12 +204,12 @@ def measure(*, quick: bool) -> list[Figure]:
         cuts = statistics.quantiles(times, n=100)
         print(f"{label}: first plan {first:.2f} s, event p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms", flush=True)
         figures += [
-            Figure(f"plan_first_cpu_seconds_{label}", first, "s", goal="< 1.5"),
+            Figure(f"plan_first_cpu_seconds_{label}", first, "s", goal="<= 1.0"),
             Figure(f"plan_event_p50_ms_{label}", cuts[49], "ms"),
-            Figure(f"plan_event_p99_ms_{label}", cuts[98], "ms", goal="< 10"),
+            Figure(f"plan_event_p99_ms_{label}", cuts[98], "ms", goal="<= 5"),
             Figure(f"idle_cpu_seconds_{label}", idle(state), "s per 1,000 looks", goal="none"),
         ]
         del state, admitted
     size = SIZES[0 if quick else -1]
-    figures.append(Figure("bytes_per_waiting", bytes_per_waiting(size), "bytes", goal="< 600"))
+    figures.append(Figure("bytes_per_waiting", bytes_per_waiting(size), "bytes", goal="<= 500"))
     return figures
