@@ -49,7 +49,8 @@ from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.workload_events import WorkloadEvents
 from controller.settings import ControllerSettings, parse_flags
-from controller.visibility.server import Visibility, serve_visibility
+from controller.visibility.https import serve_endpoint
+from controller.visibility.server import Visibility
 
 #: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.
 _CONNECTIONS = 1024 + 32
@@ -357,7 +358,7 @@ async def _serve_tenants(settings: ControllerSettings, process: Controller, api:
     if certificate.not_after is None:
         raise CertificateError(certificate.not_ready_reason(utc_now()))
     visibility = Visibility(Access(api), lambda: process.loop.state, leads=lambda: process.election.leads)
-    async with serve_visibility(visibility, certificate, host=settings.host, port=port) as bound:
+    async with serve_endpoint(visibility, certificate, host=settings.host, port=port) as bound:
         log.info("visibility endpoint started", port=bound)
         following = asyncio.create_task(_reload(certificate, seconds=settings.poll_seconds))
         try:

@@ -12,9 +12,10 @@ from controller.api.visibility import namespace_path
 from controller.kube.access_reviews import User
 from controller.kube.serving_certificate import Certificate
 from controller.kube.timing import RequestRates
-from controller.visibility import server as endpoint
+from controller.visibility import https as endpoint
+from controller.visibility.https import serve_endpoint
 from controller.visibility.scan import Scanner
-from controller.visibility.server import Visibility, serve_visibility
+from controller.visibility.server import Visibility
 from localup.credentials import issue
 from tests.engine import worlds
 
@@ -93,7 +94,7 @@ async def served(tmp_path, *, leads=True, state=None, clock=None):
         async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=context) as answer:
             return answer.status, await answer.json()
 
-    async with serve_visibility(visibility, certificate, host="127.0.0.1", port=0) as port:
+    async with serve_endpoint(visibility, certificate, host="127.0.0.1", port=0) as port:
         yield port, certificate, ask
 
 
