@@ -45,6 +45,7 @@ from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues, Wo
 from controller.cli.render.replay import History, ReplayReport
 from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
+from controller.history.settings import HistorySettings
 from controller.reporting.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
 from controller.reporting.metrics import ControllerMetrics
 from controller.settings import ControllerSettings
@@ -369,6 +370,7 @@ TABLES: Mapping[str, Callable[[], Table]] = {
     "controller-flags": lambda: flags(ControllerSettings),
     "webhook-flags": lambda: flags(WebhookSettings),
     "console-flags": lambda: flags(ConsoleSettings),
+    "history-flags": lambda: flags(HistorySettings),
     "certs-flags": lambda: flags(CertsSettings),
     "install-flags": lambda: flags(InstallSettings),
     "controller-metrics": controller_metrics,

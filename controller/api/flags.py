@@ -32,7 +32,7 @@ def read_flags(
     the model. An invalid value of a program with commands prints one sentence and exits with code 2, as argparse does;
     of any other program it raises `SettingsError`.
     """
-    program = model.__module__.partition(".")[0]
+    program = model.__module__.rpartition(".")[0]
     parser = argparse.ArgumentParser(
         prog=f"python -m {program}",
         allow_abbrev=False,

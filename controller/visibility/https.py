@@ -104,8 +104,10 @@ async def serve_endpoint(
 ) -> AsyncIterator[int]:
     """Serve *endpoint*; yield the port, which differs from *port* if that is 0."""
     server = _LimitedServer(endpoint.handle, access_log=None, auto_decompress=False)
-    tls = {"ssl": certificate.context, "ssl_handshake_timeout": _HANDSHAKE_SECONDS} if certificate is not None else {}
-    sockets = await asyncio.get_running_loop().create_server(server, host, port, **tls)
+    context, seconds = (certificate.context, _HANDSHAKE_SECONDS) if certificate is not None else (None, None)
+    sockets = await asyncio.get_running_loop().create_server(
+        server, host, port, ssl=context, ssl_handshake_timeout=seconds
+    )
     try:
         yield int(sockets.sockets[0].getsockname()[1])
     finally:

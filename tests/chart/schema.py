@@ -161,6 +161,12 @@ def values() -> Schema:
                 service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
                 tls=section(secretName=NAME),
                 proxyClientCa=section(secretName=NAME, key=TEXT),
+                history=section(
+                    enabled=SWITCH,
+                    port={**PORT, "minimum": 1024},
+                    probePort={**PORT, "minimum": 1024},
+                    resources=MAP,
+                ),
             ),
             certs=section(
                 mode=one_of("SelfSigned", "External"),

@@ -204,3 +204,40 @@ def test_selector_labels_are_constant(rendered):
 
 def test_chart_has_no_crds_folder():
     assert not (CHART / "crds").exists(), "Helm would apply them to the host cluster"
+
+
+def test_history_container_cannot_write(render):
+    values = {"console": {"enabled": True}, "controller": {"decisionLog": {"enabled": True}}}
+    rendered = render(values)
+    pod = rendered.pods()["vg-volcano-global-controller"]
+    history = pod["containers"][1]
+    mounts = {mount["name"]: mount for mount in history["volumeMounts"]}
+    assert mounts["decision-log"]["readOnly"]
+    assert {"kubeconfig", "hyperjob-kubeconfig"}.isdisjoint(mounts)
+    user = "system:serviceaccount:karmada-system:volcano-global-console"
+    verbs = {each.verb for each in granted(rendered.objects()) if each.user == user and "review" not in each.resource}
+    assert verbs == {"get", "list", "watch"}
+
+
+@pytest.mark.parametrize(
+    ("console", "log", "history"), [(True, True, True), (True, True, False), (True, False, True), (False, True, True)]
+)
+def test_history_is_served_where_all_parts_are_enabled(render, console, log, history):
+    values = {
+        "console": {"enabled": console, "history": {"enabled": history}},
+        "controller": {"decisionLog": {"enabled": log}},
+        "networkPolicy": {"enabled": True},
+    }
+    rendered, is_served = render(values), console and log and history
+    names = [each["name"] for each in rendered.pods()["vg-volcano-global-controller"]["containers"]]
+    assert names == ["controller", *(["history"] if is_served else [])]
+    services = {each["metadata"]["name"] for each in rendered.of("Service")}
+    assert ("vg-volcano-global-history" in services) is is_served
+    ports = {
+        port["port"]
+        for policy in rendered.of("NetworkPolicy")
+        if policy["metadata"]["name"].endswith("-controller")
+        for rule in policy["spec"]["ingress"]
+        for port in rule["ports"]
+    }
+    assert (8445 in ports) is is_served

@@ -166,6 +166,15 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the decision logs of the controllers are served to the console, and the name by which it finds all of them. */}}
+{{- define "vg.history" -}}
+{{- if and .Values.console.enabled .Values.console.history.enabled .Values.controller.decisionLog.enabled }}true{{ end -}}
+{{- end -}}
+
+{{- define "vg.history.host" -}}
+{{ include "vg.fullname" . }}-history.{{ .Release.Namespace }}.svc
+{{- end -}}
+
 {{- define "vg.host" -}}
 {{- regexReplaceAll ":[0-9]+$" (get (urlParse (include "vg.url" .)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
 {{- end -}}
@@ -185,6 +194,9 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- $own := printf "%s-console.%s.svc" (include "vg.fullname" .) .Release.Namespace -}}
 {{- $named := regexReplaceAll ":[0-9]+$" (get (urlParse (default (printf "https://%s" $own) .Values.console.url)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
 {{- $console = list $own $named -}}
+{{- end -}}
+{{- if include "vg.history" . -}}
+{{- $console = append $console (include "vg.history.host" .) -}}
 {{- end -}}
 {{- range (concat (list $host $short $service (printf "%s.cluster.local" $service)) $visibility $console .Values.webhook.extraNames) | uniq }}
 - {{ ternary "--ip" "--dns" (regexMatch "^([0-9]+\\.){3}[0-9]+$|:" .) }}

@@ -132,7 +132,7 @@ def plan_snapshot(
     store: Store, state: Engine, now: int, configuration: ActiveConfiguration, run_times: RunTimes
 ) -> Snapshot:
     """Plan one scheduling cycle of *state*, which has all objects of *store*, and return the snapshot with the plan."""
-    current, history = _current_usage(state), take_history(state)
+    current, history = current_usage(state), take_history(state)
     plan = state.plan(now)
     known = run_times if len(run_times) else None
     return Snapshot(store, state, plan, now, current, configuration, history, known, _resources(state))
@@ -145,7 +145,8 @@ def _resources(state: Engine) -> frozenset[str]:
     return frozenset(resources or state.cluster_usage.root_limit()) - {PODS}
 
 
-def _current_usage(state: Engine) -> CurrentUsage:
+def current_usage(state: Engine) -> CurrentUsage:
+    """Return the usage of queues and clusters as it is, before a plan."""
     counts = {wanted: Counter[QueueName]() for wanted in (WorkloadState.PENDING, WorkloadState.ADMITTED)}
     admitted_on = Counter[str]()
     for workload in state.workloads.values():

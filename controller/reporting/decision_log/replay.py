@@ -103,6 +103,36 @@ def replay(
     return replayer.result, replayer.decisions
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayedPlan:
+    """One plan of a decision log, made again."""
+
+    state: Engine
+    plan: Plan
+    entry: PlanEntry
+    is_intact: bool
+    """Whether no line before it was altered, and its decisions are the recorded ones."""
+
+
+def replay_plan(lines: Iterable[bytes], number: int, before: Callable[[Engine, PlanEntry], None]) -> ReplayedPlan:
+    """Replay *lines* up to plan *number* and return it; *before* gets the state without the plan.
+
+    Earlier plans are made again without a comparison. Raises ``DecisionLogError``.
+    """
+    replayer = _Replayer(lambda _: False)
+    line = 0
+    for line, entry in _entries(lines, replayer.result):
+        if isinstance(entry, PlanEntry):
+            replayer.compares = entry.number == number
+            if replayer.compares:
+                before(replayer.state, entry)
+        replayer.apply(line, entry)
+        if replayer.last is not None and replayer.last[0].number == number:
+            planned, plan = replayer.last
+            return ReplayedPlan(replayer.state, plan, planned, replayer.result.is_identical)
+    raise DecisionLogError(line, f"plan {number} is missing or incomplete")
+
+
 def recorded_decisions(
     lines: Iterable[bytes], wanted: Callable[[Fields], bool]
 ) -> tuple[ReplayResult, list[RecordedDecision]]:
@@ -147,7 +177,7 @@ class _Replayer:
         self._wanted = wanted
         self.result = ReplayResult()
         self.decisions: list[RecordedDecision] = []
-        self._state = Engine()
+        self.state = Engine()
         self._known: tuple[list[Queue], list[Workload]] | None = None
         """Queues and workloads of the initial snapshot, until it is complete."""
         self._planned: tuple[int, PlanEntry] | None = None
@@ -155,6 +185,10 @@ class _Replayer:
         self._recorded: list[RecordedDecision] = []
         self._number: int | None = None
         """Number of the last plan."""
+        self.compares = True
+        """Whether decisions are compared with the recorded ones."""
+        self.last: tuple[PlanEntry, Plan] | None = None
+        """The last plan."""
 
     def apply(self, line: int, entry: Entry) -> None:
         """Apply one entry."""
@@ -163,7 +197,7 @@ class _Replayer:
             raise DecisionLogError(line, why)
         if isinstance(entry, Header):
             self.result.begun = entry
-            self._state = Engine(entry.policy)
+            self.state = Engine(entry.policy)
             self._known = None if entry.is_whole else ([], [])
         elif isinstance(entry, PlanEntry):
             self._planned, self._recorded = (line, entry), []
@@ -175,7 +209,7 @@ class _Replayer:
         elif isinstance(entry, CheckpointEntry):
             raise DecisionLogError(line, "it is not part of a snapshot")
         else:
-            _apply(self._state, entry)
+            _apply(self.state, entry)
 
     def _missing(self) -> str:
         number, left = (self._planned[1].number, self._planned[1].verdicts) if self._planned else (0, 0)
@@ -188,7 +222,7 @@ class _Replayer:
         elif isinstance(entry, WorkloadChanged):
             workloads.append(entry.workload)
         elif isinstance(entry, CheckpointEntry):
-            self._state = restore(self._state.policy, queues, workloads, entry.memory, entry.now)
+            self.state = restore(self.state.policy, queues, workloads, entry.memory, entry.now)
             self._known = None
         else:
             raise DecisionLogError(line, "it is inside the snapshot at the start of the file")
@@ -207,13 +241,16 @@ class _Replayer:
         if self._number is not None and planned.number != self._number + 1:
             raise DecisionLogError(line, f"plan {planned.number} cannot follow plan {self._number}")
         self._number = planned.number
-        plan = self._state.plan(planned.now, most=planned.most)
+        plan = self.state.plan(planned.now, most=planned.most)
+        self.last = planned, plan
         result = self.result
         result.plans += 1
         result.decisions += len(self._recorded)
         result.until = planned.now
         self.decisions += [recorded for recorded in self._recorded if self._wanted(recorded.fields)]
-        for recorded, replayed in _pairs(self._state, plan, self._recorded, planned):
+        if not self.compares:
+            return
+        for recorded, replayed in _pairs(self.state, plan, self._recorded, planned):
             if recorded is None or recorded.fields != replayed:
                 result.different += 1
                 change = (recorded.line, recorded.fields) if recorded else (line, None)

@@ -1,0 +1,190 @@
+"""Replays a decision log up to one moment, and describes the state before its plan and what the plan decided."""
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from controller.api.quantity import format_quantity
+from controller.api.visibility import Amounts, ClusterThen, LoggedDecision, Moment, PendingThen, QueueThen
+from controller.cache.translate.units import format_resources
+from controller.cli.input.snapshot import CurrentUsage, current_usage
+from controller.engine.engine import Engine
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.resources import Resources
+from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.history.pages import HistoryError, LogFile, last_plan, open_files
+from controller.reporting.decision_log.codec import PlanEntry
+from controller.reporting.decision_log.records import DecisionRecord, RecordBuilder, record_fields
+from controller.reporting.decision_log.replay import DecisionLogError, ReplayedPlan, replay_plan
+
+#: Rows of one answer.
+_MAX_QUEUES, _MAX_CLUSTERS, _MAX_PENDING, _MAX_DECISIONS = 1_000, 200, 2_000, 1_000
+_PER_QUEUE = 50
+#: Lines between two looks at the clock.
+_LINES = 500
+
+
+@dataclass(slots=True)
+class _Before:
+    """What the plan changes, as it was before."""
+
+    current: CurrentUsage | None = None
+    order: dict[QueueName, list[Workload]] = field(default_factory=dict)
+
+    def take(self, state: Engine, _: PlanEntry) -> None:
+        self.current = current_usage(state)
+        self.order = {queue: list(state.pending_workloads(queue)) for queue in state.queues_with_pending()}
+
+
+def read_moment(path: Path, at: int, focus: Collection[str], *, seconds: float) -> Moment:
+    """Return the last plan at or before *at*, with the pending workloads *focus* (uids) among its rows.
+
+    Raises `HistoryError` if the log has no such plan, or the replay takes more than *seconds* of processor time.
+    """
+    with open_files(path) as files:
+        # A file may begin with a plan that is later than the moment, as after a restart.
+        for file in reversed([file for file in files if file.began <= at][-2:]):
+            number = last_plan(file, at)
+            if number is not None:
+                return _replayed(file, number, focus, seconds)
+        if files:
+            raise HistoryError("the log of this replica has no plan at or before that time")
+    raise HistoryError("there is no decision log yet")
+
+
+def _replayed(file: LogFile, number: int, focus: Collection[str], seconds: float) -> Moment:
+    before = _Before()
+    try:
+        replayed = replay_plan(_limited(file.lines, seconds), number, before.take)
+    except DecisionLogError as error:
+        raise HistoryError(f"the log cannot be replayed up to that time: {error}") from error
+    if before.current is None:
+        raise HistoryError("the log cannot be replayed up to that time")
+    return _Describer(file, replayed, before, before.current).moment(focus)
+
+
+def _limited(lines: BinaryIO, seconds: float) -> Iterator[bytes]:
+    ends_at = time.thread_time() + seconds
+    for number, line in enumerate(lines):
+        if number % _LINES == 0 and time.thread_time() > ends_at:
+            raise HistoryError(f"the replay up to that time takes more than {seconds:g} s of processor time")
+        yield line
+
+
+class _Describer:
+    """Describes one replayed plan."""
+
+    def __init__(self, file: LogFile, replayed: ReplayedPlan, before: _Before, current: CurrentUsage) -> None:
+        self._file = file
+        self._state, self._entry = replayed.state, replayed.entry
+        self._replayed = replayed
+        self._before = before
+        self._current = current
+        self._builder = RecordBuilder(replayed.state)
+        self._omitted = 0
+
+    def moment(self, focus: Collection[str]) -> Moment:
+        decided = [self._decision(record) for record in self._builder.plan_records(self._replayed.plan)]
+        policy = self._state.policy
+        pending = tuple(self._pending({decision.uid: decision for decision in reversed(decided)}, focus))
+        return Moment(
+            identity=self._file.identity,
+            version=self._file.version,
+            at=self._entry.now,
+            plan=self._entry.number,
+            revision=self._entry.revision,
+            queue_order=policy.queue_order,
+            tenant_fairness=policy.tenant_fairness,
+            is_intact=self._replayed.is_intact,
+            queues=tuple(self._queues()),
+            clusters=tuple(self._clusters()),
+            pending=pending,
+            decisions=self._first(decided, _MAX_DECISIONS),
+            omitted=self._omitted,
+        )
+
+    def _first(self, rows: Iterable[LoggedDecision], most: int) -> tuple[LoggedDecision, ...]:
+        known = tuple(rows)
+        self._omitted += max(len(known) - most, 0)
+        return known[:most]
+
+    def _decision(self, record: DecisionRecord) -> LoggedDecision:
+        fields = record_fields(record, self._entry.number, self._entry.revision)
+        return msgspec.convert({**fields, "at": self._entry.now}, LoggedDecision)
+
+    def _queues(self) -> Iterator[QueueThen]:
+        shares = self._state.queue_shares
+        if shares is None:
+            return
+        nodes, current = shares.quota.tree.nodes, self._current
+        names = sorted({*nodes, *self._state.queues})
+        self._omitted += max(len(names) - _MAX_QUEUES, 0)
+        # Those with pending workloads first, where not all fit.
+        chosen = sorted(names, key=lambda name: (-current.pending.get(name, 0), name))[:_MAX_QUEUES]
+        for name in sorted(chosen):
+            node = nodes.get(name)
+            queue = node.queue if node is not None else self._state.queues[name]
+            used = current.queues.get(name, {})
+            is_infinite, share = shares.usage_ratio_with(name, used) if node is not None else (True, 0)
+            limit = shares.quota.limits[name].limit if node is not None else {}
+            fair = shares.fair_shares.get(name, {})
+            yield QueueThen(
+                name=name,
+                path=tuple(each.name for each in reversed(list(node.path()))) if node is not None else (),
+                weight=queue.weight,
+                priority=queue.priority,
+                pending=current.pending.get(name, 0),
+                admitted=current.admitted.get(name, 0),
+                allocated=_amounts(used),
+                fair_share={resource: format_quantity(resource, amount) for resource, amount in sorted(fair.items())},
+                limit=_amounts(limit),
+                share=None if is_infinite else round(float(share), 3),
+            )
+
+    def _clusters(self) -> Iterator[ClusterThen]:
+        clusters = sorted(self._current.clusters, key=lambda state: state.name)
+        self._omitted += max(len(clusters) - _MAX_CLUSTERS, 0)
+        for state in clusters[:_MAX_CLUSTERS]:
+            yield ClusterThen(
+                state.name,
+                self._current.admitted_on.get(state.name, 0),
+                _amounts(state.charged),
+                _amounts(state.external_usage),
+                _amounts(state.allocatable),
+            )
+
+    def _pending(self, decided: dict[str, LoggedDecision], focus: Collection[str]) -> Iterator[PendingThen]:
+        order = self._before.order
+        each = min(max(_MAX_PENDING // max(len(order), 1), 1), _PER_QUEUE)
+        for queue in sorted(order):
+            for position, workload in enumerate(order[queue], start=1):
+                if position <= each or workload.uid in decided or workload.uid in focus:
+                    yield self._row(queue, position, workload, decided.get(workload.uid))
+                else:
+                    self._omitted += 1
+
+    def _row(self, queue: QueueName, position: int, workload: Workload, decided: LoggedDecision | None) -> PendingThen:
+        refusal = self._state.refusal(WorkloadUid(workload.uid))
+        if decided is None and refusal is not None:
+            now_at = self._state.position(self._state.workloads[workload.uid])
+            decided = self._decision(self._builder.pending_record(workload, refusal, now_at))
+        return PendingThen(
+            uid=workload.uid,
+            kind=workload.kind,
+            namespace=workload.namespace,
+            name=workload.name,
+            queue=queue,
+            position=position,
+            priority=workload.priority,
+            since=workload.created_at,
+            requests=_amounts(workload.requirements.requests),
+            decision=decided,
+        )
+
+
+def _amounts(amounts: Resources) -> Amounts:
+    return format_resources({name: amount for name, amount in sorted(amounts.items()) if amount > 0})

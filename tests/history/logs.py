@@ -1,0 +1,95 @@
+"""Decision logs in files for the history endpoint."""
+
+from controller.engine.engine import Engine
+from controller.engine.policy import Policy
+from controller.engine.state.clusters import Cluster, ClusterName, Placement
+from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.reporting.decision_log.codec import Header, PlanEntry
+from controller.reporting.decision_log.log import RecordingHandler
+from controller.reporting.decision_log.records import RecordBuilder
+from controller.reporting.decision_log.writer import Item, NewFile, PlanRecord
+from tests.engine import worlds
+from tests.reporting.decision_log.recording import REVISION, encode
+from tests.reporting.decision_log.test_replay import run
+
+START = worlds.NOW
+
+
+def write_life(path, seed: int = 3, **options) -> int:
+    """Write the files of a random run as a controller rotates them; return the number of its plans."""
+    life = run(seed, **options)
+    for number, items in enumerate(reversed(life.files)):
+        name = f"{path.name}.{number}" if number else path.name
+        path.with_name(name).write_bytes(b"".join(encode(items)))
+    return life.plans
+
+
+def cluster(name: str, cpu: int) -> Cluster:
+    return Cluster(
+        name=ClusterName(name), enablements=frozenset({VOLCANO_JOB}), allocatable={"pods": 1_000_000, "cpu": cpu * 1000}
+    )
+
+
+def job(name: str, queue: str = "a", *, namespace: str = "one", cpu: int = 2, **fields) -> Workload:
+    requests = {"pods": 1000, "cpu": cpu * 1000}
+    requirements = SchedulingRequirements(requests, requests, Placement(spread=worlds.ONE))
+    return Workload(
+        uid=WorkloadUid(f"uid-{name}"),
+        namespace=namespace,
+        name=name,
+        kind="Job",
+        queue=QueueName(queue),
+        requirements=requirements,
+        **{"created_at": START, **fields},
+    )
+
+
+class Log:
+    """A log that is written step by step: one file, one plan for each step."""
+
+    def __init__(self, path, *, now: int = START, identity: str = "pod-1") -> None:
+        self.path = path
+        self.now = now
+        self.state = Engine(Policy())
+        self.items: list[Item] = [NewFile(Header(Policy(), now, "1.0", identity))]
+        self.handler = RecordingHandler(self.state, self.items.append)
+        self.plans = 0
+
+    def world(self, queues, clusters) -> None:
+        for queue in queues:
+            self.handler.queue_changed(queue)
+        for cluster in clusters:
+            self.handler.cluster_changed(cluster, self.now)
+
+    def submit(self, *workloads) -> None:
+        for workload in workloads:
+            self.handler.workload_changed(workload, self.now)
+
+    def remove(self, uid: str) -> None:
+        self.handler.workload_removed(WorkloadUid(uid), self.now)
+
+    def plan(self, *, after: int = 1_000) -> None:
+        self.now += after
+        plan, builder = self.state.plan(self.now), RecordBuilder(self.state)
+        self.plans += 1
+        records = (*builder.plan_records(plan), *builder.pending_records(plan.waits))
+        self.items.append(PlanRecord(PlanEntry(self.plans, self.now, None, REVISION, len(records)), records))
+
+    def write(self) -> None:
+        self.path.write_bytes(b"".join(encode(self.items)))
+
+
+def two_queues(path) -> Log:
+    """Return a log in which queue `a` fills the cluster first, then `b` starts before what waits in `a`."""
+    log = Log(path)
+    log.world([Queue(name=QueueName("a")), Queue(name=QueueName("b"), priority=5)], [cluster("m1", 6)])
+    log.submit(job("first"), job("second", created_at=START + 1), job("third", created_at=START + 2))
+    log.plan()
+    log.submit(job("fourth", created_at=START + 3))
+    log.plan()
+    log.submit(job("other", "b", namespace="two", created_at=START + 4))
+    log.remove("uid-first")
+    log.plan()
+    log.write()
+    return log
