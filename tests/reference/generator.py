@@ -35,7 +35,7 @@ def draw(seed: int) -> State:
 
 def configurations() -> Iterator[State]:
     """Yield an empty state of every configuration, as input of ``reconfigure``."""
-    for order, fairness in product(["PriorityFirst", "EntitlementFirst"], ["None", "Namespace", "NamespaceFirst"]):
+    for order, fairness in product(["PriorityFirst", "FairShareFirst"], ["None", "Namespace", "NamespaceFirst"]):
         for reclaim, preemption in product([None, Eviction()], repeat=2):
             yield State((), (), (), order, fairness, reclaim, preemption)
 
