@@ -36,6 +36,7 @@ from controller.engine.state.workloads import (
 from controller.engine.steps import Steps
 
 if TYPE_CHECKING:
+    from controller.engine.fairness.borrowing import BorrowingPolicy
     from controller.engine.state.clusters import ClusterName
 
 
@@ -55,12 +56,17 @@ class AdmissionPass:
         """Workloads admitted by this cycle and by the cut ones that it continues; they are no victims in it (O3)."""
         self.candidates = context.new_candidates(shares)
         """The victims of every queue."""
-        self.borrowing = context.new_borrowing_policy(shares, self.candidates, now)
+        self.borrowing: BorrowingPolicy | None = None
         """The borrowing rules, while reclaim is on."""
         self.may_retry = False
         """Whether a workload was admitted after the borrowing rules refused another one, which they may allow now."""
         self._refused_borrowing = False
         self._most = most
+        self.renew_borrowing_policy()
+
+    def renew_borrowing_policy(self) -> None:
+        """Apply the borrowing rules to the present fair shares."""
+        self.borrowing = self.context.new_borrowing_policy(self.shares, self.candidates, self.now)
 
     @property
     def is_at_limit(self) -> bool:

@@ -6,9 +6,11 @@ classes for which something was freed are tried.
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 
 from controller.engine.admission import AdmissionPass
 from controller.engine.context import Context
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.lifecycle.gangs import incomplete_refusal
 from controller.engine.lifecycle.resize import ResizeTracker
 from controller.engine.lifecycle.startup import StartupChecks, StartupTracker
@@ -58,19 +60,22 @@ class Cycle:
         # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
         context.invalidate()
         context.fitting_index.renumber()
+        stale: dict[WorkloadClass, None] = {}
+        changed: set[QueueName] = set()
         # 1. Evict what may not stay; update external usage.
         evicted, requeues = self._evict(now)
         # 2. Classify pending workloads by whether capacity could admit them; expire nominations and reservations.
-        stale = dict.fromkeys((yield from self._classify()))
+        context.queue_usage.update_closed_guarantees()
+        yield from self._classify(stale)
         lapsed = self._expire(now)
-        stale |= dict.fromkeys((yield from self._classify()))
+        context.queue_usage.update_closed_guarantees()
         # 3. Compute fair shares again where requests have changed; what reservations set aside depends on them.
-        changed = {*pending.changed}
-        admission = AdmissionPass(context, context.shares.update(), now, self._assume, most=most)
+        shares = yield from self._update_shares(stale, changed)
+        admission = AdmissionPass(context, shares, now, self._assume, most=most)
         context.update_reservations(admission.quota, now)
         # 4. Admit nominated workloads that fit; then try one head after the other, with preemption for blocked ones.
         admission.admit_nominated(self._nominations)
-        preemptions = yield from admit_with_preemption(admission)
+        preemptions = yield from admit_with_preemption(admission, partial(self._update_shares, stale, changed))
         agreed = self._admit_nominated_at_once(admission, preemptions.notes)
         # 5. Reserve quota and capacity for heads that have been blocked for long.
         self.starvation_timers.update(self._queues_to_check(changed, stale), now)
@@ -78,7 +83,7 @@ class Cycle:
         context.update_reservations(admission.quota, now)
         self.idle_reservations.measure(context.windows.by_owner, now)
         if pending.unevaluated:
-            stale |= dict.fromkeys((yield from self._classify()))
+            yield from self._classify(stale)
         # 6. Publish changed reasons, and determine when the next cycle is due without an event.
         self._mark_stale_reasons(stale, admission, changed, reservations_changed=bool(lapsed or reserved))
         if reasons_depended_on_shares or self.reasons.depend_on_shares:
@@ -160,8 +165,17 @@ class Cycle:
                     self._assume(part.evicted(), now)
                     yield Evict(part, EvictionReason.DATA_MOVED)
 
-    def _classify(self) -> Steps[list[WorkloadClass]]:
-        """Find the classes that are pending for another reason than capacity; return the classes evaluated.
+    def _update_shares(self, stale: dict[WorkloadClass, None], changed: set[QueueName]) -> Steps[QueueShares]:
+        """Classify pending workloads, and compute fair shares again where requests have changed since.
+
+        Adds the classes evaluated to *stale*, and the queues with other pending workloads to *changed*.
+        """
+        yield from self._classify(stale)
+        changed |= self._context.pending.changed
+        return self._context.shares.update()
+
+    def _classify(self, stale: dict[WorkloadClass, None]) -> Steps[None]:
+        """Find the classes that are pending for another reason than capacity; add the classes evaluated to *stale*.
 
         All are evaluated again when queues or clusters have changed, otherwise only new classes and those of changed
         gangs.
@@ -169,7 +183,6 @@ class Cycle:
         context, pending = self._context, self._context.pending
         classes = dict.fromkeys([*pending.unevaluated, *self._classes_of_changed_gangs()])
         tree = context.queue_usage.tree()
-        context.queue_usage.update_closed_guarantees()
         potential, is_new = context.queue_usage.potential_quota()
         if is_new:
             classes |= dict.fromkeys(pending.classes())
@@ -187,7 +200,7 @@ class Cycle:
                 pending.changed_classes[workload_class] = None
             yield 1
         pending.unevaluated.clear()
-        return list(classes)
+        stale |= classes
 
     def _classes_of_changed_gangs(self) -> list[WorkloadClass]:
         """Return the classes of gangs of which a part was added, removed or started."""

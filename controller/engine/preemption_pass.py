@@ -3,11 +3,12 @@
 Evicted workloads free capacity later, so a preemptor is nominated to a cluster in place of being admitted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from controller.engine.admission import AdmissionPass, schedulable_classes
 from controller.engine.fairness.ordering import HeadIterator
+from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import Head, SchedulableClass
 from controller.engine.placement.fit import free_after_evictions
 from controller.engine.plan import Evict, RecordUpdate
@@ -26,15 +27,19 @@ from controller.engine.steps import Steps
 #: Minimum cost of a victim search on one cluster, in evaluations of a cluster.
 _STEPS_PER_CLUSTER: Final = 4
 
+UpdateShares = Callable[[], Steps[QueueShares]]
+"""Classifies the pending workloads that have changed, and computes fair shares again."""
+
 
 class PreemptionPass:
     """Searches victims for blocked workloads in their admission order, and evicts them."""
 
-    def __init__(self, admission: AdmissionPass) -> None:
+    def __init__(self, admission: AdmissionPass, update_shares: UpdateShares) -> None:
         self.notes: list[RecordUpdate] = []
         self.retry_at: int | None = None
         """When a preemption that fails now may succeed."""
         self._admission = admission
+        self._update_shares = update_shares
         self._context = admission.context
         self._shares = admission.shares
         self._policy = admission.context.policy
@@ -48,6 +53,12 @@ class PreemptionPass:
         while (plan := (yield from self._next_plan())) is not None:
             self._apply(*plan)
             has_preempted = True
+            # An evicted workload may be pending for another reason than capacity: it requests nothing then, and
+            # does not block a fifo queue.
+            changes = self._shares.changes
+            yield from self._update_shares()
+            if self._shares.changes != changes:
+                self._admission.renew_borrowing_policy()
         return has_preempted
 
     def _next_plan(self) -> Steps[tuple[PreemptionPlan, EvictionReason] | None]:
@@ -227,13 +238,13 @@ class PreemptionPass:
             self._admission.borrowing.invalidate(queue)
 
 
-def admit_with_preemption(admission: AdmissionPass) -> Steps[PreemptionPass]:
+def admit_with_preemption(admission: AdmissionPass, update_shares: UpdateShares) -> Steps[PreemptionPass]:
     """Admit all workloads that fit, with preemption for blocked ones; return the preemption pass.
 
     With reclaim: workloads within their fair share first, then preemption, then one borrower at a time, each
     followed by a new round (O3). Otherwise preemption follows all admissions (P2).
     """
-    preemption_pass = PreemptionPass(admission)
+    preemption_pass = PreemptionPass(admission, update_shares)
     if admission.context.policy.reclaim.enabled:
         while not admission.is_at_limit and (yield from _admission_round(admission, preemption_pass)):
             pass

@@ -256,11 +256,14 @@ class Model:
         victims, cluster = self.exchange(job) or ([], "")
         for victim in victims:
             del self.settled[victim.name]
-            self.leaving.add(victim.name)
+            if not self.held_otherwise(victim):
+                self.leaving.add(victim.name)
             self.decisions.append(Decision("Evict", victim.name, job.name))
         del self.waiting[job.name]
         self.settled[job.name] = self.nominated[job.name] = cluster
         self.decisions.append(Decision("Nominate", job.name, cluster))
+        pending = [*self.waiting, *self.leaving]
+        self.due = entitlements(self.tree, [self.tree.jobs[name] for name in pending], self.settled)
         return True
 
     def admit_nominated(self) -> None:

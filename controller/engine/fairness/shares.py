@@ -36,6 +36,8 @@ class QueueShares:
         self.fair_shares = entitlements
         self.by_namespace = tenants
         """Usage of each namespace in each queue."""
+        self.changes = 0
+        """How often fair shares have changed."""
         self._ratio_keys: dict[QueueName, tuple[RatioKey, frozenset[str]]] = {}
         self._whole_shares: dict[QueueName, dict[str, int]] = {}
 
@@ -46,6 +48,7 @@ class QueueShares:
 
     def fair_shares_changed(self, queues: Collection[QueueName]) -> None:
         """Compute all that follows from the fair shares of *queues* again when it is needed."""
+        self.changes += bool(queues)
         self.invalidate(queues)
         for name in queues:
             self._whole_shares.pop(name, None)
