@@ -43,13 +43,19 @@ Exit codes:
   2  bad input; the message names the file, the document and the field
 """
 
+#: An unset `--help` of a group before the command is coerced like any value, for which typer imports pydantic (0.15 s).
+_NO_HELP = {"help": False}
+
 app = typer.Typer(
     help=_ABOUT,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "default_map": {**_NO_HELP, "explain": _NO_HELP},
+    },
 )
 for name, command, help_text, summary in (
     ("plan", plan.plan, plan.PLAN_HELP, "Plan one scheduling cycle and print it."),

@@ -204,6 +204,17 @@ def test_help_has_examples(run, command, monkeypatch):
     assert "\u2500" not in ended.out
 
 
+@pytest.mark.parametrize("words", [["pending"], ["explain", "job"], ["simulate"]], ids=" ".join)
+def test_help_imports_no_slow_library(words):
+    report = "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    program = f"import sys; from controller.cli.__main__ import main\n{report}"
+    command = [sys.executable, "-c", program, *words, "--help"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    slow = {"aiohttp", "asyncio", "msgspec", "pydantic", "rich", "yaml"}
+    assert ended.stdout.startswith("Usage: ")
+    assert not slow & {*ended.stderr.split()}
+
+
 def test_json_and_yaml_output_are_equal(run, state):
     yaml = pytest.importorskip("yaml")
     as_yaml = run("queues", "-f", state, "-o", "yaml").out

@@ -3,7 +3,6 @@
 What reads and formats is imported when a command runs, so that `--help` and completion are fast.
 """
 
-import asyncio
 import functools
 import inspect
 import sys
@@ -245,6 +244,8 @@ class CommonOptions:
 
     def _read_live(self, read: "Callable[[Api], Awaitable[A]]") -> A:
         """Return the result of *read*, called with a client of the live control plane."""
+        import asyncio  # noqa: PLC0415 -- see the module
+
         from controller.cli.input.live import KindNotServedError  # noqa: PLC0415 -- see the module
         from controller.kube.client import Api  # noqa: PLC0415
         from controller.kube.errors import ApiError  # noqa: PLC0415

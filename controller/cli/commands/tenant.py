@@ -1,6 +1,5 @@
 """Lets commands fall back to the visibility endpoint for users that may not list clusters, queues and bindings."""
 
-import asyncio
 import functools
 import sys
 from collections.abc import Callable
@@ -36,6 +35,8 @@ def _is_forbidden(error: LiveReadError) -> bool:
 
 
 def _answer(options: CommonOptions, namespace: str, name: str, error: LiveReadError) -> None:
+    import asyncio  # noqa: PLC0415 -- `--help` of every command imports this module
+
     from controller.cli.input.visibility import VisibilityError  # noqa: PLC0415 -- importing the client takes long
     from controller.cli.render.visibility import pending_text, workload_text  # noqa: PLC0415
 
