@@ -20,16 +20,13 @@ from controller.kube.cache_audit import CacheAudit
 from controller.kube.client import NO_PARAMETERS, Api, Parameters
 from controller.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unreachable
 from controller.kube.timing import Backoff
-from controller.kube.watch_events import WatchEvent, is_older, read_event, read_meta
+from controller.kube.watch_events import DECODE_ERRORS, WatchEvent, is_older, read_event, read_meta
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 ObjectName = tuple[str, str]
 """Namespace and name of an object."""
-
-#: What decoding may raise. Tenants write the objects, so an error in decoding one must not block the others.
-DECODE_ERRORS = Exception
 
 #: Maximum number of unreadable objects that one log line names.
 _MAX_NAMES_LOGGED = 5

@@ -10,6 +10,9 @@ from controller.kube.errors import Unreachable, error_for, read_status
 
 Change = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
+#: What decoding may raise. Tenants write the objects, so an error in decoding one must not block the others.
+DECODE_ERRORS = Exception
+
 
 class ObjectIdentity(msgspec.Struct):
     """Namespace, name and resourceVersion of an object of any kind."""

@@ -204,15 +204,23 @@ def test_help_has_examples(run, command, monkeypatch):
     assert "\u2500" not in ended.out
 
 
-@pytest.mark.parametrize("words", [["pending"], ["explain", "job"], ["simulate"]], ids=" ".join)
-def test_help_imports_no_slow_library(words):
+def imported_by(*words):
+    """Return the modules that a command imports."""
     report = "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
     program = f"import sys; from controller.cli.__main__ import main\n{report}"
-    command = [sys.executable, "-c", program, *words, "--help"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert ended.stdout
+    return {*ended.stderr.split()}
+
+
+@pytest.mark.parametrize("words", [["pending"], ["explain", "job"], ["simulate"]], ids=" ".join)
+def test_help_imports_no_slow_library(words):
     slow = {"aiohttp", "asyncio", "msgspec", "pydantic", "rich", "yaml"}
-    assert ended.stdout.startswith("Usage: ")
-    assert not slow & {*ended.stderr.split()}
+    assert not slow & imported_by(*words, "--help")
+
+
+def test_commands_on_files_import_no_client(state):
+    assert not {"aiohttp", "kubernetes_asyncio", "structlog"} & imported_by("pending", "-f", state)
 
 
 def test_json_and_yaml_output_are_equal(run, state):

@@ -1,18 +1,21 @@
 """Reads DataSourceClaims and DataSources, and lets the workloads of a store wait for their data."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.data_sources import BOUND, DataSourceClaimStatus
 from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES
 from controller.cache.store import Store
 from controller.controllers.data_sources.claims import ClaimIndex, observe_claim, observe_source
-from controller.kube.client import Api
 from controller.kube.errors import Forbidden, Gone, NotFound
-from controller.kube.informer import DECODE_ERRORS
+from controller.kube.watch_events import DECODE_ERRORS
+
+if TYPE_CHECKING:
+    from controller.kube.client import Api
 
 
-async def read_claims(api: Api) -> ClaimIndex | None:
+async def read_claims(api: "Api") -> ClaimIndex | None:
     """Return the claims and sources of the control plane; ``None`` if there are none, or not all may be listed."""
     index = ClaimIndex()
     try:

@@ -59,7 +59,7 @@ from controller.kube.client import NO_PARAMETERS, Api, Parameters
 from controller.kube.collection import Collection, Observation
 from controller.kube.errors import Forbidden, Gone, NotFound
 from controller.kube.events import REPORTING_CONTROLLER
-from controller.kube.informer import DECODE_ERRORS
+from controller.kube.watch_events import DECODE_ERRORS
 
 F = TypeVar("F", bound=Observation[Hashable])
 T = TypeVar("T")
