@@ -6,7 +6,7 @@ stops running there, because its nodes have more free capacity then. A restart f
 between, such expiry, and that a workload has run if its status does not report its past.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
@@ -22,145 +22,7 @@ _NO_CLUSTERS: frozenset[ClusterName] = frozenset()
 _STARTED_PHASES = {WorkloadPhase.RUNNING, WorkloadPhase.FINISHED}
 
 
-class StartFailures:
-    """Tracks workloads and clusters as they change."""
-
-    def __init__(self) -> None:
-        self._has_run_on: dict[WorkloadUid, frozenset[ClusterName]] = {}
-        """Clusters where each workload has run since its admission, while it is placed there."""
-        self._cluster_fingerprints: dict[ClusterName, str] = {}
-        self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
-        """Excluded clusters by workload, with the fingerprint in its record."""
-        self._changed_clusters: set[ClusterName] = set()
-        """Clusters with a changed fingerprint."""
-        self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
-        """Recorded exclusions that no longer count, because the cluster has changed since."""
-
-    def update(self, binding: CachedBinding, workload: Workload | None) -> None:
-        """Update where *binding* runs."""
-        if workload is None or workload.state is WorkloadState.PENDING:
-            self._has_run_on.pop(binding.uid, None)
-        elif places := self._clusters_with_runs(binding):
-            self._has_run_on[binding.uid] = places
-        else:
-            self._has_run_on.pop(binding.uid, None)
-
-    def has_run(self, binding: CachedBinding) -> bool:
-        """Whether it runs, or has run since its admission, on a cluster where it is placed now."""
-        return bool(self._clusters_with_runs(binding))
-
-    def _clusters_with_runs(self, binding: CachedBinding) -> frozenset[ClusterName]:
-        """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""
-        started = {
-            progress.cluster for progress in binding.progress if progress.has_run or progress.phase in _STARTED_PHASES
-        }
-        return (self._has_run_on.get(binding.uid, _NO_CLUSTERS) | started) & {target.name for target in binding.targets}
-
-    def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
-        """Return which of the *recorded* clusters are unchanged, so that the workload is not tried there."""
-        if not recorded:
-            if uid in self._left_out or uid in self._changed:
-                self._forget_exclusions(uid)
-            return _NO_CLUSTERS
-        changed = self._changed.get(uid, {})
-        changed |= {
-            name: fingerprint
-            for name, fingerprint in recorded.items()
-            if self._cluster_fingerprints.get(name) != fingerprint
-        }
-        unchanged = {name: fingerprint for name, fingerprint in recorded.items() if changed.get(name) != fingerprint}
-        _set_or_delete(
-            self._changed, uid, {name: fingerprint for name, fingerprint in changed.items() if name in recorded}
-        )
-        _set_or_delete(self._left_out, uid, unchanged)
-        return frozenset(unchanged)
-
-    def retry(self, uid: WorkloadUid) -> None:
-        """Let the next recorded exclusions of *uid* count as written: the workload was retried."""
-        self._changed.pop(uid, None)
-
-    def forget(self, uid: WorkloadUid) -> None:
-        """Forget a deleted workload."""
-        self._forget_exclusions(uid)
-        self._has_run_on.pop(uid, None)
-
-    def _forget_exclusions(self, uid: WorkloadUid) -> None:
-        self._left_out.pop(uid, None)
-        self._changed.pop(uid, None)
-
-    def cluster_changed(self, cluster: Cluster | None, name: ClusterName) -> list[WorkloadUid]:
-        """Update a cluster, ``None`` if it was deleted; return the workloads that it is no longer excluded for."""
-        before, now = self._cluster_fingerprints.pop(name, None), None
-        if cluster is not None:
-            now = self._cluster_fingerprints[name] = cluster_fingerprint(cluster)
-        if before is None or now == before:
-            return []
-        self._changed_clusters.add(name)
-        return [uid for uid, known in self._left_out.items() if name in known]
-
-    def pop_changed_clusters(self) -> set[ClusterName]:
-        """Return the clusters with a fingerprint that changed since the last call."""
-        changed, self._changed_clusters = self._changed_clusters, set()
-        return changed
-
-    def unchanged(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
-        """Return which of the *recorded* clusters have unchanged fingerprints."""
-        return [name for name, fingerprint in recorded.items() if self._cluster_fingerprints.get(name) == fingerprint]
-
-    def fingerprints(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:
-        """Return the fingerprints of the existing clusters among *names*."""
-        return {name: self._cluster_fingerprints[name] for name in sorted(names) if name in self._cluster_fingerprints}
-
-
-def recorded_exclusions(binding: CachedBinding, outcomes: Iterable[AssumedOutcome]) -> Mapping[ClusterName, str]:
-    """Return the excluded clusters that the record says, or will say once *outcomes* are written."""
-    known: Mapping[ClusterName, str] = binding.record.excluded_clusters if binding.record else {}
-    for outcome in outcomes:
-        known = outcome.excluded_clusters if isinstance(outcome, AssumedEviction) else known
-    return known
-
-
-def startup_backoff(record: AdmissionRecord | None, now: int, longest: int) -> Refusal | None:
-    """Return why a workload that did not start backs off at *now*, according to its record.
-
-    A backoff of *longest* or more is ignored: it was written with a wrong clock.
-    """
-    if record is None or record.admits or record.back_off_until is None:
-        return None
-    if not now < record.back_off_until <= now + longest:
-        return None
-    names = tuple(record.excluded_clusters)
-    at_fault = record.startup_failed_at is not None
-    return StartupBackoff(record.startup_failed_at or 0, record.back_off_until, names, caused_failure=at_fault).refusal
-
-
-def cluster_fingerprint(cluster: Cluster) -> str:
-    """Return a short hash of a cluster's properties, without its usage and its number of nodes."""
-    properties = (
-        sorted(cluster.labels.items()),
-        cluster.provider,
-        cluster.region,
-        cluster.zones,
-        [(taint.key, taint.value, taint.effect) for taint in cluster.taints],
-        sorted((kind.group_version, kind.kind) for kind in cluster.enablements),
-        (cluster.ready, cluster.deleting),
-        None if cluster.allocatable is None else sorted(cluster.allocatable.items()),
-    )
-    return blake2b(repr(properties).encode(), digest_size=8).hexdigest()
-
-
-def _set_or_delete(
-    known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, fingerprints: dict[ClusterName, str]
-) -> None:
-    """Store *marks*, or delete the entry if there are none."""
-    if fingerprints:
-        known[uid] = fingerprints
-    else:
-        known.pop(uid, None)
-
-
 FailureKey = tuple[str, WorkloadRequests]
-
 """A namespace and the requests of a workload."""
 
 
@@ -235,7 +97,161 @@ class SharedStartFailures:
             self._failed.pop(requirements, None)
 
 
-def stopped_clusters(before: CachedBinding, after: CachedBinding | None) -> set[ClusterName]:
+class StartFailures:
+    """Tracks workloads and clusters as they change."""
+
+    def __init__(self) -> None:
+        self._has_run_on: dict[WorkloadUid, frozenset[ClusterName]] = {}
+        """Clusters where each workload has run since its admission, while it is placed there."""
+        self._cluster_fingerprints: dict[ClusterName, str] = {}
+        self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
+        """Excluded clusters by workload, with the fingerprint in its record."""
+        self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
+        """Recorded exclusions that no longer count, because the cluster has changed since."""
+        self.shared = SharedStartFailures()
+
+    def update(self, binding: CachedBinding, workload: Workload | None) -> None:
+        """Update where *binding* runs."""
+        if workload is None or workload.state is WorkloadState.PENDING:
+            self._has_run_on.pop(binding.uid, None)
+        elif places := self._clusters_with_runs(binding):
+            self._has_run_on[binding.uid] = places
+        else:
+            self._has_run_on.pop(binding.uid, None)
+
+    def binding_changed(self, before: CachedBinding, after: CachedBinding | None) -> None:
+        """Let equal workloads be tried again where *before* ran and *after* does not."""
+        if self.shared:
+            self.shared.expire(_stopped_clusters(before, after))
+
+    def has_run(self, binding: CachedBinding) -> bool:
+        """Whether it runs, or has run since its admission, on a cluster where it is placed now."""
+        return bool(self._clusters_with_runs(binding))
+
+    def _clusters_with_runs(self, binding: CachedBinding) -> frozenset[ClusterName]:
+        """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""
+        started = {
+            progress.cluster for progress in binding.progress if progress.has_run or progress.phase in _STARTED_PHASES
+        }
+        return (self._has_run_on.get(binding.uid, _NO_CLUSTERS) | started) & {target.name for target in binding.targets}
+
+    def exclusions(
+        self,
+        binding: CachedBinding,
+        outcomes: Iterable[AssumedOutcome],
+        resolve_requests: Callable[[], WorkloadRequests | None],
+    ) -> frozenset[ClusterName]:
+        """Return where a workload is not tried: where it, or an equal one of its namespace, did not start."""
+        has_run, recorded = self.has_run(binding), recorded_exclusions(binding, outcomes)
+        own = self.excluded_clusters(binding.uid, {} if has_run else recorded)
+        if not recorded and not self.shared:
+            return own
+        requests = resolve_requests()
+        key = (binding.template.namespace, requests) if requests is not None else None
+        self.shared.update(binding.uid, key, self._unchanged(recorded))
+        return own if key is None or has_run or binding.targets else own | self.shared.clusters(key)
+
+    def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
+        """Return which of the *recorded* clusters are unchanged, so that the workload is not tried there."""
+        if not recorded:
+            if uid in self._left_out or uid in self._changed:
+                self._forget_exclusions(uid)
+            return _NO_CLUSTERS
+        changed = self._changed.get(uid, {})
+        changed |= {
+            name: fingerprint
+            for name, fingerprint in recorded.items()
+            if self._cluster_fingerprints.get(name) != fingerprint
+        }
+        unchanged = {name: fingerprint for name, fingerprint in recorded.items() if changed.get(name) != fingerprint}
+        _set_or_delete(
+            self._changed, uid, {name: fingerprint for name, fingerprint in changed.items() if name in recorded}
+        )
+        _set_or_delete(self._left_out, uid, unchanged)
+        return frozenset(unchanged)
+
+    def retry(self, uid: WorkloadUid) -> None:
+        """Let the next recorded exclusions of *uid* count as written: the workload was retried."""
+        self._changed.pop(uid, None)
+        self.shared.retry(uid)
+
+    def forget(self, uid: WorkloadUid) -> None:
+        """Forget a deleted workload."""
+        self._forget_exclusions(uid)
+        self._has_run_on.pop(uid, None)
+        self.shared.forget(uid)
+
+    def _forget_exclusions(self, uid: WorkloadUid) -> None:
+        self._left_out.pop(uid, None)
+        self._changed.pop(uid, None)
+
+    def cluster_changed(self, cluster: Cluster | None, name: ClusterName) -> list[WorkloadUid]:
+        """Update a cluster, ``None`` if it was deleted; return the workloads that it is no longer excluded for."""
+        before, now = self._cluster_fingerprints.pop(name, None), None
+        if cluster is not None:
+            now = self._cluster_fingerprints[name] = cluster_fingerprint(cluster)
+        if before is None or now == before:
+            return []
+        self.shared.expire({name})
+        return [uid for uid, known in self._left_out.items() if name in known]
+
+    def _unchanged(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
+        """Return which of the *recorded* clusters have unchanged fingerprints."""
+        return [name for name, fingerprint in recorded.items() if self._cluster_fingerprints.get(name) == fingerprint]
+
+    def fingerprints(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:
+        """Return the fingerprints of the existing clusters among *names*."""
+        return {name: self._cluster_fingerprints[name] for name in sorted(names) if name in self._cluster_fingerprints}
+
+
+def recorded_exclusions(binding: CachedBinding, outcomes: Iterable[AssumedOutcome]) -> Mapping[ClusterName, str]:
+    """Return the excluded clusters that the record says, or will say once *outcomes* are written."""
+    known: Mapping[ClusterName, str] = binding.record.excluded_clusters if binding.record else {}
+    for outcome in outcomes:
+        known = outcome.excluded_clusters if isinstance(outcome, AssumedEviction) else known
+    return known
+
+
+def startup_backoff(record: AdmissionRecord | None, now: int, longest: int) -> Refusal | None:
+    """Return why a workload that did not start backs off at *now*, according to its record.
+
+    A backoff of *longest* or more is ignored: it was written with a wrong clock.
+    """
+    if record is None or record.admits or record.back_off_until is None:
+        return None
+    if not now < record.back_off_until <= now + longest:
+        return None
+    names = tuple(record.excluded_clusters)
+    at_fault = record.startup_failed_at is not None
+    return StartupBackoff(record.startup_failed_at or 0, record.back_off_until, names, caused_failure=at_fault).refusal
+
+
+def cluster_fingerprint(cluster: Cluster) -> str:
+    """Return a short hash of a cluster's properties, without its usage and its number of nodes."""
+    properties = (
+        sorted(cluster.labels.items()),
+        cluster.provider,
+        cluster.region,
+        cluster.zones,
+        [(taint.key, taint.value, taint.effect) for taint in cluster.taints],
+        sorted((kind.group_version, kind.kind) for kind in cluster.enablements),
+        (cluster.ready, cluster.deleting),
+        None if cluster.allocatable is None else sorted(cluster.allocatable.items()),
+    )
+    return blake2b(repr(properties).encode(), digest_size=8).hexdigest()
+
+
+def _set_or_delete(
+    known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, fingerprints: dict[ClusterName, str]
+) -> None:
+    """Store *marks*, or delete the entry if there are none."""
+    if fingerprints:
+        known[uid] = fingerprints
+    else:
+        known.pop(uid, None)
+
+
+def _stopped_clusters(before: CachedBinding, after: CachedBinding | None) -> set[ClusterName]:
     """Return the clusters where a workload ran and no longer runs."""
     still = _running_clusters(after) if after is not None and after.uid == before.uid else set()
     return _running_clusters(before) - still

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 
-from controller.api.configuration import Backfill, VolcanoGlobalConfiguration, configuration_revision
+from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
 from controller.cache.data_requirements import NO_DATA, DataRequirement, DataRequirements, is_hyperjob
 from controller.cache.event_handler import EventHandler
@@ -37,13 +37,7 @@ from controller.cache.requests import (
     RequirementsBuilder,
     claim_requests,
 )
-from controller.cache.start_failures import (
-    SharedStartFailures,
-    StartFailures,
-    recorded_exclusions,
-    startup_backoff,
-    stopped_clusters,
-)
+from controller.cache.start_failures import StartFailures, startup_backoff
 from controller.cache.translate.queues import translate_policy
 from controller.cache.workload_builder import BuildContext, BuildResult, LocalState, build_quarantined, build_workload
 from controller.engine.lifecycle.startup import max_backoff_ms
@@ -80,7 +74,8 @@ class Store(ObjectCollections):
         self.run_time_of: Callable[[Workload], int | None] | None = None
         """Returns the expected run time of a workload in milliseconds, for backfill (O9)."""
         self._name_collisions = NameCollisions()
-        self._revision = configuration_revision(self._configuration)
+        self.revision = configuration_revision(self._configuration)
+        """Revision of the current configuration."""
         self._hyperjobs: dict[str, CachedHyperJob] | None = None
         self._data = DataRequirements()
         self._templates_by_hyperjob: Index[str, TemplateKey] = Index()
@@ -94,7 +89,6 @@ class Store(ObjectCollections):
         self._requirements = RequirementsBuilder()
         self._requests = RequestsResolver(claim_requests(self._configuration))
         self._dispatched = DispatchedRequests()
-        self._failed_starts = SharedStartFailures()
         self.start_failures = StartFailures()
         """Failed starts of workloads."""
         self._priorities = Priorities()
@@ -104,13 +98,12 @@ class Store(ObjectCollections):
         """Aborted workloads that a Command retries, until the record says so."""
         self._conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
         self._repairable: dict[WorkloadUid, None] = {}
-
         self._can_estimate = False
         self._estimates: list[Estimate] = []
         self._policy_changed = True
         self._changed_workloads: dict[WorkloadUid, None] = {}
         self._changed_queues: dict[QueueName, None] = {}
-        self._changed_clusters: dict[ClusterName, None] = {}
+        self._changed_clusters = dict[ClusterName, None]()
         self._changed_classes: dict[str, None] = {}
 
     # -- queries ---------------------------------------------------------
@@ -118,11 +111,8 @@ class Store(ObjectCollections):
     @property
     def name_collisions(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
         """Volcano Jobs that cannot get a binding, each with the binding that has its name."""
-        return [
-            (job, binding)
-            for job, binding in self._name_collisions
-            if (known := self.jobs.get(job.key)) is not None and known.uid == job.uid
-        ]
+        known = ((self.jobs.get(job.key), job, binding) for job, binding in self._name_collisions)
+        return [(job, binding) for now, job, binding in known if now is not None and now.uid == job.uid]
 
     @property
     def repairable(self) -> Iterable[WorkloadUid]:
@@ -130,28 +120,9 @@ class Store(ObjectCollections):
         return tuple(self._repairable)
 
     @property
-    def startup_timeout_ms(self) -> int:
-        """Time within which an admitted workload must start."""
-        return self._configuration.startup_timeout // timedelta(milliseconds=1)
-
-    @property
-    def backfill(self) -> Backfill:
-        """How backfill is configured."""
-        return self._configuration.backfill
-
-    @property
-    def revision(self) -> str:
-        """Revision of the current configuration."""
-        return self._revision
-
-    @property
-    def repairs_ungated_bindings(self) -> bool:
-        """Whether bindings that bypassed the webhook are suspended."""
-        return self._configuration.repair.ungated_bindings
-
-    def allows_queue_commands(self, namespace: str) -> bool:
-        """Whether Commands in *namespace* may open and close queues."""
-        return namespace in self._configuration.queue_command_namespaces
+    def configuration(self) -> VolcanoGlobalConfiguration:
+        """The current configuration."""
+        return self._configuration
 
     @property
     def conditions(self) -> Mapping[WorkloadUid, frozenset[BindingCondition]]:
@@ -178,20 +149,15 @@ class Store(ObjectCollections):
 
         They must when the managed kinds change, because fields that no integration needs are not cached.
         """
-        integrations = Integrations(configuration)
+        before, integrations, claims = self._configuration, Integrations(configuration), claim_requests(configuration)
         must_list = integrations != self._integrations
-        claims = claim_requests(configuration)
-        if claims != claim_requests(self._configuration):
+        has_new_claims = claims != claim_requests(before)
+        if has_new_claims:
             self._requests = RequestsResolver(claims)
-            self._changed_workloads.update(dict.fromkeys(self._by_uid))
-        if must_list or configuration.default_queue != self._configuration.default_queue:
-            self._changed_workloads.update(dict.fromkeys(self._by_uid))
-        if (configuration.node_estimates, configuration.backfill) != (
-            self._configuration.node_estimates,
-            self._configuration.backfill,
-        ):
-            self._changed_workloads.update(dict.fromkeys(self._by_uid))
-        self._configuration, self._revision = configuration, configuration_revision(configuration)
+        used, known = ((each.default_queue, each.node_estimates, each.backfill) for each in (configuration, before))
+        if must_list or has_new_claims or used != known:
+            self.mark_changed(self._by_uid)
+        self._configuration, self.revision = configuration, configuration_revision(configuration)
         self._requirements.with_node_claims = self._is_estimating
         self._integrations = self._bindings.integrations = integrations
         self._policy_changed = True
@@ -243,8 +209,8 @@ class Store(ObjectCollections):
         """Return what the DataSourceClaims of a workload, and of its HyperJob, require."""
         if not self._data:
             return NO_DATA
-        clusters = (cluster.key for cluster in self.clusters)
-        return self._data.of(binding.template, self.template(binding), self._hyperjobs, clusters)
+        names = (cluster.key for cluster in self.clusters)
+        return self._data.of(binding.template, self.template(binding), self._hyperjobs, names)
 
     def _mark_data_changed(self, keys: Iterable[TemplateKey]) -> None:
         for key in keys:
@@ -255,14 +221,17 @@ class Store(ObjectCollections):
 
     def _mark_templates_changed(self, keys: Iterable[TemplateKey]) -> None:
         for key in keys:
-            self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(key)))
+            self.mark_changed(self._uids_by_template.of(key))
 
     def assume(self, uid: WorkloadUid, outcome: AssumedOutcome) -> None:
         """Assume *outcome*: it was decided and is being written. The engine's state includes it already."""
         self._assumed.assume(uid, outcome)
         if isinstance(outcome, AssumedEviction):
             self.start_failures.retry(uid)
-            self._failed_starts.retry(uid)
+
+    def _resend(self, uid: WorkloadUid) -> None:
+        self._changed_workloads[uid] = None
+        self._notify_change()
 
     def has_changed(self, uid: WorkloadUid) -> bool:
         """Whether a workload has changed since the engine's state was last updated."""
@@ -276,7 +245,7 @@ class Store(ObjectCollections):
         """Send all objects again with the next synchronization: the engine's state is a new one."""
         self._changed_queues.update(dict.fromkeys(cached.key for cached in self.queues))
         self._changed_clusters.update(dict.fromkeys(cached.key for cached in self.clusters))
-        self._changed_workloads.update(dict.fromkeys(self._by_uid))
+        self.mark_changed(self._by_uid)
         self._notify_change()
 
     def confirm(self, uid: WorkloadUid, resource_version: int) -> None:
@@ -286,28 +255,24 @@ class Store(ObjectCollections):
             self._assumed.forget(uid)
         else:
             self._assumed.confirm(uid, resource_version, observed=binding.resource_version)
-        self._changed_workloads[uid] = None
-        self._notify_change()
+        self._resend(uid)
 
     def roll_back(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
         """Drop the assumed outcome for *uid*: its write has failed; with a refusal, the workload backs off."""
         self._assumed.roll_back(uid, refusal if uid in self._by_uid else None)
-        self._changed_workloads[uid] = None
-        self._notify_change()
+        self._resend(uid)
 
     def back_off(self, uid: WorkloadUid, refusal: Refusal) -> None:
         """Let *uid* back off for *refusal*: its decision is not written, and writes in progress stay assumed."""
         if uid in self._by_uid:
             self._assumed.back_off(uid, refusal)
-        self._changed_workloads[uid] = None
-        self._notify_change()
+        self._resend(uid)
 
     def quarantine(self, uid: WorkloadUid, why: str, until: int) -> None:
         """Quarantine *uid* *until* then, because its evaluation failed: it is not admitted and keeps its charge."""
         if uid in self._by_uid:
             self._quarantined[uid] = why, until
-        self._changed_workloads[uid] = None
-        self._notify_change()
+        self._resend(uid)
 
     @property
     def next_retry_at(self) -> int | None:
@@ -325,7 +290,7 @@ class Store(ObjectCollections):
         """Let aborted workloads of a template be retried; return whether there are any."""
         result = [uid for uid in self._uids_by_template.of(template) if is_aborted(self._by_uid[uid])]
         self._resumed.update(result)
-        self._changed_workloads.update(dict.fromkeys(result))
+        self.mark_changed(result)
         self._notify_change()
         return bool(result)
 
@@ -338,31 +303,25 @@ class Store(ObjectCollections):
         if self._policy_changed:
             state.policy_changed(translate_policy(self._configuration, can_estimate=self._can_estimate))
             self._policy_changed = False
-        self._sync_queues(state)
+        for name in sorted(self._changed_queues):
+            queue = self.queues.get(name)
+            if queue is None:
+                state.queue_removed(name)
+            else:
+                state.queue_changed(queue.queue)
+        self._changed_queues.clear()
         # Workloads before clusters: external usage is a cluster's summary less the workloads that run there.
         self._sync_workloads(state, now)
-        self._sync_clusters(state, now)
+        for cluster_name in sorted(self._changed_clusters):
+            cluster = self.clusters.get(cluster_name)
+            if cluster is None:
+                state.cluster_removed(cluster_name)
+            else:
+                state.cluster_changed(cluster.cluster, now)
+        self._changed_clusters.clear()
         for estimate in self._estimates:
             state.cluster_estimated(estimate, now)
         self._estimates.clear()
-
-    def _sync_queues(self, state: EventHandler) -> None:
-        for name in sorted(self._changed_queues):
-            cached = self.queues.get(name)
-            if cached is None:
-                state.queue_removed(name)
-            else:
-                state.queue_changed(cached.queue)
-        self._changed_queues.clear()
-
-    def _sync_clusters(self, state: EventHandler, now: int) -> None:
-        for name in sorted(self._changed_clusters):
-            cached = self.clusters.get(name)
-            if cached is None:
-                state.cluster_removed(name)
-            else:
-                state.cluster_changed(cached.cluster, now)
-        self._changed_clusters.clear()
 
     def _sync_workloads(self, state: EventHandler, now: int) -> None:
         context = BuildContext(
@@ -375,8 +334,9 @@ class Store(ObjectCollections):
             hyperjobs=self._hyperjobs,
             finished_after=now - self._configuration.cluster_status_settle_period // timedelta(milliseconds=1),
         )
-        while self._changed_workloads or self._failed_starts.changed_namespaces:
-            if namespaces := self._failed_starts.pop_changed_namespaces():
+        shared = self.start_failures.shared
+        while self._changed_workloads or shared.changed_namespaces:
+            if namespaces := shared.pop_changed_namespaces():
                 alike = (binding for binding in self._by_uid.values() if binding.template.namespace in namespaces)
                 self._changed_workloads.update({binding.uid: None for binding in alike if not binding.targets})
             changed, self._changed_workloads = sorted(self._changed_workloads), {}
@@ -391,7 +351,6 @@ class Store(ObjectCollections):
             self.start_failures.forget(uid)
             self._dispatched.forget(uid)
             self._cleared.discard(uid)
-            self._failed_starts.forget(uid)
             state.workload_removed(uid, now)
             return
         if not binding.is_suspended or binding.record is None or not binding.record.admits:
@@ -401,12 +360,16 @@ class Store(ObjectCollections):
             self._cleared.add(uid)
         if result.conditions:
             self._conditions[uid] = result.conditions
-            self._report_conditions(binding, result.conditions, known)
+            if result.conditions & REPAIRABLE:
+                self._repairable[uid] = None
+            if new := result.conditions - known:
+                for on_conditions in self.on_conditions:
+                    on_conditions(binding, new)
         self.start_failures.update(binding, result.workload)
         if result.workload is None:
             state.workload_removed(uid, now)
         else:
-            workload, run_time_of = result.workload, self.run_time_of if self.backfill.enabled else None
+            workload, run_time_of = result.workload, self.run_time_of if self._configuration.backfill.enabled else None
             run_time = run_time_of(workload) if run_time_of is not None else None
             state.workload_changed(workload if run_time is None else replace(workload, run_time_ms=run_time), now)
 
@@ -428,52 +391,33 @@ class Store(ObjectCollections):
         uid = binding.uid
         placeable_until = self._assumed.placeable_until(uid, now, evicted=was_evicted_unplaced(binding))
         outcomes = self._assumed.outcomes(uid)
-        has_run = self.start_failures.has_run(binding)
-        known = recorded_exclusions(binding, outcomes)
-        excluded_clusters = self.start_failures.excluded_clusters(uid, {} if has_run else known)
-        alike = self._shared_exclusions(binding, known)
         return LocalState(
             outcomes,
             hold=self._backoff(binding, now),
             placeable_until=placeable_until,
             retry_requested=uid in self._resumed,
-            has_run=has_run,
-            excluded_clusters=excluded_clusters if has_run or binding.targets else excluded_clusters | alike,
+            has_run=self.start_failures.has_run(binding),
+            excluded_clusters=self.start_failures.exclusions(
+                binding, outcomes, lambda: self._requests.resolve(binding, self.template(binding))
+            ),
             data=self.data_requirement(binding),
             evicted_by_others=uid in self._cleared,
         )
 
-    def _shared_exclusions(self, binding: CachedBinding, known: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
-        """Return where workloads with equal requests in its namespace did not start; its record names *known*."""
-        if not known and not self._failed_starts:
-            return frozenset()
-        demand = self._requests.resolve(binding, self.template(binding))
-        requirements = (binding.template.namespace, demand) if demand is not None else None
-        self._failed_starts.update(binding.uid, requirements, self.start_failures.unchanged(known))
-        return self._failed_starts.clusters(requirements) if requirements is not None else frozenset()
-
     def _backoff(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why a workload backs off at *now*, after a failed write or a failed start."""
-        paused = startup_backoff(binding.record, now, max_backoff_ms(self.startup_timeout_ms))
+        timeout = self._configuration.startup_timeout // timedelta(milliseconds=1)
+        paused = startup_backoff(binding.record, now, max_backoff_ms(timeout))
         holds = [refusal for refusal in (self._assumed.backoff(binding.uid, now), paused) if refusal is not None]
         return max(holds, key=lambda refusal: refusal.until or 0, default=None)
-
-    def _report_conditions(
-        self, binding: CachedBinding, result: frozenset[BindingCondition], known: frozenset[BindingCondition]
-    ) -> None:
-        if result & REPAIRABLE:
-            self._repairable[binding.uid] = None
-        if not result <= known:
-            for on_conditions in self.on_conditions:
-                on_conditions(binding, result - known)
 
     # -- changes of the collections --------------------------------------
 
     def _binding_changed(self, before: CachedBinding | None, after: CachedBinding | None) -> None:
         for on_binding in self.on_binding:
             on_binding(before, after)
-        if self._failed_starts and before is not None:
-            self._failed_starts.expire(stopped_clusters(before, after))
+        if before is not None:
+            self.start_failures.binding_changed(before, after)
         if before is not None and (after is None or before.template != after.template or before.uid != after.uid):
             self._uids_by_template.discard(before.template, before.uid)
             self._track_unbound(before.template)
@@ -515,7 +459,7 @@ class Store(ObjectCollections):
         present = after or before
         if present is not None:
             self._track_unbound(present.key)
-            self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(present.key)))
+            self.mark_changed(self._uids_by_template.of(present.key))
         self._notify_change()
 
     def _check_name_collision(self, job: CachedTemplate | None, binding: CachedBinding | None) -> None:
@@ -537,8 +481,7 @@ class Store(ObjectCollections):
             if cached is not None:
                 self._changed_clusters[cached.key] = None
                 freed = self.start_failures.cluster_changed(after.cluster if after is not None else None, cached.key)
-                self._failed_starts.expire(self.start_failures.pop_changed_clusters())
-                self._changed_workloads.update(dict.fromkeys(freed))
+                self.mark_changed(freed)
         self._notify_change()
 
     def _class_changed(self, before: CachedPriorityClass | None, after: CachedPriorityClass | None) -> None:
@@ -550,11 +493,9 @@ class Store(ObjectCollections):
         if not self._changed_classes:
             return
         before, self._priorities = self._priorities, Priorities(self.priority_classes)
-        self._mark_classes_changed(self._changed_classes)
+        names = set(self._changed_classes)
         if before.otherwise != self._priorities.otherwise:
-            self._mark_classes_changed(name for name in self._templates_by_class if name not in self._priorities)
-        self._changed_classes.clear()
-
-    def _mark_classes_changed(self, classes: Iterable[str]) -> None:
-        for name in classes:
+            names.update(name for name in self._templates_by_class if name not in self._priorities)
+        for name in names:
             self._mark_templates_changed(self._templates_by_class.of(name))
+        self._changed_classes.clear()

@@ -98,8 +98,6 @@ NO_LOCAL_STATE = LocalState()
 
 _NOT_MANAGED = BuildResult()
 
-_NO_REQUIREMENTS = SchedulingRequirements()
-
 _SUSPENDED_BUT_NOT_MANAGED = BuildResult(None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}))
 
 
@@ -163,7 +161,7 @@ def build_workload(
             *status.conditions,
             *_decode_conditions(inputs),
             *_queue_conditions(inputs, status),
-            *_retry_conditions(inputs, local_state),
+            *_retry_conditions(inputs),
             *_policy_conditions(inputs),
         )
     )
@@ -197,7 +195,7 @@ def build_quarantined(
         name=binding.template.name,
         kind=binding.api.kind,
         queue=record.queue if record and record.queue else context.default_queue,
-        requirements=_NO_REQUIREMENTS,
+        requirements=SchedulingRequirements(),
         created_at=binding.created_at,
         state=status.state or WorkloadState.PENDING,
         admission=status.admission,
@@ -349,15 +347,10 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
 
 def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[BindingCondition, ...]:
     """Return the conditions in which an admitted workload differs from its record."""
-    moved = (
-        BindingCondition.REPLICAS_REDIVIDED
-        if binding.placement.divided and charge.is_divisible
-        else BindingCondition.MOVED
-    )
-    return (
-        *((BindingCondition.RESIZED,) if charge.grown else ()),
-        *((moved,) if charge.admission.moved else ()),
-    )
+    is_redivided = binding.placement.divided and charge.is_divisible
+    moved = BindingCondition.REPLICAS_REDIVIDED if is_redivided else BindingCondition.MOVED
+    found = {BindingCondition.RESIZED: charge.grown, moved: charge.admission.moved}
+    return tuple(condition for condition, holds in found.items() if holds)
 
 
 def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | None:
@@ -373,7 +366,7 @@ def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | Non
 
 
 def _with_record(inputs: _Inputs, status: _Status) -> _Status:
-    """Return *standing* completed with what only the record stores (R2)."""
+    """Return *status* completed with what only the record stores (R2)."""
     record = inputs.binding.record
     if record is None:
         return status
@@ -389,19 +382,14 @@ def _with_record(inputs: _Inputs, status: _Status) -> _Status:
         )
     reserved = None
     if record.reserved_since is not None and held is None and not record.admits:
-        reserved = Reservation(
-            record.reserved_since, _reserved_bookings(record), record.nominated_requests, record.promised_start
-        )
+        reserved_clusters = sorted((record.reserved_clusters or {}).items())
+        booked = tuple(ClusterCharge(name, amounts) for name, amounts in reserved_clusters)
+        reserved = Reservation(record.reserved_since, booked, record.nominated_requests, record.promised_start)
     return replace(status, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
 
 
-def _reserved_bookings(record: AdmissionRecord) -> tuple[ClusterCharge, ...]:
-    """Return the reserved capacity of each cluster."""
-    return tuple(ClusterCharge(name, amounts) for name, amounts in sorted((record.reserved_clusters or {}).items()))
-
-
 def _with_local_state(status: _Status, local_state: LocalState) -> _Status:
-    """Return *standing* as it will be once the writes in progress are observed."""
+    """Return *status* as it will be once the writes in progress are observed."""
     for outcome in local_state.outcomes:
         status = _apply_outcome(status, outcome)
     hold = local_state.hold
@@ -413,7 +401,7 @@ def _with_local_state(status: _Status, local_state: LocalState) -> _Status:
 
 
 def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
-    """Return *standing* after one write."""
+    """Return *status* after one write."""
     match outcome:
         case Admission() if status.state in {WorkloadState.PENDING, None}:
             return replace(status, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None)
@@ -431,23 +419,17 @@ def _pending_reason(inputs: _Inputs, status: _Status) -> Refusal | None:
     """Return the first reason to report why the workload is not considered, whatever the free capacity."""
     if status.state is not WorkloadState.PENDING:
         return status.hold
-    holds = [] if status.hold is None else [status.hold]
-    record = inputs.binding.record
+    binding, record = inputs.binding, inputs.binding.record
+    holds = [status.hold, inputs.membership.hold, pending_reason(binding, inputs.local_state.data)]
     if record is not None and record.aborted:
         holds.append(Refusal(Reason.ABORTED))
-    if inputs.membership.hold is not None:
-        holds.append(inputs.membership.hold)
-    if not inputs.binding.has_policy:
+    if not binding.has_policy:
         holds.append(Refusal(Reason.NO_MATCHING_POLICY))
-    if inputs.binding.suspension is not None and inputs.binding.suspension.dispatching:
+    if binding.suspension is not None and binding.suspension.dispatching:
         holds.append(Refusal(Reason.SUSPENDED))
-    waits_for_data = pending_reason(inputs.binding, inputs.local_state.data)
-    if waits_for_data is not None:
-        holds.append(waits_for_data)
-    unknown = _why_requests_unknown(inputs)
-    if unknown:
+    if unknown := _why_requests_unknown(inputs):
         holds.append(Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown))
-    return min(holds, key=precedence, default=None)
+    return min((hold for hold in holds if hold is not None), key=precedence, default=None)
 
 
 def _why_requests_unknown(inputs: _Inputs) -> str:
@@ -469,11 +451,12 @@ def _unmapped_claim_message(inputs: _Inputs) -> str:
 
 
 def _decode_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
-    unreadable = inputs.binding.decode_error or (inputs.template is not None and inputs.template.decode_error)
-    return (
-        *((BindingCondition.UNREADABLE,) if unreadable else ()),
-        *((BindingCondition.INVALID_RECORD,) if inputs.binding.record_error else ()),
-    )
+    binding, template = inputs.binding, inputs.template
+    found = {
+        BindingCondition.UNREADABLE: binding.decode_error or (template is not None and template.decode_error),
+        BindingCondition.INVALID_RECORD: binding.record_error,
+    }
+    return tuple(condition for condition, holds in found.items() if holds)
 
 
 def _queue_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingCondition, ...]:
@@ -483,28 +466,26 @@ def _queue_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingConditio
     return (BindingCondition.QUEUE_NOT_RECORDED,) if waits and not is_own and inputs.binding.record is None else ()
 
 
-def _retry_conditions(inputs: _Inputs, local_state: LocalState) -> tuple[BindingCondition, ...]:
+def _retry_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     """Return whether an aborted workload is to be retried: its template changed, or a Command requests it (D8)."""
     record, template = inputs.binding.record, inputs.template
     if record is None or not record.aborted or not inputs.binding.is_suspended:
         return ()
     before = record.aborted_generation
     is_changed = template is not None and before is not None and template.generation > before
-    return (BindingCondition.RETRY_REQUESTED,) if is_changed or local_state.retry_requested else ()
+    return (BindingCondition.RETRY_REQUESTED,) if is_changed or inputs.local_state.retry_requested else ()
 
 
 def _policy_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     """Return conditions about effects of its policy that the tenant may not expect."""
-    copied = inputs.binding.template.kind == VOLCANO_JOB and is_duplicated(inputs.binding.placement)
-    return (
-        *((BindingCondition.PLACED_ON_ALL_CLUSTERS,) if copied else ()),
-        *((BindingCondition.RESOURCES_PRESERVED,) if inputs.binding.preserved else ()),
-        *(
-            (BindingCondition.APPLICATION_FAILOVER,)
-            if inputs.binding.application_failover and runs_to_completion(inputs.binding)
-            else ()
-        ),
-    )
+    binding = inputs.binding
+    found = {
+        BindingCondition.PLACED_ON_ALL_CLUSTERS: binding.template.kind == VOLCANO_JOB
+        and is_duplicated(binding.placement),
+        BindingCondition.RESOURCES_PRESERVED: binding.preserved,
+        BindingCondition.APPLICATION_FAILOVER: binding.application_failover and runs_to_completion(binding),
+    }
+    return tuple(condition for condition, holds in found.items() if holds)
 
 
 def _queued_since(inputs: _Inputs) -> int:

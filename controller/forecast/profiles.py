@@ -20,7 +20,7 @@ def profile_of(store: Store, workload: Workload) -> JobProfile:
 
 def expected_run_time(store: Store, run_times: RunTimes, workload: Workload) -> int | None:
     """Return the expected run time of *workload* in milliseconds, ``None`` while too little is known (O9)."""
-    confidence = store.backfill.confidence
+    confidence = store.configuration.backfill.confidence
     seconds = run_times.expected_seconds(profile_of(store, workload), confidence)
     return None if seconds is None else max(round(seconds * _SECOND), _SECOND)
 

@@ -370,7 +370,7 @@ class AdmissionLoop:
 
     def _next_repair(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
         conditions, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
-        repair = repair_write(conditions, facts, workload, repairs=self._store.repairs_ungated_bindings)
+        repair = repair_write(conditions, facts, workload, repairs=self._store.configuration.repair.ungated_bindings)
         if repair is None and workload is not None and self.state.has_accepted(uid):
             return confirmation_write(facts, workload)
         return repair

@@ -111,7 +111,7 @@ def test_exclusion_ends_when_failed_workload_is_deleted():
     assert stage.excluded_clusters("equal") == {"m1"}
     stage.store.bindings.remove(stage.store.bindings.decode(binding("failed")))
     assert stage.excluded_clusters("equal") == set()
-    assert not stage.store._failed_starts
+    assert not stage.store.start_failures.shared
 
 
 def test_exclusion_stays_while_failed_workload_runs_elsewhere():

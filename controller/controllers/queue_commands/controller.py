@@ -271,7 +271,7 @@ def command_dependencies(
             workload.queue == name and _has_pod_group(workload) for workload in state().workloads.values()
         ),
         closing_queues=lambda: _closing_queues(store),
-        allows_namespace=store.allows_queue_commands,
+        allows_namespace=lambda namespace: namespace in store.configuration.queue_command_namespaces,
         resume_workload=store.resume,
         record_event=record_event,
     )
