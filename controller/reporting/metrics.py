@@ -5,7 +5,7 @@ Events are counted by their callers; ``state_collector`` reads the present state
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 
 from prometheus_client import (
@@ -52,17 +52,18 @@ class ControllerMetrics:
         waits = partial(Histogram, namespace=NAMESPACE, registry=self.registry, buckets=_LONG)
         build = settable("build_info", "1; the labels are versions.", ("version", "python_version"))
         build.labels(version("volcano-global"), platform.python_version()).set(1)
+        # Each admission counts in these; every label has a bounded set of values.
         text = "Workloads admitted, as acknowledged by the API server, by queue."
-        self._admissions = counter("admitted_workloads", text, ("queue",))
+        self._admissions = cache(counter("admitted_workloads", text, ("queue",)).labels)
         self._evictions = counter("evicted_workloads", "Workloads evicted, by queue and reason.", ("queue", "reason"))
         text = "Time from a template's creation to its admission, by queue and priority class."
-        self._wait_times = waits("admission_wait_time_seconds", text, ("queue", "priority_class"))
+        self._wait_times = cache(waits("admission_wait_time_seconds", text, ("queue", "priority_class")).labels)
         self._cycles = durations("cycle_duration_seconds", "Time to apply changes and decide.")
         self._failed_cycles = counter("failed_cycles", "Cycles that ended in an internal error.")
         text = "Workloads that were set aside after an internal error, by step."
         self._internal_errors = counter("internal_errors", text, ("step",))
         text = "Duration of a patch, by effect and outcome."
-        self._patches = durations("patch_duration_seconds", text, ("effect", "outcome"))
+        self._patches = cache(durations("patch_duration_seconds", text, ("effect", "outcome")).labels)
         text = "Patches rejected because the binding had changed since the decision."
         self._conflicts = counter("patch_conflicts", text)
         self._events = counter("events", "Kubernetes events by outcome; `dropped`: the queue was full.", ("outcome",))
@@ -109,8 +110,8 @@ class ControllerMetrics:
     def count_admission(self, queue: str, *, priority_class: str = "", wait_seconds: float) -> None:
         """Count an acknowledged admission to *queue* after *wait_seconds*; *priority_class* must exist or be empty."""
         label = self._queue_label(queue)
-        self._admissions.labels(label).inc()
-        self._wait_times.labels(*self._pair(label, priority_class)).observe(max(wait_seconds, 0))
+        self._admissions(label).inc()
+        self._wait_times(*self._pair(label, priority_class)).observe(max(wait_seconds, 0))
 
     def count_eviction(self, queue: str, reason: str) -> None:
         """Count an acknowledged eviction from *queue*."""
@@ -143,7 +144,7 @@ class ControllerMetrics:
 
     def count_patch(self, effect: str, outcome: str, *, seconds: float) -> None:
         """Count a patch with its duration."""
-        self._patches.labels(effect, outcome).observe(seconds)
+        self._patches(effect, outcome).observe(seconds)
 
     def count_conflict(self) -> None:
         """Count a patch that was rejected because the binding had changed."""
