@@ -8,7 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from controller.api.quantity import parse_quantity
-from controller.engine.policy import Backfill, EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
+from controller.engine.policy import (
+    Ageing,
+    Backfill,
+    EvictionPolicy,
+    HeadReservation,
+    NodeShapes,
+    Policy,
+    Resize,
+    Tenant,
+)
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import (
     Affinity,
@@ -64,7 +73,7 @@ JOB = (
 )
 POLICY = (
     "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille growth "
-    "startWithin backfill"
+    "startWithin backfill ageing"
 )
 EVICTION = "minRuntime maxEvictions"
 
@@ -310,10 +319,17 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         reclaim=eviction(written.get("reclaim")),
         preemption=eviction(written.get("preemption")),
         backfill=Backfill(enabled=written.get("backfill") != "off", evicts_overrun=written.get("backfill") == "Evict"),
+        ageing=ageing(written.get("ageing")),
         head_reservation=HeadReservation(
             max_ms=written.get("holdSeconds", 7200) * 1000, max_idle_permille=written.get("maxIdlePermille", 100)
         ),
     )
+
+
+def ageing(written: Mapping[str, Any] | None) -> Ageing:
+    """Parse ``{after: 60, step: 10, max: 20}``, with seconds."""
+    written = known(written or {}, "after step max")
+    return Ageing(written.get("after", 0) * 1000, written.get("step", 0), written.get("max", 0))
 
 
 def node_shapes(written: Mapping[str, Any]) -> NodeShapes:

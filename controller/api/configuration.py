@@ -96,6 +96,27 @@ class Backfill(_Section):
     on_overrun: Literal["Keep", "Evict"] = "Keep"
 
 
+class Ageing(_Section):
+    """How waiting raises job priority inside a queue (O10): by *step* each time *after* has passed, at most by *max*.
+
+    Off by default, because PriorityClasses alone decide then.
+    """
+
+    after: Duration = timedelta(0)
+    step: int = Field(default=0, ge=0, le=2_000_000_000)
+    max: int = Field(default=0, ge=0, le=2_000_000_000)
+
+    @model_validator(mode="after")
+    def _is_on_or_off(self) -> "Ageing":
+        if len({bool(self.after), bool(self.step), bool(self.max)}) > 1:
+            raise ValueError("after, step and max belong together; set all of them, or none")
+        if timedelta(0) < self.after < timedelta(seconds=10):
+            raise ValueError("the order would be updated all the time; write after: 10s or more")
+        if self.step > self.max:
+            raise ValueError(f"step is {self.step} and max {self.max}; write a step of at most max")
+        return self
+
+
 class Eviction(_Section):
     """Whether and when admitted workloads may be evicted for others (P)."""
 
@@ -284,6 +305,7 @@ class VolcanoGlobalConfiguration(_Section):
     resize: Resize = Resize()
     head_reservation: HeadReservation = HeadReservation()
     backfill: Backfill = Backfill()
+    ageing: Ageing = Ageing()
     cluster_status_settle_period: Duration = timedelta(seconds=30)
     startup_timeout: Duration = timedelta(minutes=30)
     reclaim: Eviction = Eviction()

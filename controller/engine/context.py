@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from controller.engine.fairness.ageing import PriorityAgeing
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.fairness.shares import FairShareTracker, QueueShares
@@ -38,7 +39,8 @@ class Context:
         self.fitting_index = FittingIndex(self.pending, self.feasibility_cache)
         self.estimate_tracker = EstimateTracker(self.cluster_usage)
         self.shares = FairShareTracker(self.queue_usage, self.pending)
-        self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares)
+        self.ageing = PriorityAgeing(policy.ageing, self.pending)
+        self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares, self.ageing)
         self.windows = BackfillWindows(self.workloads, self.cluster_usage)
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
@@ -92,7 +94,7 @@ class Context:
 
     def new_candidates(self, shares: QueueShares) -> PreemptionCandidates:
         """Return the preemption candidates of every queue."""
-        return PreemptionCandidates(shares.quota.tree, self.workloads, self.cluster_usage)
+        return PreemptionCandidates(shares.quota.tree, self.workloads, self.cluster_usage, self.policy.ageing)
 
     def new_borrowing_policy(
         self, shares: QueueShares, candidates: PreemptionCandidates, now: int

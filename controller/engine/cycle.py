@@ -69,7 +69,9 @@ class Cycle:
         yield from self._classify(stale)
         lapsed = self._expire(now)
         context.queue_usage.update_closed_guarantees()
-        # 3. Compute fair shares again where requests have changed; what reservations set aside depends on them.
+        # 3. Order queues by waiting time. Compute fair shares again where requests have changed; what reservations set
+        #    aside depends on them.
+        changed |= self._update_order()
         shares = yield from self._update_shares(stale, changed)
         admission = AdmissionPass(context, shares, now, self._assume, most=most)
         context.update_reservations(admission.quota, now)
@@ -164,6 +166,12 @@ class Cycle:
                 for part in (workload, *workloads.gangs.dependents(workload, workloads.by_uid)):
                     self._assume(part.evicted(), now)
                     yield Evict(part, EvictionReason.DATA_MOVED)
+
+    def _update_order(self) -> set[QueueName]:
+        """Raise job priorities by waiting (O10); return the queues in which that may have changed the order."""
+        context = self._context
+        admitted_so_far = (context.workloads[uid] for uid in context.admitted_so_far)
+        return context.ageing.update(context.pending.changed, context.planned_at, admitted_so_far)
 
     def _update_shares(self, stale: dict[WorkloadClass, None], changed: set[QueueName]) -> Steps[QueueShares]:
         """Classify pending workloads, and compute fair shares again where requests have changed since.
@@ -260,6 +268,7 @@ class Cycle:
                 self._reservations.next_promised_start(now) if policy.backfill.evicts_overrun else None,
                 self.starvation_timers.next_expiry(policy.head_reservation, now),
                 context.windows.next_overrun(now),
+                context.ageing.next_raise(),
                 retry_at,
                 earliest(workloads[uid].eviction_retry_at for uid in (*workloads.aborted, *workloads.without_data)),
                 self.resize.next_eviction_at(policy.resize),

@@ -48,6 +48,7 @@ class Engine:
         self.pending = self.index.pending
         self.pending.is_by_tenant = context.policy.is_by_tenant
         self.pending.is_by_run_time = context.policy.backfill.enabled
+        self.pending.is_by_priority = context.policy.ageing.is_on
         self._has_changed = True
         """Whether an event since the last plan may change a decision."""
         self._idle = Plan()
@@ -72,6 +73,7 @@ class Engine:
             self._remove_pending(workload)
         self.pending.is_by_tenant = policy.is_by_tenant
         self.pending.is_by_run_time = policy.backfill.enabled
+        self.context.ageing.policy_changed(policy.ageing)
         for workload in waiting:
             self._add_pending(workload)
 

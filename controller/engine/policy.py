@@ -60,6 +60,40 @@ class Backfill:
 
 
 @dataclass(frozen=True, slots=True)
+class Ageing:
+    """How waiting raises job priority inside a queue (O10)."""
+
+    after_ms: int = 0
+    """How long a workload waits for each step."""
+    step: int = 0
+    max_raise: int = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether waiting raises any priority."""
+        return self.after_ms > 0 and self.step > 0 and self.max_raise > 0
+
+    @property
+    def period_ms(self) -> int:
+        """Return how often priorities are raised: ten times in *after_ms*, the same times for all workloads."""
+        return max(self.after_ms // 10, 1)
+
+    def raised_by(self, created_at: int, now: int) -> int:
+        """Return by how much the priority of a workload is raised at *now*."""
+        return min(self._steps(created_at, now) * self.step, self.max_raise) if self.is_on else 0
+
+    def next_raise(self, created_at: int, now: int) -> int | None:
+        """Return when the priority of a workload is raised next, ``None`` once it is raised by *max_raise*."""
+        steps = self._steps(created_at, now)
+        if not self.is_on or steps * self.step >= self.max_raise:
+            return None
+        return -(-(created_at + (steps + 1) * self.after_ms) // self.period_ms) * self.period_ms
+
+    def _steps(self, created_at: int, now: int) -> int:
+        return max(now - now % self.period_ms - created_at, 0) // max(self.after_ms, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class EvictionPolicy:
     """Whether admitted workloads may be evicted for others, and which are protected (P4)."""
 
@@ -94,6 +128,7 @@ class Policy:
     """How long an admitted workload may take to start; ``None``: not checked (R1)."""
     head_reservation: HeadReservation = HeadReservation()
     backfill: Backfill = Backfill()
+    ageing: Ageing = Ageing()
     reclaim: EvictionPolicy = EvictionPolicy()
     preemption: EvictionPolicy = EvictionPolicy()
     tenants: tuple[Tenant, ...] = ()

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.policy import EvictionPolicy, HeadReservation, Policy, Resize, Tenant
+from controller.engine.policy import Ageing, EvictionPolicy, HeadReservation, Policy, Resize, Tenant
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
@@ -47,7 +47,10 @@ class Life:
         order = self.dice.choice(["PriorityFirst", "FairShareFirst"])
         fairness = self.dice.choice(["None", "None", "Namespace"])
         patience = self.dice.choice([HeadReservation(), HeadReservation(after_ms=50, max_ms=600)])
-        self.state = Engine(Policy(queue_order=order, tenant_fairness=fairness, head_reservation=patience))
+        ageing = Random(f"ageing {seed}").choice([Ageing(), Ageing(20_000, 5, 20)])
+        self.state = Engine(
+            Policy(queue_order=order, tenant_fairness=fairness, head_reservation=patience, ageing=ageing)
+        )
         if exchanges:
             self.state.policy_changed(replace(self.state.policy, **self.rules()))
         self.homes = (
@@ -98,6 +101,7 @@ class Life:
             )
 
         return {
+            "ageing": self.dice.choice([Ageing(), Ageing(20_000, 5, 20), Ageing(2_000, 3, 5)]),
             "reclaim": rule(0.75),
             "preemption": rule(0.5),
             "resize": Resize(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),

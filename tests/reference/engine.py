@@ -2,7 +2,7 @@
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan
-from controller.engine.policy import EvictionPolicy, HeadReservation, Policy
+from controller.engine.policy import Ageing, EvictionPolicy, HeadReservation, Policy
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.workloads import (
@@ -17,8 +17,7 @@ from controller.engine.state.workloads import (
 from tests.reference import state as plain
 from tests.reference.state import Decision
 
-NOW = 1_000_000_000
-LONG_AGO = NOW - 100_000_000
+NOW, LONG_AGO = plain.NOW * 1000, plain.BEGIN * 1000
 
 
 def plan(state: plain.State) -> list[Decision]:
@@ -60,6 +59,7 @@ def build(state: plain.State) -> Engine:
         tenant_fairness=state.tenant_fairness,
         reclaim=_eviction(state.reclaim),
         preemption=_eviction(state.preemption),
+        ageing=_ageing(state.ageing),
         head_reservation=HeadReservation(after_ms=state.reservation_after * 1000),
     )
     found = Engine(policy)
@@ -80,6 +80,10 @@ def _eviction(setting: plain.Eviction | None) -> EvictionPolicy:
     if setting is None:
         return EvictionPolicy()
     return EvictionPolicy(enabled=True, min_runtime_ms=setting.min_runtime * 1000, max_evictions=setting.max_evictions)
+
+
+def _ageing(setting: plain.Ageing | None) -> Ageing:
+    return Ageing(setting.after * 1000, setting.step, setting.most) if setting else Ageing()
 
 
 def _queue(queue: plain.Queue) -> Queue:

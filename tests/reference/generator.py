@@ -6,7 +6,7 @@ from itertools import product
 from random import Random
 from typing import TypeVar
 
-from tests.reference.state import ROOT, Amounts, Cluster, Eviction, Job, Queue, State, total
+from tests.reference.state import BEGIN, NOW, ROOT, Ageing, Amounts, Cluster, Eviction, Job, Queue, State, total
 
 GPU = "nvidia.com/gpu"
 Thing = TypeVar("Thing", State, Queue, Job)
@@ -30,7 +30,17 @@ def draw(seed: int) -> State:
         preemption=_eviction(random, [0, 0, 1]),
         reservation_after=600,
     )
-    return _populated(state, random, resources, leaves)
+    return _aged(_populated(state, random, resources, leaves), Random(f"ageing {seed}"))
+
+
+def _aged(state: State, random: Random) -> State:
+    """Return *state*, in a third of all cases with ageing and jobs of very different ages."""
+    if random.random() < 2 / 3:
+        return state
+    most = random.choice([5, 10, 15, 25])
+    ageing = Ageing(random.choice([10_000, 20_000, 50_000]), random.choice([most, -(-most // 2), -(-most // 4)]), most)
+    jobs = (replace(job, since=random.randrange(NOW - BEGIN)) for job in state.jobs)
+    return replace(state, ageing=ageing, jobs=tuple(jobs))
 
 
 def configurations() -> Iterator[State]:
@@ -180,7 +190,13 @@ PLAIN_JOB = {
     "never": False,
     "preserved": False,
 }
-PLAIN_WORLD = {"tenant_fairness": "None", "queue_order": "PriorityFirst", "preemption": None, "reclaim": None}
+PLAIN_WORLD = {
+    "tenant_fairness": "None",
+    "queue_order": "PriorityFirst",
+    "preemption": None,
+    "reclaim": None,
+    "ageing": None,
+}
 
 
 def _smaller(state: State) -> Iterator[State]:

@@ -6,7 +6,21 @@ from itertools import pairwise
 
 from tests.reference.preemption import Preemption, Reclaim, evictable
 from tests.reference.shares import Tree, entitlements
-from tests.reference.state import ROOT, Amounts, Cluster, Decision, Job, Running, State, fits, less, plus, total
+from tests.reference.state import (
+    BEGIN,
+    NOW,
+    ROOT,
+    Amounts,
+    Cluster,
+    Decision,
+    Job,
+    Running,
+    State,
+    fits,
+    less,
+    plus,
+    total,
+)
 
 INFINITE = Fraction(10**9)
 
@@ -34,6 +48,7 @@ class Model:
         self.leaving: set[str] = set()
         pending = [job for job in state.jobs if not job.cluster]
         self.waiting = {job.name: job for job in pending if not self.held_otherwise(job)}
+        self.ceilings = {queue: self.ceilings_in(queue) for queue in self.tree.queues}
         self.due = entitlements(self.tree, self.waiting.values(), self.settled)
 
     def held_otherwise(self, job: Job) -> bool:
@@ -72,13 +87,33 @@ class Model:
         order = sorted((self.tree.jobs[name] for name in pending if self.tree.jobs[name].queue == queue), key=self.rank)
         return [job for job in (order[:1] if self.tree.queues[queue].fifo else order) if job.name in self.waiting]
 
+    def ceilings_in(self, queue: str) -> dict[int, int]:
+        """O10: return the priority of workloads raised by the maximum, by their own priority."""
+        most = self.world.ageing.most if self.world.ageing else 0
+        priorities = {job.priority for job in self.world.jobs if job.queue == queue and not job.cluster}
+
+        def ceiling(priority: int) -> int:
+            above = [other for other in priorities if priority < other < priority + most]
+            return max(map(ceiling, above), default=priority + most)
+
+        return {priority: ceiling(priority) for priority in priorities}
+
+    def raised(self, job: Job) -> int:
+        """O10: return the priority of a pending job, raised by its waiting."""
+        ageing = self.world.ageing
+        raised_by = ageing.raised_by(BEGIN + job.since, NOW) if ageing else 0
+        is_full = ageing is not None and raised_by == ageing.most
+        raised = job.priority + raised_by
+        return self.ceilings[job.queue].get(job.priority, raised) if is_full else raised
+
     def rank(self, job: Job) -> tuple:
         fairness = self.world.tenant_fairness
         jobs = (self.tree.jobs[name] for name in self.settled)
         others = [other for other in jobs if (other.queue, other.namespace) != (job.queue, job.namespace)]
         own = less(self.settled, *others)
         tenant = self.share(job.queue, Job("", "", {}, {}), own) if fairness != "None" else Fraction(0)
-        first = (tenant, -job.priority) if fairness == "NamespaceFirst" else (-job.priority, tenant)
+        priority = self.raised(job)
+        first = (tenant, -priority) if fairness == "NamespaceFirst" else (-priority, tenant)
         return (*first, job.since, job.namespace, job.name)
 
     def first(self, heads: dict[str, Job]) -> Job | None:
@@ -221,7 +256,7 @@ class Model:
         else:
             order = [job for child in self.tree.children(name) for job in self.entitled_in(child)]
         queues, kept = self.tree.queues, list[Job]()
-        order.sort(key=lambda job: (-queues[job.queue].priority, -job.priority, job.since, job.namespace, job.name))
+        order.sort(key=lambda job: (-queues[job.queue].priority, -self.raised(job), job.since, job.namespace, job.name))
         for job in order:
             if self.is_within(name, job, plus(self.settled, *kept, job)):
                 kept.append(job)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tests.reference.state import Eviction, Job, Running, less, plus
+from tests.reference.state import BEGIN, NOW, Eviction, Job, Running, less, plus
 
 if TYPE_CHECKING:
     from tests.reference.order import Model
@@ -84,7 +84,12 @@ class Search:
     def rank(self, victim: Job, usage: Running) -> tuple:
         """P3: the order of victims; the first three elements are the tier."""
         priority = self.tree.queues[victim.queue].priority
-        return not self.branch_stays(victim, usage), priority, victim.priority, victim.ran, victim.name
+        return not self.branch_stays(victim, usage), priority, self.raised(victim), victim.ran, victim.name
+
+    def raised(self, victim: Job) -> int:
+        """O10: return the priority of a running job, as raised when it was admitted."""
+        ageing = self.model.world.ageing
+        return victim.priority + (ageing.raised_by(BEGIN + victim.since, NOW - victim.ran) if ageing else 0)
 
     def may_evict(self, victim: Job, usage: Running) -> bool:
         raise NotImplementedError
@@ -146,5 +151,5 @@ class Preemption(Search):
     def may_evict(self, victim: Job, usage: Running) -> bool:
         setting = self.model.world.preemption
         is_taken = victim.name in self.model.admitted or victim.name in self.model.nominated
-        lower = victim.queue == self.job.queue and victim.priority < self.job.priority and not self.job.never
+        lower = victim.queue == self.job.queue and self.raised(victim) < self.job.priority and not self.job.never
         return lower and not is_taken and setting is not None and evictable(victim, setting, victim.ran)

@@ -7,6 +7,8 @@ Amounts = Mapping[str, int]
 Running = Mapping[str, str]
 """The cluster of each running job."""
 ROOT = "root"
+BEGIN, NOW = 900_000, 1_000_000
+"""When the oldest jobs were created, and when the plan is made; in seconds."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Job:
     namespace: str = "default"
     priority: int = 0
     since: int = 0
+    """Seconds from ``BEGIN`` until its creation."""
     affinity: tuple[str, ...] = ()
     cluster: str | None = None
     ran: int = 0
@@ -64,6 +67,20 @@ class Eviction:
 
 
 @dataclass(frozen=True)
+class Ageing:
+    """How waiting raises job priority: by *step* in each *after* seconds, at most by *most*."""
+
+    after: int
+    step: int
+    most: int
+
+    def raised_by(self, since: int, now: int) -> int:
+        """Return the raise of a job at *now*; priorities are raised ten times in *after*."""
+        steps = max(now - now % (self.after // 10) - since, 0) // self.after
+        return min(steps * self.step, self.most)
+
+
+@dataclass(frozen=True)
 class State:
     """Everything that one plan depends on."""
 
@@ -75,6 +92,7 @@ class State:
     reclaim: Eviction | None = None
     preemption: Eviction | None = None
     reservation_after: int = 1800
+    ageing: Ageing | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,16 @@ from controller.api import queues as wire
 from controller.api.queues import PriorityClass
 from controller.cache.objects import CachedPriorityClass, CachedQueue, QueueCounts
 from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
-from controller.engine.policy import Backfill, EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
+from controller.engine.policy import (
+    Ageing,
+    Backfill,
+    EvictionPolicy,
+    HeadReservation,
+    NodeShapes,
+    Policy,
+    Resize,
+    Tenant,
+)
 from controller.engine.state.clusters import Affinity, ClusterName, NodeShape, Requirement
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
 
@@ -94,6 +103,11 @@ def translate_policy(configuration: config.VolcanoGlobalConfiguration, *, can_es
         ),
         backfill=Backfill(
             enabled=configuration.backfill.enabled, evicts_overrun=configuration.backfill.on_overrun == "Evict"
+        ),
+        ageing=Ageing(
+            after_ms=configuration.ageing.after // _MILLISECOND,
+            step=configuration.ageing.step,
+            max_raise=configuration.ageing.max,
         ),
         reclaim=_eviction(configuration.reclaim),
         preemption=_eviction(configuration.preemption),

@@ -14,7 +14,7 @@ from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import Node, QueueName
-from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key
+from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, subtract
 from controller.engine.state.workloads import SchedulingRequirements
@@ -214,7 +214,7 @@ class BorrowingPolicy:
             if amount > 0 and name != PODS
         )
         return [
-            _ProtectedWorkload(-leaf.queue.priority, order_key(each), workload_class)
+            _ProtectedWorkload(-leaf.queue.priority, workload_class.key_of(each), workload_class)
             for each in islice(workload_class, max(most, 0))
         ]
 

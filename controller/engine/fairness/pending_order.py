@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter, itemgetter
 
+from controller.engine.fairness.ageing import PriorityAgeing
 from controller.engine.fairness.shares import FairShareTracker
 from controller.engine.policy import Policy
 from controller.engine.state.hierarchy import QueueName
@@ -16,12 +17,18 @@ class PendingOrder:
     """The order of pending workloads: priority and the namespace's usage ratio where it counts, then age and name."""
 
     def __init__(
-        self, policy: Policy, workloads: WorkloadIndex, queue_usage: QueueUsage, shares: FairShareTracker
+        self,
+        policy: Policy,
+        workloads: WorkloadIndex,
+        queue_usage: QueueUsage,
+        shares: FairShareTracker,
+        ageing: PriorityAgeing,
     ) -> None:
         self.policy = policy
         self._workloads = workloads
         self._queue_usage = queue_usage
         self._shares = shares
+        self._ageing = ageing
 
     def blocking_head(self, queue: QueueName) -> Workload | None:
         """Return the head that all others of a fifo queue wait behind; ``None`` for other queues."""
@@ -57,7 +64,7 @@ class PendingOrder:
         """Return all pending workloads of *queue*, those on hold included, in the order of the last cycle."""
         held = [self._workloads[uid] for uid in self._workloads.on_hold.get(queue, ())]
         workloads = [*self._workloads.pending.in_order(queue), *held]
-        if held or self._is_by_tenant(queue):
+        if held or self._is_sorted_on_request(queue):
             workloads.sort(key=self._sort_key(queue, workloads))
         return workloads
 
@@ -67,7 +74,7 @@ class PendingOrder:
 
     def position(self, workload: Workload) -> int:
         """Return the position of a pending workload in its queue, counted from 1."""
-        if self._is_by_tenant(workload.queue):
+        if self._is_sorted_on_request(workload.queue):
             return self.pending_workloads(workload.queue).index(workload) + 1
         own = order_key(workload)
         held = self._workloads.on_hold.get(workload.queue, ())
@@ -78,7 +85,7 @@ class PendingOrder:
         """Return the positions of pending *workloads* of one *queue*, in their order."""
         # A position costs about as much as listing two workloads for each class; with many classes it is looked up.
         cost = 2 * min(len(self._workloads.pending.queues.get(queue, ())), 20)
-        if not self._is_by_tenant(queue) and cost * len(workloads) < self.pending_count(queue):
+        if not self._is_sorted_on_request(queue) and cost * len(workloads) < self.pending_count(queue):
             return dict(sorted(((uid, self.position(each)) for uid, each in workloads.items()), key=itemgetter(1)))
         everyone = enumerate(self.pending_workloads(queue), start=1)
         return {workload.uid: position for position, workload in everyone if workload.uid in workloads}
@@ -88,15 +95,18 @@ class PendingOrder:
         on_hold = (name for name, held in self._workloads.on_hold.items() if held)
         yield from sorted({*self._workloads.pending.queues, *on_hold})
 
+    def _is_sorted_on_request(self, queue: QueueName) -> bool:
+        return self._is_by_tenant(queue) or self._ageing.may_reorder(queue)
+
     def _is_by_tenant(self, queue: QueueName) -> bool:
         shares = self._shares.current
         return self.policy.is_by_tenant and shares is not None and queue in shares.fair_shares
 
     def _sort_key(self, queue: QueueName, workloads: Iterable[Workload]) -> Callable[[Workload], tuple[object, ...]]:
-        shares = self._shares.current
+        shares, key_of = self._shares.current, self._ageing.order_key if self._ageing.may_reorder(queue) else order_key
         if shares is None or not self._is_by_tenant(queue):
-            return order_key
+            return key_of
         ratios = {name: shares.namespace_ratio(queue, name) for name in {workload.namespace for workload in workloads}}
         if self.policy.tenant_fairness == "NamespaceFirst":
-            return lambda workload: (ratios[workload.namespace], order_key(workload))
-        return lambda workload: (-workload.priority, ratios[workload.namespace], order_key(workload))
+            return lambda workload: (ratios[workload.namespace], key_of(workload))
+        return lambda workload: (key_of(workload)[0], ratios[workload.namespace], key_of(workload))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_after_evictions
-from controller.engine.policy import Policy
+from controller.engine.policy import Ageing, Policy
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName, Tree
@@ -43,6 +43,8 @@ class Victim:
     rank: Rank
     charge: Resources
     """Their charge in the queue."""
+    priority: int
+    """The highest job priority among them, as raised by waiting when they were admitted (O10)."""
     preceded_by: "Victim | None" = None
     """Victim of the same gang that must go first: above the gang minimum, parts go one by one."""
 
@@ -50,11 +52,6 @@ class Victim:
     def queue(self) -> QueueName:
         """Return the queue that is charged."""
         return self.workloads[0].queue
-
-    @property
-    def priority(self) -> int:
-        """Return the highest job priority among them."""
-        return max(workload.priority for workload in self.workloads)
 
     @property
     def evictions(self) -> int:
@@ -97,8 +94,9 @@ class Victim:
 class PreemptionCandidates:
     """Victims of every queue; ``invalidate`` must be called for queues with changed admitted workloads."""
 
-    def __init__(self, tree: Tree, workloads: WorkloadIndex, cluster_usage: ClusterUsage) -> None:
+    def __init__(self, tree: Tree, workloads: WorkloadIndex, cluster_usage: ClusterUsage, ageing: Ageing) -> None:
         self._tree = tree
+        self._ageing = ageing
         self._workloads = workloads
         self._cluster_usage = cluster_usage
         self._by_queue: dict[QueueName, list[Victim]] = {}
@@ -113,7 +111,7 @@ class PreemptionCandidates:
             node = self._tree.nodes[queue]
             admitted = self._workloads.admitted.get(queue, {}).values()
             victims = [
-                _new_victim((workload,), node)
+                self._victim((workload,), node)
                 for workload in admitted
                 if workload.gang is None and self._is_evictable(workload)
             ]
@@ -135,13 +133,23 @@ class PreemptionCandidates:
         admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
         if any(part.queue != node.name or not self._is_evictable(part) for part in admitted):
             return []
-        singles = sorted((_new_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
+        singles = sorted((self._victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
         spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - gang.minimum, 0)
         victims: list[Victim] = []
         for single in singles[:spare]:
             victims.append(replace(single, preceded_by=victims[-1] if victims else None))
         rest = tuple(victim.workloads[0] for victim in singles[spare:])
-        return [*victims, _new_victim(rest, node, after=victims[-1] if victims else None)] if rest else victims
+        return [*victims, self._victim(rest, node, after=victims[-1] if victims else None)] if rest else victims
+
+    def _victim(self, workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
+        ranks = [_rank(workload, node, self._priority(workload)) for workload in workloads]
+        charge = total(workload.admission.charge for workload in workloads if workload.admission is not None)
+        return Victim(workloads, node, max(ranks), charge, max(map(self._priority, workloads)), after)
+
+    def _priority(self, workload: Workload) -> int:
+        """Return the job priority with which a workload was admitted (O10)."""
+        admitted_at = workload.admission.admitted_at if workload.admission is not None else 0
+        return workload.priority + self._ageing.raised_by(workload.created_at, admitted_at)
 
     def _is_evictable(self, workload: Workload) -> bool:
         """Say whether evicting it certainly frees capacity and is up to the controller."""
@@ -154,20 +162,14 @@ class PreemptionCandidates:
         return all(cluster_state.is_usable for cluster_state in cluster_states)
 
 
-def _new_victim(workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
-    ranks = [_rank(workload, node) for workload in workloads]
-    charge = total(workload.admission.charge for workload in workloads if workload.admission is not None)
-    return Victim(workloads, node, max(ranks), charge, after)
-
-
-def _rank(workload: Workload, node: Node) -> Rank:
+def _rank(workload: Workload, node: Node, priority: int) -> Rank:
     admission = workload.admission
     if admission is None:
         raise AssertionError(f"{workload.path} is admitted without an admission")
     return (
         not workload.has_resized,
         node.queue.priority,
-        workload.priority,
+        priority,
         -admission.admitted_at,
         workload.name,
         workload.namespace,

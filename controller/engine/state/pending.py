@@ -7,7 +7,7 @@ being evicted, and nominated workloads.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.engine.reasons import Reason, Refusal
@@ -22,9 +22,11 @@ OrderKey = tuple[int, int, str, str, str]
 _MAX_COUNTED_CLASSES = 32
 """In queues with at most so many classes, positions are counted class by class."""
 
-_Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None, int | None]
+_Key = tuple[
+    QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None, int | None, int | None
+]
 """Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
-the owner of its reservation, and the bound of its run time.
+the owner of its reservation, the bound of its run time, and its priority.
 """
 
 #: Run times are rounded up to so many binary digits, so that there are few classes.
@@ -76,6 +78,10 @@ class WorkloadClass:
     """Key of the head reservation that its workload or its gang has (O6)."""
     run_time_ms: int | None = None
     """A bound of the expected run time of each workload (O9); ``None`` where unknown, or not used."""
+    priority: int | None = None
+    """The job priority of each workload; ``None`` where they differ, because waiting raises none (O10)."""
+    key_of: Callable[[Workload], OrderKey] = order_key
+    """The key that orders its workloads among those of the queue."""
     inadmissible: Refusal | None = None
     """Why no capacity would help, given the present queues and clusters."""
     retry_hint: QueueingHint | None = None
@@ -106,17 +112,22 @@ class WorkloadClass:
     def add(self, workload: Workload) -> None:
         """Insert a workload in order."""
         insort(self.workloads, workload, key=order_key)
-        self.order_key = order_key(self.workloads[0])
+        self.order_key = self.key_of(self.workloads[0])
 
     def remove(self, workload: Workload) -> None:
         """Remove a workload as it was added."""
         del self.workloads[self.count_before(order_key(workload))]
         if self.workloads:
-            self.order_key = order_key(self.workloads[0])
+            self.order_key = self.key_of(self.workloads[0])
+
+    def order_by(self, key_of: Callable[[Workload], OrderKey]) -> None:
+        """Use *key_of* from now on; the order inside the class stays."""
+        self.key_of = key_of
+        self.order_key = key_of(self.workloads[0])
 
     def count_before(self, other: OrderKey) -> int:
         """Return how many of its workloads come before that key."""
-        if other <= self.order_key:
+        if other <= order_key(self.head):
             return 0
         return bisect_left(self.workloads, other, key=order_key)
 
@@ -199,6 +210,10 @@ class PendingWorkloads:
         """Whether new classes hold workloads of one namespace only."""
         self.is_by_run_time = False
         """Whether new classes hold workloads of about one run time only."""
+        self.is_by_priority = False
+        """Whether new classes hold workloads of one priority only."""
+        self.order_keys: dict[QueueName, Callable[[Workload], OrderKey]] = {}
+        """The key that orders new classes, of queues with another one than ``order_key``."""
         self.queues: dict[QueueName, list[WorkloadClass]] = {}
         """The classes of each queue; none is empty."""
         self.by_requirements: dict[int, list[WorkloadClass]] = {}
@@ -257,6 +272,7 @@ class PendingWorkloads:
             immovable,
             reserved,
             run_time_bound(workload.run_time_ms) if self.is_by_run_time else None,
+            workload.priority if self.is_by_priority else None,
         )
         workload_class = self._classes.get(key) or self._open(key, requirements)
         workload_class.add(workload)
@@ -268,7 +284,7 @@ class PendingWorkloads:
         self._class_of[workload.uid] = workload_class
 
     def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
-        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved, run_time_ms = key
+        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved, run_time_ms, priority = key
         equal = self.by_requirements.get(id(requirements))
         workload_class = WorkloadClass(
             queue,
@@ -281,6 +297,8 @@ class PendingWorkloads:
             is_non_preemptible=immovable,
             reservation_owner=reserved,
             run_time_ms=run_time_ms,
+            priority=priority,
+            key_of=self.order_keys.get(queue, order_key),
         )
         self._classes[key] = workload_class
         self.queues.setdefault(queue, []).append(workload_class)
@@ -320,6 +338,7 @@ class PendingWorkloads:
             workload_class.is_non_preemptible,
             workload_class.reservation_owner,
             workload_class.run_time_ms,
+            workload_class.priority,
         ]
         self.queues[workload_class.queue].remove(workload_class)
         if not self.queues[workload_class.queue]:

@@ -1,0 +1,101 @@
+"""Raises job priority inside a queue with waiting (O10).
+
+Only the order of workload classes is updated, and only in queues where they differ in priority or namespace: the
+workloads of one class have one priority, so that their order is that of their age at any time.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+from controller.engine.policy import Ageing
+from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key
+from controller.engine.state.workloads import Workload
+
+
+class PriorityAgeing:
+    """The raised priorities of pending workloads, as of the last cycle."""
+
+    def __init__(self, policy: Ageing, pending: PendingWorkloads) -> None:
+        self.policy = policy
+        self.now = 0
+        """When the last cycle began."""
+        self._pending = pending
+        self._ceilings: dict[QueueName, Mapping[int, int]] = {}
+        """The highest raised priority for each priority, of queues whose order may change."""
+        self._next_raise: dict[QueueName, int | None] = {}
+        """When the first workload of one of their classes is raised next."""
+
+    def policy_changed(self, policy: Ageing) -> None:
+        """Use *policy* for the workloads that are added from now on; none may be pending."""
+        self.policy = policy
+        self._pending.is_by_priority = policy.is_on
+        self._pending.order_keys.clear()
+        self._ceilings.clear()
+        self._next_raise.clear()
+
+    def may_reorder(self, queue: QueueName) -> bool:
+        """Return whether waiting may change the order of a queue: its workloads differ in more than age."""
+        return queue in self._ceilings
+
+    def update(self, changed: AbstractSet[QueueName], now: int, admitted_so_far: Iterable[Workload]) -> set[QueueName]:
+        """Order the classes of *changed* queues, and of those with a due raise; return the latter.
+
+        Workloads that cut plans have admitted count as pending until the plan is complete.
+        """
+        if not self.policy.is_on:
+            return set()
+        self.now = now
+        due = {name for name, at in self._next_raise.items() if at is not None and at <= now}
+        admitted = {(workload.queue, workload.priority) for workload in admitted_so_far}
+        for name in changed | due:
+            self._update(name, {priority for queue, priority in admitted if queue == name})
+        return due
+
+    def _update(self, queue: QueueName, admitted: AbstractSet[int]) -> None:
+        classes = self._pending.queues.get(queue, ())
+        priorities = {each.head.priority for each in classes if not each.is_leaving} | admitted
+        if len({(each.namespace, each.head.priority) for each in classes}) > 1 or admitted:
+            self._ceilings[queue] = _ceilings(priorities, self.policy.max_raise)
+            self._pending.order_keys[queue] = self.order_key
+            raises = (self.policy.next_raise(each.head.created_at, self.now) for each in classes)
+            self._next_raise[queue] = earliest(raises)
+        elif self._ceilings.pop(queue, None) is not None:
+            del self._pending.order_keys[queue], self._next_raise[queue]
+        else:
+            return
+        for workload_class in classes:
+            workload_class.order_by(self._pending.order_keys.get(queue, order_key))
+
+    def next_raise(self) -> int | None:
+        """Return when the order of a queue may change next."""
+        return earliest(self._next_raise.values())
+
+    def priority(self, workload: Workload) -> int:
+        """Return the job priority of a pending workload, raised by its waiting."""
+        raised_by = self.policy.raised_by(workload.created_at, self.now)
+        raised = workload.priority + raised_by
+        if raised_by < self.policy.max_raise or not raised_by:
+            return raised
+        return self._ceilings.get(workload.queue, {}).get(workload.priority, raised)
+
+    def order_key(self, workload: Workload) -> OrderKey:
+        """Return the key that orders workloads inside a queue, with raised priority."""
+        _, *rest = order_key(workload)
+        return -self.priority(workload), *rest
+
+
+def _ceilings(priorities: Iterable[int], max_raise: int) -> dict[int, int]:
+    """Return the priority of workloads raised by *max_raise*, by their own priority.
+
+    Those with less than *max_raise* between them share one. A lower one would let younger workloads, which age as
+    well, pass an older one for ever.
+    """
+    ceilings: dict[int, int] = {}
+    above: int | None = None
+    for priority in sorted(priorities, reverse=True):
+        is_near = above is not None and above - priority < max_raise
+        ceilings[priority] = ceilings[above] if above is not None and is_near else priority + max_raise
+        above = priority
+    return ceilings
