@@ -44,6 +44,8 @@ class VisibleWorkload(msgspec.Struct, rename="camel", frozen=True):
     message: str = ""
     remedy: str = ""
     clusters: tuple[str, ...] = ()
+    raised_priority: int | msgspec.UnsetType = msgspec.UNSET
+    """The priority as raised by waiting; left out where it is not raised."""
 
 
 class VisibleQueue(msgspec.Struct, rename="camel", frozen=True):

@@ -282,6 +282,11 @@ class Engine:
         """Return the position of a pending workload in its queue, counted from 1."""
         return self.context.order.position(workload)
 
+    def raised_priority(self, workload: Workload) -> int | None:
+        """Return the job priority of a pending workload as raised by waiting, ``None`` where it is not raised (O10)."""
+        raised = self.context.ageing.priority(workload)
+        return raised if raised > workload.priority and workload.state is WorkloadState.PENDING else None
+
     def queues_with_pending(self) -> Iterator[QueueName]:
         """Yield the queues with pending workloads, by name."""
         return self.context.order.queues_with_pending()

@@ -5,7 +5,7 @@ Pure. Other workloads are part of the position, the length and the usage of the 
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from controller.api.quantity import format_quantity
 from controller.api.visibility import VisibleQueue, VisibleWorkload
@@ -78,6 +78,7 @@ def describe(state: Engine, workload: Workload) -> VisibleWorkload:
         shown,
         position=state.position(workload),
         of=state.pending_count(workload.queue),
+        raised_priority=UNSET if (raised := state.raised_priority(workload)) is None else raised,
         reason=visible.reason,
         message=pending_message(visible),
         remedy=remedy_message(visible),

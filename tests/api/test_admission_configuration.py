@@ -30,6 +30,7 @@ def test_every_key_is_read():
         resize: {action: Report, gracePeriod: 1m}
         headReservation: {after: 0s, max: 1h}
         backfill: {enabled: false, confidence: 0.95, onOverrun: Evict}
+        ageing: {after: 10m, step: 5, max: 100}
         clusterStatusSettlePeriod: 45s
         startupTimeout: 2h
         reclaim: {enabled: true, minRuntime: 1m, maxEvictions: 1, gracePeriod: 0s}
@@ -116,6 +117,10 @@ def test_every_key_is_read():
         pytest.param(
             "reclaim: {maxEvictions: -1}", "reclaim.maxEvictions: input should be greater than", id="below-zero"
         ),
+        pytest.param("ageing: {after: 10m}", "ageing: after, step and max belong together", id="part-of-ageing"),
+        pytest.param("ageing: {after: 9s, step: 1, max: 1}", "ageing: the order would be updated", id="short-ageing"),
+        pytest.param("ageing: {after: 10m, step: 2, max: 1}", "ageing: step is 2 and max 1", id="step-above-max"),
+        pytest.param("ageing: {after: 10m, step: -1, max: 1}", "ageing.step: input should be", id="negative-step"),
         pytest.param("patches: {inFlight: 0}", "patches.inFlight: input should be greater than", id="no-writes"),
         pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),
         pytest.param(

@@ -198,3 +198,35 @@ def test_every_report_carries_its_api_version(run, state):
         answer = json.loads(run(*command, "-f", state, "-o", "json").out)
         assert answer["apiVersion"] == "cli.volcano-global.io/v1alpha1"
         assert answer["configuration"]["source"] == "Defaults"
+
+
+def test_priority_raised_by_waiting_is_shown(run, tmp_path):
+    low, high = job("low", {"cpu": 4}, queue="a"), job("high", {"cpu": 4}, queue="a")
+    low["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    high["metadata"]["creationTimestamp"] = "2026-01-01T00:30:00Z"
+    high["spec"]["priorityClassName"] = "high"
+    path = write(
+        tmp_path,
+        cluster("m", {"cpu": 4}),
+        queue("a"),
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 15},
+        *running("old", {"cpu": 4}, on="m", queue="a"),
+        {
+            "apiVersion": "config.volcano-global.io/v1alpha1",
+            "kind": "VolcanoGlobalConfiguration",
+            "ageing": {"after": "10m", "step": 10, "max": 100},
+        },
+        low,
+        high,
+    )
+    arguments = ("-f", path, "--now", "2026-01-01T00:40:00Z")
+    listed = run("pending", *arguments, "-o", "json").answer["pending"]
+    assert [(each["name"], each["priority"], each["raisedPriority"]) for each in listed] == [
+        ("low", 0, 40),
+        ("high", 15, 25),
+    ]
+    rows = list(csv.DictReader(io.StringIO(run("pending", *arguments, "-o", "csv").out)))
+    assert [row["PRIORITY"] for row in rows] == ["40 (0)", "25 (15)"]
+    explained = run("explain", "job", "high", "-n", "ml", *arguments).out
+    assert "Priority 15 of PriorityClass 'high', raised to 25 by waiting" in explained
+    assert "Job ml/low with priority 0, raised to 40 by waiting" in explained

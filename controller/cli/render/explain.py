@@ -36,6 +36,8 @@ class WorkloadAhead(msgspec.Struct, rename="camel", frozen=True):
     priority: int
     since: str | None
     reason: str
+    raised_priority: int | msgspec.UnsetType = msgspec.UNSET
+    """The priority as raised by waiting (O10); left out where it is not raised."""
 
 
 class Guarantee(msgspec.Struct, frozen=True):
@@ -197,6 +199,8 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     waiting: PendingState | None
     running: AdmittedState | None
     finished_on: tuple[str, ...]
+    raised_priority: int | msgspec.UnsetType = msgspec.UNSET
+    """The priority as raised by waiting (O10); left out where it is not raised."""
     start: StartReport | None = None
     """Forecast of its start; null where it is not pending, no run time is known, or it does not start in 24 hours."""
     events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -371,13 +375,18 @@ def _request_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.copies > 1 and explanation.waiting:
         yield f"Its placement duplicates it to {explanation.copies} clusters; each copy is charged."
     age = f"queued since {format_minute(explanation.since)} UTC" if explanation.since else "its age is unknown"
-    yield f"Priority {explanation.priority}{_class(explanation)}; {age}."
+    yield f"Priority {explanation.priority}{_class(explanation)}{_raised(explanation)}; {age}."
 
 
 def _gang(explanation: Explanation) -> str:
     if explanation.gang == explanation.requests:
         return ", all pods at once" if explanation.requests else ""
     return f"; {_format_amounts(explanation.gang)} must be placed together"
+
+
+def _raised(workload: Explanation | WorkloadAhead) -> str:
+    raised = workload.raised_priority
+    return "" if raised is msgspec.UNSET else f", raised to {raised} by waiting"
 
 
 def _class(explanation: Explanation) -> str:
@@ -420,7 +429,8 @@ def _ahead_lines(pending: PendingState) -> Iterator[str]:
 
 
 def _ahead_line(workload: WorkloadAhead) -> str:
-    return f"{workload.kind} {workload.namespace}/{workload.name} with priority {workload.priority}: {workload.reason}."
+    path = f"{workload.kind} {workload.namespace}/{workload.name}"
+    return f"{path} with priority {workload.priority}{_raised(workload)}: {workload.reason}."
 
 
 def _cluster_lines(clusters: tuple[CandidateReport, ...]) -> Iterator[str]:

@@ -111,6 +111,8 @@ class PendingReport(msgspec.Struct, rename="camel", frozen=True):
     reason: str
     message: str
     remedy: str
+    raised_priority: int | msgspec.UnsetType = msgspec.UNSET
+    """The priority as raised by waiting (O10); left out where it is not raised."""
     start: StartReport | None = None
     """Forecast of its start; null where no run time is known, and for all but the first ones of each queue."""
 
@@ -309,12 +311,17 @@ def format_start(start: StartReport | None) -> str:
     return format_minute(start.p50) if start.p50 else "> 24 h"
 
 
+def _priority(workload: PendingReport) -> str:
+    raised = workload.raised_priority
+    return str(workload.priority) if raised is msgspec.UNSET else f"{raised} ({workload.priority})"
+
+
 def _pending_row(workload: PendingReport, *, with_start: bool) -> Row:
     return (
         workload.queue,
         str(workload.position),
         _path(workload.namespace, workload.name),
-        str(workload.priority),
+        _priority(workload),
         workload.age,
         Cell(workload.reason, "yellow"),
         *((format_start(workload.start),) if with_start else ()),

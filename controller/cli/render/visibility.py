@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from controller.api.visibility import VisibleWorkload, VisibleWorkloads
 from controller.cli.render.amounts import in_unit, resource_title
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
@@ -75,4 +77,5 @@ def _lines(namespace: str, item: VisibleWorkload, style: OutputStyle) -> Iterato
     yield paragraph(f"{item.reason}: {item.message}.", style)
     yield paragraph(f"{item.remedy[:1].upper()}{item.remedy[1:]}.", style)
     if item.since:
-        yield paragraph(f"Queued since {item.since}, with priority {item.priority}.", style)
+        raised = "" if item.raised_priority is msgspec.UNSET else f", raised to {item.raised_priority} by waiting"
+        yield paragraph(f"Queued since {item.since}, with priority {item.priority}{raised}.", style)

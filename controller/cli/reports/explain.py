@@ -40,6 +40,7 @@ from controller.cli.reports.plan import (
     queue_path,
     queue_report,
     queue_share_report,
+    raised_priority,
     reachable_capacity,
     reachable_notes,
     unusable_reason,
@@ -155,6 +156,7 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         priority=workload.priority,
         priority_class=workload.priority_class,
         unknown_class=workload.unknown_class,
+        raised_priority=raised_priority(snapshot.state, workload),
         since=format_time(workload.created_at),
         requests=positive_quantities(requirements.requests),
         gang=positive_quantities(requirements.gang_requests),
@@ -286,6 +288,7 @@ def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
         priority=workload.priority,
         since=format_time(workload.created_at),
         reason=refusal.reason if refusal else "",
+        raised_priority=raised_priority(snapshot.state, workload),
     )
 
 

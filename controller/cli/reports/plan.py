@@ -35,6 +35,7 @@ from controller.cli.render.plan import (
 )
 from controller.cli.reports.forecast import first_of_queues, forecast_starts
 from controller.cli.reports.selection import Selection
+from controller.engine.engine import Engine
 from controller.engine.placement.feasibility_cache import why_unusable
 from controller.engine.placement.filter import CandidateCache
 from controller.engine.plan import Admit, Decision
@@ -355,6 +356,12 @@ def pending_reports(snapshot: Snapshot, selection: Selection | None = None) -> P
     return Pending(selection.sort(reports), len(admitted))
 
 
+def raised_priority(engine: Engine, workload: Workload) -> int | msgspec.UnsetType:
+    """Return the job priority of a pending workload as raised by waiting (O10), unset where it is not raised."""
+    raised = engine.raised_priority(workload)
+    return msgspec.UNSET if raised is None else raised
+
+
 def _pending_report(
     snapshot: Snapshot, position: int, workload: Workload, refusal: Refusal, *, start: StartReport | None
 ) -> PendingReport:
@@ -371,6 +378,7 @@ def _pending_report(
         reason=refusal.reason,
         message=pending_message(refusal),
         remedy=remedy_message(refusal),
+        raised_priority=raised_priority(snapshot.state, workload),
         start=start,
     )
 

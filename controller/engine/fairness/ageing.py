@@ -82,8 +82,8 @@ class PriorityAgeing:
 
     def order_key(self, workload: Workload) -> OrderKey:
         """Return the key that orders workloads inside a queue, with raised priority."""
-        _, *rest = order_key(workload)
-        return -self.priority(workload), *rest
+        _, created_at, namespace, name, uid = order_key(workload)
+        return -self.priority(workload), created_at, namespace, name, uid
 
 
 def _ceilings(priorities: Iterable[int], max_raise: int) -> dict[int, int]:

@@ -1,0 +1,191 @@
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from controller.engine.engine import Engine
+from controller.engine.fairness.ageing import _ceilings
+from controller.engine.plan import Admit, Evict
+from controller.engine.policy import Ageing, EvictionPolicy, Policy
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.workloads import (
+    VOLCANO_JOB,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
+
+MINUTE = 60_000
+NOW = 1_000_000 * MINUTE
+ONE_CPU = SchedulingRequirements({"cpu": 1}, {"cpu": 1}, Placement(spread=(Spread("cluster", 1, 1),)))
+QUEUE = QueueName("q")
+
+
+def engine(ageing: Ageing, *, cpus: int = 1, **policy: object) -> Engine:
+    found = Engine(Policy(ageing=ageing, **policy))
+    found.queue_changed(Queue(QUEUE))
+    allocatable = {"pods": 1_000_000, "cpu": cpus}
+    found.cluster_changed(Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable=allocatable), NOW)
+    return found
+
+
+def job(name: str, priority: int, created_at: int = NOW) -> Workload:
+    return Workload(WorkloadUid(name), "ml", name, "Job", QUEUE, ONE_CPU, priority=priority, created_at=created_at)
+
+
+def admitted(state: Engine, now: int) -> list[str]:
+    return [each.workload.name for each in state.plan(now).decisions if isinstance(each, Admit)]
+
+
+def finish(state: Engine, name: str, now: int) -> None:
+    workload = state.workloads[WorkloadUid(name)]
+    state.workload_changed(replace(workload, state=WorkloadState.FINISHED, admission=None), now)
+
+
+@pytest.mark.parametrize(
+    ("waited", "raised", "next_raise"),
+    [
+        pytest.param(-5, 0, 10, id="created-later"),
+        pytest.param(0, 0, 10, id="new"),
+        pytest.param(9, 0, 10, id="before-the-first-step"),
+        pytest.param(10, 4, 20, id="first-step"),
+        pytest.param(29, 8, 30, id="second-step"),
+        pytest.param(30, 10, None, id="at-most-max"),
+        pytest.param(10**9, 10, None, id="for-ever"),
+    ],
+)
+def test_priority_rises_by_steps_up_to_max(waited, raised, next_raise):
+    ageing = Ageing(after_ms=10 * MINUTE, step=4, max_raise=10)
+    assert ageing.raised_by(NOW, NOW + waited * MINUTE) == raised
+    due = ageing.next_raise(NOW, NOW + waited * MINUTE)
+    assert due == (None if next_raise is None else NOW + next_raise * MINUTE)
+
+
+def test_steps_wait_for_the_common_period():
+    ageing = Ageing(after_ms=10 * MINUTE, step=4, max_raise=10)
+    created_at = NOW + 1
+    assert ageing.next_raise(created_at, NOW + 1) == NOW + 11 * MINUTE
+    assert ageing.raised_by(created_at, NOW + 11 * MINUTE - 1) == 0
+    assert ageing.raised_by(created_at, NOW + 11 * MINUTE) == 4
+
+
+@pytest.mark.parametrize(
+    ("priorities", "ceilings"),
+    [
+        pytest.param({0}, {0: 20}, id="one"),
+        pytest.param({0, 19}, {0: 39, 19: 39}, id="near"),
+        pytest.param({0, 20}, {0: 20, 20: 40}, id="max-apart"),
+        pytest.param({0, 15, 30}, {0: 50, 15: 50, 30: 50}, id="chain"),
+    ],
+)
+def test_near_priorities_share_their_highest_raise(priorities, ceilings):
+    assert _ceilings(priorities, 20) == ceilings
+
+
+def test_no_update_is_due_without_ageing():
+    state = engine(Ageing())
+    for each in (job("running", 0), job("low", 0), job("high", 5)):
+        state.workload_changed(each, NOW)
+    state.plan(NOW)
+    assert state.context.ageing.next_raise() is None
+    assert len(state.pending.queues[QUEUE]) == 1
+
+
+def test_no_update_is_due_in_a_queue_of_one_priority():
+    state = engine(Ageing(10 * MINUTE, 10, 20))
+    for name in ("running", "first", "second"):
+        state.workload_changed(job(name, 0), NOW)
+    state.plan(NOW)
+    assert state.context.ageing.next_raise() is None
+
+
+def test_no_update_is_due_once_all_are_raised_by_max():
+    state = engine(Ageing(10 * MINUTE, 10, 20))
+    state.workload_changed(job("running", 90), NOW)
+    for name, priority in (("low", 0), ("high", 50)):
+        state.workload_changed(job(name, priority), NOW)
+    assert state.plan(NOW).wake_at == NOW + 10 * MINUTE
+    state.plan(NOW + 10 * MINUTE)
+    state.plan(NOW + 20 * MINUTE)
+    assert state.context.ageing.next_raise() is None
+
+
+def test_turning_ageing_off_restores_the_order():
+    state = engine(Ageing(10 * MINUTE, 10, 20))
+    for each in (job("running", 90), job("low", 0, NOW - 60 * MINUTE), job("high", 5)):
+        state.workload_changed(each, NOW)
+    state.plan(NOW)
+    names = [each.name for each in state.pending_workloads(QUEUE)]
+    state.policy_changed(Policy())
+    state.plan(NOW)
+    assert names == ["low", "high"]
+    assert [each.name for each in state.pending_workloads(QUEUE)] == ["high", "low"]
+    assert state.raised_priority(state.workloads[WorkloadUid("low")]) is None
+
+
+def test_position_and_raised_priority_follow_waiting():
+    state = engine(Ageing(10 * MINUTE, 10, 20))
+    for each in (job("running", 90), job("low", 0, NOW - 10 * MINUTE), job("high", 5)):
+        state.workload_changed(each, NOW)
+    state.plan(NOW)
+    low = state.workloads[WorkloadUid("low")]
+    assert (state.position(low), state.raised_priority(low)) == (1, 10)
+
+
+def test_waiting_does_not_let_a_workload_evict_others():
+    state = engine(Ageing(10 * MINUTE, 10, 20), preemption=EvictionPolicy(enabled=True))
+    state.workload_changed(job("running", 15, NOW), NOW)
+    assert admitted(state, NOW) == ["running"]
+    state.workload_changed(job("low", 0, NOW - 60 * MINUTE), NOW)
+    assert not state.plan(NOW + 6 * MINUTE).decisions
+
+
+@pytest.mark.parametrize(("priority", "evicted"), [(15, []), (25, ["low"])])
+def test_victim_counts_with_its_priority_at_admission(priority, evicted):
+    state = engine(Ageing(10 * MINUTE, 10, 20), preemption=EvictionPolicy(enabled=True))
+    state.workload_changed(job("low", 0, NOW - 60 * MINUTE), NOW)
+    assert admitted(state, NOW) == ["low"]
+    state.workload_changed(job("high", priority), NOW)
+    decisions = state.plan(NOW + 6 * MINUTE).decisions
+    assert [each.workload.name for each in decisions if isinstance(each, Evict)] == evicted
+
+
+def stream(state: Engine, bases: list[int], cpus: int, run_minutes: int) -> Iterator[tuple[int, list[str]]]:
+    """Submit more jobs than fit, for ever, and end each job after its run; yield the time and what was admitted."""
+    ends: dict[str, int] = {}
+    now = NOW
+    for number in range(10_000):
+        for each in range(2 * cpus):
+            name = f"high-{number}-{each}"
+            state.workload_changed(job(name, bases[(number + each) % len(bases)], now), now)
+        for name in [name for name, end in ends.items() if end <= now]:
+            finish(state, name, now)
+            del ends[name]
+        names = admitted(state, now)
+        ends |= dict.fromkeys(names, now + run_minutes * MINUTE)
+        yield now, names
+        now += run_minutes * MINUTE
+
+
+@settings(max_examples=25, deadline=None)
+@example(base=0, ageing=Ageing(10 * MINUTE, 10, 40), above=[39], cpus=1, run_minutes=1)
+@given(
+    base=st.integers(-100, 100),
+    ageing=st.builds(Ageing, st.integers(1, 30).map(lambda each: each * MINUTE), st.integers(5, 40), st.just(40)),
+    above=st.lists(st.integers(-60, 39) | st.integers(20, 39), min_size=1, max_size=3),
+    cpus=st.integers(1, 3),
+    run_minutes=st.integers(1, 20),
+)
+def test_endless_stream_delays_no_job_beyond_its_bound(base, ageing, above, cpus, run_minutes):
+    state = engine(ageing, cpus=cpus)
+    filling = stream(state, [base + each for each in above], cpus, run_minutes)
+    next(filling)
+    state.workload_changed(job("low", base, NOW), NOW)
+    steps = -(-ageing.max_raise // ageing.step)
+    bound = NOW + steps * ageing.after_ms + ageing.period_ms + 2 * run_minutes * MINUTE
+    started = next(now for now, names in filling if "low" in names or now > bound)
+    assert started <= bound
