@@ -180,6 +180,7 @@ class Cycle:
         """
         yield from self._classify(stale)
         changed |= self._context.pending.changed
+        self._context.ageing.order(self._context.pending.changed)
         return self._context.shares.update()
 
     def _classify(self, stale: dict[WorkloadClass, None]) -> Steps[None]:

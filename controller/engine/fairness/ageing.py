@@ -23,9 +23,9 @@ class PriorityAgeing:
         """When the last cycle began."""
         self._pending = pending
         self._ceilings: dict[QueueName, Mapping[int, int]] = {}
-        """The highest raised priority for each priority, of queues whose order may change."""
+        """The highest raised priority for each priority of pending workloads, by queue."""
         self._next_raise: dict[QueueName, int | None] = {}
-        """When the first workload of one of their classes is raised next."""
+        """When the first workload of a class is raised next, of queues whose order may change."""
 
     def policy_changed(self, policy: Ageing) -> None:
         """Use *policy* for the workloads that are added from now on; none may be pending."""
@@ -37,36 +37,44 @@ class PriorityAgeing:
 
     def may_reorder(self, queue: QueueName) -> bool:
         """Return whether waiting may change the order of a queue: its workloads differ in more than age."""
-        return queue in self._ceilings
+        return queue in self._next_raise
 
     def update(self, changed: AbstractSet[QueueName], now: int, admitted_so_far: Iterable[Workload]) -> set[QueueName]:
-        """Order the classes of *changed* queues, and of those with a due raise; return the latter.
+        """Begin a plan: raise priorities, and order the queues with a due raise; return these.
 
-        Workloads that cut plans have admitted count as pending until the plan is complete.
+        *changed* queues are ordered later. Workloads that cut plans have admitted count as pending until the plan is
+        complete.
         """
         if not self.policy.is_on:
             return set()
         self.now = now
         due = {name for name, at in self._next_raise.items() if at is not None and at <= now}
-        admitted = {(workload.queue, workload.priority) for workload in admitted_so_far}
-        for name in changed | due:
-            self._update(name, {priority for queue, priority in admitted if queue == name})
+        priorities = {name: self._priorities(name) for name in changed | due}
+        for workload in admitted_so_far:
+            if workload.queue in priorities:
+                priorities[workload.queue].add(workload.priority)
+        for name, values in priorities.items():
+            self._ceilings[name] = _ceilings(values, self.policy.max_raise)
+        self.order(due - changed)
         return due
 
-    def _update(self, queue: QueueName, admitted: AbstractSet[int]) -> None:
-        classes = self._pending.queues.get(queue, ())
-        priorities = {each.head.priority for each in classes if not each.is_leaving} | admitted
-        if len({(each.namespace, each.head.priority) for each in classes}) > 1 or admitted:
-            self._ceilings[queue] = _ceilings(priorities, self.policy.max_raise)
-            self._pending.order_keys[queue] = self.order_key
-            raises = (self.policy.next_raise(each.head.created_at, self.now) for each in classes)
-            self._next_raise[queue] = earliest(raises)
-        elif self._ceilings.pop(queue, None) is not None:
-            del self._pending.order_keys[queue], self._next_raise[queue]
-        else:
-            return
-        for workload_class in classes:
-            workload_class.order_by(self._pending.order_keys.get(queue, order_key))
+    def _priorities(self, queue: QueueName) -> set[int]:
+        return {each.head.priority for each in self._pending.queues.get(queue, ()) if not each.is_leaving}
+
+    def order(self, changed: Iterable[QueueName]) -> None:
+        """Order the classes of *changed* queues; later in a plan, their victims are added."""
+        for queue in changed if self.policy.is_on else ():
+            classes = self._pending.queues.get(queue, ())
+            self._next_raise.pop(queue, None)
+            self._pending.order_keys.pop(queue, None)
+            if len({(each.namespace, each.head.priority) for each in classes}) > 1:
+                raises = (self.policy.next_raise(each.head.created_at, self.now) for each in classes)
+                self._next_raise[queue] = earliest(raises)
+                self._pending.order_keys[queue] = self.order_key
+            elif not classes:
+                self._ceilings.pop(queue, None)
+            for workload_class in classes:
+                workload_class.order_by(self._pending.order_keys.get(queue, order_key))
 
     def next_raise(self) -> int | None:
         """Return when the order of a queue may change next."""
