@@ -87,6 +87,10 @@ class DataRequirements:
             self._required[key] = required
         return True
 
+    def of_hyperjob(self, hyperjob: TemplateKey) -> DataRequirement:
+        """Return the requirement of a HyperJob, which counts for all its parts."""
+        return self._required.get(hyperjob, NO_DATA)
+
     def of(
         self,
         workload: TemplateKey,
@@ -99,7 +103,7 @@ class DataRequirements:
         if template is not None and template.hyperjob is not None and hyperjobs is not None:
             hyperjob = hyperjobs.get(template.hyperjob.hyperjob)
             if hyperjob is not None and workload.name in hyperjob.parts and hyperjob.key is not None:
-                required = required.joined(self._required.get(hyperjob.key, NO_DATA))
+                required = required.joined(self.of_hyperjob(hyperjob.key))
         held = required.clusters
         if held is None:
             return required

@@ -212,6 +212,10 @@ class Store(ObjectCollections):
         names = (cluster.key for cluster in self.clusters)
         return self._data.of(binding.template, self.template(binding), self._hyperjobs, names)
 
+    def hyperjob_data(self, hyperjob: TemplateKey) -> DataRequirement:
+        """Return what the DataSourceClaims of a HyperJob require of all its parts."""
+        return self._data.of_hyperjob(hyperjob)
+
     def _mark_data_changed(self, keys: Iterable[TemplateKey]) -> None:
         for key in keys:
             self._mark_templates_changed([key])

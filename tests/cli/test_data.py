@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cli.manifests import cluster, job, queue, write
+from tests.controllers.hyperjob.objects import document, replicated, task
 
 CPU = {"cpu": 1}
 
@@ -89,3 +90,15 @@ def test_data_lists_sources_and_claims_that_wait(run, tmp_path):
     assert (bound["name"], bound["clusters"], bound["claims"][0]["phase"]) == ("images", ["m2"], "Bound")
     assert (waiting["name"], [each["name"] for each in waiting["claims"]]) == ("", ["b"])
     assert "images" in run("data", "-f", path).out
+
+
+def test_automatic_split_of_a_hyperjob_follows_its_data(run, tmp_path):
+    hyperjob = document(
+        replicated("trainer", task(replicas=2, gpu=0), splitPolicy={"mode": "auto"}, spec={"queue": "q"}), name="llm"
+    )
+    claimed = claim("a", "images", workload="llm", kind="HyperJob")
+    claimed["spec"]["workload"]["apiVersion"] = "training.volcano.sh/v1alpha1"
+    clusters = [cluster(name, {"cpu": 4}) for name in ("m1", "m2")]
+    path = write(tmp_path, *clusters, queue("q"), hyperjob, claimed, source("images", "m2"))
+    (decision,) = run("plan", "-f", path, "-o", "json").answer["decisions"]
+    assert [each["name"] for each in decision["clusters"]] == ["m2"]

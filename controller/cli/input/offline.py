@@ -162,12 +162,17 @@ def offline_state(
     with progress("checking objects") as watch:
         objects = validate_objects(list(_changed(manifests, changes)), strict=strict, watch=watch)
     store = _new_store(objects, changes)
+    claims = claims_of_files(
+        [manifest.raw for manifest in objects.of(DATA_SOURCE_CLAIMS)],
+        [manifest.raw for manifest in objects.of(DATA_SOURCES)],
+    )
+    apply_claims(store, claims, objects.configuration)
     splits: Sequence[HyperJobSplit] = ()
     if objects.hyperjobs:
         engine = Engine()
         store.sync_to(engine, now)  # a store feeds one engine only, so another one is filled below
         engine.plan(now)
-        capacity = capacity_snapshot(engine, objects.configuration)
+        capacity = capacity_snapshot(engine, objects.configuration, store.hyperjob_data)
         if capacity is None:
             raise AssertionError("planning computes the shares")
         splits = [
@@ -178,14 +183,9 @@ def offline_state(
         store = _new_store(objects, changes)
         store.expect_hyperjobs()
         for split in splits:
-            api_version = split.manifest.api_version
-            cached = cached_hyperjob(split.hyperjob, split.preview.parts, api_version)
+            cached = cached_hyperjob(split.hyperjob, split.preview.parts)
             store.hyperjob_changed(split.hyperjob.metadata.uid, cached)
-    claims = claims_of_files(
-        [manifest.raw for manifest in objects.of(DATA_SOURCE_CLAIMS)],
-        [manifest.raw for manifest in objects.of(DATA_SOURCES)],
-    )
-    apply_claims(store, claims, objects.configuration)
+        apply_claims(store, claims, objects.configuration)
     changes.check_all_used()
     notes = (*objects.notes, *_unsplit_notes(splits), *_unknown_charge_notes(store))
     return OfflineState(store, notes, objects, tuple(splits), claims)

@@ -170,6 +170,8 @@ class CapacityTracker:
     """Names of the candidate clusters."""
     max_clusters: int
     taken: dict[str, Resources] = field(default_factory=dict)
+    preferred: Sequence[str] = ()
+    """Clusters that come after those that a job prefers, and before all others."""
 
     def headroom(self, room: FreeCapacity) -> Resources:
         """Return the remaining capacity of *room*."""
@@ -237,7 +239,10 @@ def cluster_subsets(hyperjob: HyperJob, tracker: CapacityTracker) -> Iterator[Ca
     whole = total(map(_job_requests, hyperjob.spec.replicated_jobs))
     by_size = sorted(tracker.free, key=lambda room: (-_fitting_fraction(whole, room), room.name))
     chosen = combinations(by_size, min(tracker.max_clusters, len(by_size)))
-    yield from (CapacityTracker(rooms, tracker.names, UNLIMITED) for rooms in islice(chosen, _MAX_SUBSETS))
+    preferred = tracker.preferred
+    yield from (
+        CapacityTracker(rooms, tracker.names, UNLIMITED, preferred=preferred) for rooms in islice(chosen, _MAX_SUBSETS)
+    )
 
 
 def _job_requests(job: ReplicatedJob) -> Resources:
@@ -262,6 +267,7 @@ def _pack(
     """Pack onto the clusters in use if possible, otherwise onto as many more as `maxDomains` allows."""
     if policy.effective_strategy == "ByResources" and preferred:
         bins = [cluster for cluster in bins if cluster.name in preferred]
+    preferred = tuple(dict.fromkeys((*preferred, *tracker.preferred)))
     way = fill_in_order if policy.effective_strategy == "ByResources" else pack
     in_use = [cluster for cluster in bins if cluster.name in tracker.taken]
     again = way(in_use, load, preferred) if in_use else None
@@ -308,7 +314,7 @@ def _explain_shortage(
 ) -> PendingReason:
     """Return why there is no solution, by the scarcest resource."""
     if not tracker.names:
-        message = "its placement and the clusters exclude each other, or none takes new workloads"
+        message = "its placement, or its data, and the clusters exclude each other, or none takes new workloads"
         return PendingReason(Reason.NO_MATCHING_CLUSTER, message)
     if not bins:
         return PendingReason(Reason.INSUFFICIENT_CAPACITY, "no candidate cluster has a node for each of its pods")

@@ -20,7 +20,6 @@ from controller.api.keys import (
     GROUP_ANNOTATION,
     HYPERJOB_KIND,
     HYPERJOB_NAME_LABEL,
-    HYPERJOBS,
     JOBS,
     PART_ANNOTATION,
     PREFERRED_CLUSTERS_ANNOTATION,
@@ -136,18 +135,21 @@ def spec_hash(manifest: object) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def cached_hyperjob(
-    hyperjob: HyperJob, parts: tuple[PartStatus, ...], api_version: str = HYPERJOBS.api_version
-) -> CachedHyperJob:
+def hyperjob_key(hyperjob: HyperJob) -> TemplateKey:
+    """Return the key by which claims name *hyperjob*."""
+    kind = group_kind(ApiKind(hyperjob.resource.api_version, hyperjob.resource.kind))
+    return TemplateKey(kind, hyperjob.metadata.namespace, hyperjob.metadata.name)
+
+
+def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> CachedHyperJob:
     """Return what admission needs: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
-    kind = group_kind(ApiKind(api_version, HYPERJOBS.kind))
     return CachedHyperJob(
         namespace=hyperjob.metadata.namespace,
         created_at=to_milliseconds(hyperjob.metadata.creation_timestamp) or 0,
         split=_split_id(parts),
         parts=frozenset(part.name for part in parts),
         minimum=minimum_parts(hyperjob, len(parts)),
-        key=TemplateKey(kind, hyperjob.metadata.namespace, hyperjob.metadata.name),
+        key=hyperjob_key(hyperjob),
     )
 
 
@@ -155,7 +157,7 @@ def cached_hyperjob_of(seen: ObservedHyperJob) -> CachedHyperJob | None:
     """Return the parts of an observed HyperJob, ``None`` while it has none or cannot be read."""
     if seen.hyperjob is None or seen.status.split is None or not seen.status.split.parts:
         return None
-    return cached_hyperjob(seen.hyperjob, seen.status.split.parts, seen.api_version)
+    return cached_hyperjob(seen.hyperjob, seen.status.split.parts)
 
 
 def _group_annotation(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:

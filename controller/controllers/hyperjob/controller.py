@@ -322,7 +322,7 @@ def hyperjob_dependencies(
     """Return the dependencies, from the engine's clusters and queues and from *store*."""
     return HyperJobDependencies(
         may_write=may_write,
-        capacity=lambda: capacity_snapshot(state(), configuration()),
+        capacity=lambda: capacity_snapshot(state(), configuration(), store.hyperjob_data),
         binding=store.bindings.get,
         pending_reason=lambda uid: _part_reason(state(), uid),
         hyperjob_changed=store.hyperjob_changed,

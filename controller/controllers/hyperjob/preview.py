@@ -33,7 +33,7 @@ def preview(hyperjob: HyperJob, capacity: CapacitySnapshot) -> Preview:
     if known is not None and known.parts and known.specification == spec_fingerprint(hyperjob):
         return _check_requests(hyperjob, Preview(known.parts, is_decided=True))
     try:
-        layout = split(hyperjob, capacity)
+        layout = split(hyperjob, capacity.with_data_of(hyperjob))
     except SplitError as error:
         return Preview(pending_reason=PendingReason("Invalid", f"it cannot be split: {error}"))
     return _check_requests(hyperjob, Preview(layout.parts, layout.pending_reason))

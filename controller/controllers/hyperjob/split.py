@@ -4,7 +4,7 @@ Pure: it depends on the HyperJob and the clusters' capacity only. What happened 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -13,8 +13,11 @@ from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjob_validation import MAX_PARTS, count_static_parts, resize_template
 from controller.api.hyperjobs import HyperJob, PartStatus, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.volcanojobs import JobSpec
+from controller.cache.data_requirements import NO_DATA, DataRequirement
+from controller.cache.objects import TemplateKey
 from controller.cache.translate.bindings import PlacementError, translate_placement
 from controller.controllers.hyperjob.capacity_split import UNLIMITED, CapacityTracker, cluster_subsets, place_parts
+from controller.controllers.hyperjob.children import hyperjob_key
 from controller.controllers.hyperjob.observed import PendingReason
 from controller.controllers.hyperjob.pod_distribution import (
     PodCounts,
@@ -48,6 +51,10 @@ _REASONS: Mapping[Strategy, str] = {
 _CAPACITY_STRATEGIES = frozenset({"ByResources", "Auto"})
 
 
+#: Returns what the data of a HyperJob require of its clusters.
+DataOf = Callable[[TemplateKey], DataRequirement]
+
+
 def _unlimited_quota(_: str, __: Resources) -> PendingReason | None:
     return None
 
@@ -61,6 +68,18 @@ class CapacitySnapshot:
     quota: QuotaCheck = _unlimited_quota
     max_parts: int = MAX_PARTS
     """Maximum number of parts of a HyperJob."""
+    data_of: DataOf = lambda _: NO_DATA
+    data: DataRequirement = NO_DATA
+    """What the data of the HyperJob to split require."""
+
+    def with_data_of(self, hyperjob: HyperJob) -> "CapacitySnapshot":
+        """Return the clusters that hold the data of *hyperjob*, if its split depends on the clusters (C6)."""
+        data = self.data_of(hyperjob_key(hyperjob)) if is_automatic(hyperjob) else NO_DATA
+        held = data.clusters
+        if held is None:
+            return replace(self, data=data)
+        free, empty = ([room for room in rooms if room.name in held] for rooms in (self.free, self.empty))
+        return replace(self, free=free, empty=empty, data=data)
 
     @property
     def clusters(self) -> list[Cluster]:
@@ -72,7 +91,9 @@ class CapacitySnapshot:
         ]
 
 
-def capacity_snapshot(state: Engine, configuration: VolcanoGlobalConfiguration) -> CapacitySnapshot | None:
+def capacity_snapshot(
+    state: Engine, configuration: VolcanoGlobalConfiguration, data_of: DataOf
+) -> CapacitySnapshot | None:
     """Return the capacity of the clusters and queues of *state*, ``None`` before its first cycle."""
     if state.queue_shares is None:
         return None
@@ -87,6 +108,7 @@ def capacity_snapshot(state: Engine, configuration: VolcanoGlobalConfiguration) 
         capacities_when_empty(state.cluster_usage),
         quota,
         configuration.max_hyper_job_parts,
+        data_of,
     )
 
 
@@ -111,8 +133,11 @@ class SplitResult:
 def split(hyperjob: HyperJob, capacity: CapacitySnapshot) -> SplitResult:
     """Return the parts of *hyperjob*: by free capacity if they fit now, otherwise by the capacity of empty clusters.
 
-    Parts that cannot start now still queue. There are no parts if even empty clusters could not hold them.
+    Parts that cannot start now still queue. There are no parts if even empty clusters could not hold them, or while
+    the clusters that hold its data are not known.
     """
+    if capacity.data.pending:
+        return SplitResult(pending_reason=pending_reason(Refusal(Reason.DATA_NOT_READY, subject=capacity.data.pending)))
     now = _split_on(hyperjob, capacity, capacity.free)
     if now.fits:
         refusal = _quota_reason(hyperjob, capacity.quota) if now.parts and is_automatic(hyperjob) else None
@@ -158,7 +183,8 @@ def _split_on(hyperjob: HyperJob, capacity: CapacitySnapshot, rooms: Sequence[Fr
         candidates(SchedulingRequirements(placement=cluster_placement(hyperjob)), capacity.clusters).names
     )
     most = hyperjob.spec.max_domains or UNLIMITED
-    tracker = CapacityTracker([room for room in rooms if room.name in names], names, most)
+    rooms = [room for room in rooms if room.name in names]
+    tracker = CapacityTracker(rooms, names, most, preferred=capacity.data.preferred)
     result = _split_jobs(hyperjob, tracker)
     if len(result.parts) > capacity.max_parts:
         raise SplitError(f"it would have {len(result.parts)} parts; {capacity.max_parts} are allowed")

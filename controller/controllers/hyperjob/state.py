@@ -98,6 +98,7 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
     known = known.model_copy(update={"parts": tuple(with_observation(part, observed) for part in known.parts)})
     if hyperjob.spec.suspend:
         return HyperJobState("Suspended", "spec.suspend is set; set it to false to start again", _stop_parts(known))
+    capacity = capacity.with_data_of(hyperjob)
     try:
         split_status, reason = _split(hyperjob, known, capacity)
     except SplitError as error:
