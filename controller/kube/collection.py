@@ -83,7 +83,9 @@ class Collection(Generic[F]):
     def upsert(self, obj: F) -> None:
         """Store *facts*, unless a newer version is cached or the object was deleted."""
         before = self._objects.get(obj.key)
-        if obj.uid in self._deleted_uids or (before is not None and before.resource_version > obj.resource_version):
+        if before is obj or obj.uid in self._deleted_uids:
+            return
+        if before is not None and before.resource_version > obj.resource_version:
             return
         self._objects[obj.key] = obj
         self._on_change(before, obj)

@@ -30,6 +30,7 @@ from controller.kube.errors import (
     Unreachable,
 )
 from controller.kube.timing import Backoff, Clock, wall_clock
+from controller.kube.watch_events import read_meta
 from controller.reporting.metrics import ControllerMetrics
 from controller.scheduling.writes import Write
 
@@ -110,6 +111,9 @@ class AssumedState(Protocol):
     @property
     def cluster_bindings(self) -> BindingSink:
         """The sink of ClusterResourceBindings."""
+
+    def binding(self, uid: WorkloadUid, /) -> CachedBinding | None:
+        """Return the newest observed version of a binding."""
 
     def confirm(self, uid: WorkloadUid, resource_version: int, /) -> None:
         """Take the decision about *uid* as done, as of this version of the binding."""
@@ -359,7 +363,16 @@ class Actuator:
         return facts
 
     def _decode(self, write: Write, body: bytes) -> CachedBinding:
+        known = self._assumed.binding(write.uid)
         try:
+            if (
+                known is not None
+                and known.resource_version > write.resource_version
+                and write.is_done(known)
+                and read_meta(body).resource_version == str(known.resource_version)
+            ):
+                # The event of this write was faster than its response.
+                return known
             return self._assumed.bindings.decode(body)
         except msgspec.MsgspecError as error:
             raise Unreachable(write.path, f"the response is not a binding: {error}") from error

@@ -37,8 +37,10 @@ def stored(uid: str = "u1", version: int = 5, *, paused: bool = True) -> dict[st
 class Bindings:
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
+        self.decoded = 0
 
     def decode(self, raw: bytes) -> CachedBinding:
+        self.decoded += 1
         body = msgspec.json.decode(raw, type=dict[str, Any])
         return CachedBinding(
             uid=WorkloadUid(body["uid"]),
@@ -65,6 +67,10 @@ class Books:
         self.settled: list[tuple[str, int]] = []
         self.withdrawn: list[tuple[str, Refusal]] = []
         self.changed = asyncio.Event()
+        self.observed: dict[str, CachedBinding] = {}
+
+    def binding(self, uid: WorkloadUid) -> CachedBinding | None:
+        return self.observed.get(uid)
 
     def confirm(self, uid: WorkloadUid, resource_version: int) -> None:
         self.settled.append((uid, resource_version))
@@ -120,6 +126,20 @@ async def test_response_confirms_decision_at_stored_version(server, tmp_path):
     assert stage.books.settled == [("u1", 9)]
     assert stage.books.bindings.told == [("u1", 9)]
     assert len(server.seen("PATCH")) == 1
+
+
+@pytest.mark.parametrize(("observed", "decoded"), [(9, 0), (8, 1), (5, 1)])
+async def test_response_is_decoded_unless_its_event_was(server, tmp_path, observed, decoded):
+    answer = {**stored(version=9, paused=False), "metadata": {"resourceVersion": "9"}}
+    server.says("PATCH", path("u1"), answering(200, answer))
+    async with acting(server, tmp_path) as stage:
+        known = stage.books.bindings.decode(msgspec.json.encode(stored(version=observed, paused=observed < 9)))
+        stage.books.observed["u1"] = known
+        stage.books.bindings.decoded = 0
+        stage.admit(resource_version=5)
+        await stage.books.heard_of()
+        assert stage.books.bindings.decoded == decoded
+    assert stage.books.settled == [("u1", 9)]
 
 
 async def test_conflict_updates_cache_and_backs_off(server, tmp_path):
