@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections import ChainMap
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Never, NoReturn
 
@@ -394,13 +394,23 @@ async def serve(settings: ControllerSettings) -> None:
     log.info("controller stopped")
 
 
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """Run *main* on uvloop, which needs less CPU per request, or on asyncio's own loop where it is not installed."""
+    try:
+        import uvloop  # noqa: PLC0415 -- not available for every platform
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
 def main() -> None:
     """Parse the flags and run."""
     configure_logging()
     # Cached objects live long and form no reference cycles, so frequent collections would be wasted.
     gc.set_threshold(50_000, 50, 1000)
     try:
-        asyncio.run(serve(parse_flags(sys.argv[1:])))
+        _run(serve(parse_flags(sys.argv[1:])))
     except (SettingsError, ConfigurationError, CertificateError, OSError, ValueError) as error:
         sys.exit(f"controller: {error}")
 
