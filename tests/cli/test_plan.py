@@ -105,7 +105,7 @@ def test_gpu_job_fits_a_cluster_with_default_models(plan):
 )
 def test_gpu_job_on_a_busy_node_waits_for_capacity(plan, used):
     ended = plan(cluster("member1", IDLE, used=used), queue("a"), job("j", ONE_GPU, queue="a"))
-    assert ended.reasons() == {"j": "QueueLimitReached"}
+    assert ended.reasons() == {"j": "InsufficientCapacity"}
 
 
 def test_pod_larger_than_any_free_node_waits_for_capacity(plan):

@@ -133,8 +133,8 @@ def test_policies_apply_in_simulations(simulate):
 def test_pending_job_is_an_event_with_its_reason(simulate):
     answer = simulate(*WORLD, timed("j1", cpus=8), timed("j2", cpus=8), options=("-o", "json")).answer
     [wait] = [each for each in answer["events"] if each["action"] == "Wait"]
-    assert (wait["time"], wait["name"], wait["reason"]) == (0, "j2", "QueueLimitReached")
-    assert wait["message"] == "it requests 8 cpu, queue 'a' has 0 left below its limit"
+    assert (wait["time"], wait["name"], wait["reason"]) == (0, "j2", "InsufficientCapacity")
+    assert wait["message"] == "it requests 8 cpu, all usable clusters together have 0 left"
 
 
 def test_until_stops_the_simulation(simulate):

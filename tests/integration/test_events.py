@@ -29,8 +29,8 @@ async def test_job_and_binding_get_pending_and_admitted_events(plane, tmp_path):
         await harness.admitted("first")
         await harness.karmada.job("next", "q", cpu=2)
         for kind, name in (("Job", "next"), ("ResourceBinding", "next-job")):
-            event = await wait_for_event(harness, "QueueLimitReached", kind, name)
-            assert "queue 'q' has 0 left below its limit; it starts when workloads of the queue" in event["note"]
+            event = await wait_for_event(harness, "InsufficientCapacity", kind, name)
+            assert "all usable clusters together have 0 left; it starts when workloads finish" in event["note"]
             assert (event["type"], event["action"]) == ("Normal", "Wait")
             assert event["reportingController"] == "volcano-global.io/controller"
         event = await wait_for_event(harness, "Admitted", "Job", "first")

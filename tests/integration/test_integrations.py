@@ -73,7 +73,7 @@ async def test_kind_enabled_at_run_time_is_gated(plane, tmp_path):
         await wait_until_resumed(harness, "first")
         charge = record(harness, "first")["charge"]
         assert {name: charge[name] for name in ("cpu", "pods")} == {"cpu": "4", "pods": "2"}
-        await wait_for_event(harness, "QueueLimitReached", "Deployment", "second")
+        await wait_for_event(harness, "InsufficientCapacity", "Deployment", "second")
         assert not is_resumed(harness, "second")
         assert await harness.controller.metric('volcano_global_cache_synced{resource="deployments.apps"}') == 1
 

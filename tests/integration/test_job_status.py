@@ -47,7 +47,7 @@ async def test_pending_job_shows_reason_until_its_cluster_reports(plane, tmp_pat
         assert (await job_state(harness, "first", "Admitted"))["message"].startswith("admitted to m1")
         await report(harness, "first", "Running")
         await harness.karmada.job("next", "q", cpu=2)
-        state = await job_state(harness, "next", "QueueLimitReached")
+        state = await job_state(harness, "next", "InsufficientCapacity")
         assert "pending in queue 'q': it requests 2 cpu" in state["message"]
         assert abs(wall_clock() / 1000 - _seconds(state["lastTransitionTime"])) < 60
         assert (await _status(harness, "first"))["state"]["phase"] == "Running"

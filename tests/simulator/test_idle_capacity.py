@@ -49,14 +49,14 @@ def test_idle_because_of_a_nomination():
 
 def test_waiting_time_is_reported_by_reason():
     summary = figures(job("a", 8), job("b", 8), job("c", 8))
-    assert summary.waiting_by_reason == (ReasonWaits("QueueLimitReached", 2, 30),)
+    assert summary.waiting_by_reason == (ReasonWaits("InsufficientCapacity", 2, 30),)
     assert summary.longest_waits == (
-        LongWait("Job", "ml", "c", "q", 20, "QueueLimitReached", _FULL),
-        LongWait("Job", "ml", "b", "q", 10, "QueueLimitReached", _FULL),
+        LongWait("Job", "ml", "c", "q", 20, "InsufficientCapacity", _FULL),
+        LongWait("Job", "ml", "b", "q", 10, "InsufficientCapacity", _FULL),
     )
 
 
-_FULL = "it requests 8 cpu, queue 'q' has 0 left below its limit"
+_FULL = "it requests 8 cpu, all usable clusters together have 0 left"
 
 
 def test_waiting_for_a_write_has_no_reason():

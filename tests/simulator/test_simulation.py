@@ -59,7 +59,7 @@ def test_jobs_that_do_not_fit_together_run_in_sequence():
 def test_pending_job_is_logged_with_reason_and_time():
     result = play(trace(job("a", 6), job("b", 6, at=3)))
     [wait] = [entry for entry in result.log if entry.action == "Wait"]
-    assert (wait.at, wait.workload.name, wait.cause.reason) == (3000, "b", Reason.QUEUE_LIMIT_REACHED)
+    assert (wait.at, wait.workload.name, wait.cause.reason) == (3000, "b", Reason.INSUFFICIENT_CAPACITY)
 
 
 def test_events_of_one_time_are_planned_in_one_cycle():
@@ -154,7 +154,7 @@ def test_victim_is_charged_until_its_pods_terminate():
     waits = [
         (entry.at, entry.cause.reason) for entry in result.log if entry.action == "Wait" and entry.workload.name == "a"
     ]
-    assert waits[0] == (7000, Reason.QUEUE_LIMIT_REACHED)
+    assert waits[0] == (7000, Reason.INSUFFICIENT_CAPACITY)
 
 
 def test_victim_is_not_admitted_before_its_pods_terminate():

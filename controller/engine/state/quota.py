@@ -107,18 +107,33 @@ class Quota:
         return True
 
     def violations(self, node: Node, charge: Resources) -> Iterator[Refusal]:
-        """Yield every limit of *node* and its ancestors that *charge* exceeds, by resource and from below."""
+        """Yield every limit of *node* and its ancestors that *charge* exceeds, by resource and from below.
+
+        An exceeded limit that a queue inherits unchanged is yielded for the ancestor that sets it, at last the root.
+        """
         for resource in sorted(charge):
             asked = charge[resource]
             for above, raised in self.reservation_increases(node, resource, asked) if asked > 0 else ():
                 if not above.limits_resource(resource):
                     continue
                 free = self.limits[above.name].limit.get(resource, 0) - self.usage(above.name, resource)
+                if asked > free and self._inherits_limit(above, resource):
+                    continue
                 if asked > free:
                     reason = Reason.QUEUE_LIMIT_REACHED if above.parent else Reason.INSUFFICIENT_CAPACITY
                     yield Refusal(reason, resource, asked, free, queue=above.name)
                 elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
                     yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
+
+    def _inherits_limit(self, node: Node, resource: str) -> bool:
+        """Return whether the limit of *node* is its parent's: no capability and no guarantee of a sibling sets it."""
+        if node.parent is None or not node.parent.limits_resource(resource):
+            return False
+        inherited = self.limits[node.parent.name].limit.get(resource, 0)
+        capability = node.queue.capability.get(resource)
+        return (capability is None or capability > inherited) and (
+            self.limits[node.name].limit.get(resource, 0) == inherited
+        )
 
     def reservation_increases(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
         """Yield by how much *asked* would increase the reserved quota of *node* and each ancestor."""
