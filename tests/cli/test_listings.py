@@ -188,6 +188,12 @@ def test_bash_completes_words(words, expected):
     assert ended.stdout.strip() == expected, ended.stderr
 
 
+def test_queues_show_devices_of_clusters_that_are_not_used(run, tmp_path):
+    fleet = cluster("m", {"cpu": 4, "nvidia.com/gpu": 2, "ephemeral-storage": "9Gi"}, ready=False)
+    queues = run("queues", "-f", write(tmp_path, fleet, queue("a"), job("j", {"cpu": 1}, queue="a")), *ARGUMENTS).out
+    assert queues.splitlines()[0].split() == ["QUEUE", "STATE", "PENDING", "ADMITTED", "CPU", "MEMORY", "GiB", "GPU"]
+
+
 def test_version_and_short_help(run):
     assert run("--version").out.startswith("volcano-global ")
     assert run("queues", "-h").out == run("queues", "--help").out

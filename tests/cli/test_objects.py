@@ -43,7 +43,7 @@ def test_deployment_with_integration_is_charged_by_its_binding(plan):
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about}
     with_integration = configuration(integrations=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
     ended = plan(path, documents=[deployment, with_integration])
-    assert ended.queue("default")["allocated"] == {"cpu": "3", "memory": "3Gi"}
+    assert ended.queue("default")["allocated"] == {"cpu": "3", "memory": "3Gi", "nvidia.com/gpu": "0"}
 
 
 def test_works_are_ignored(run):

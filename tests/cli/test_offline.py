@@ -100,7 +100,7 @@ def test_existing_parts_are_not_created_again(run, tmp_path):
         "plan", "-f", write(tmp_path, cluster("m1", accelerators), queue("ml"), hyperjob(8), part), "-o", "json"
     )
     assert ended.clusters() == {"llm-t-0": ["m1"]}
-    assert ended.queue("ml")["allocated"].get("nvidia.com/gpu") is None
+    assert ended.queue("ml")["allocated"]["nvidia.com/gpu"] == "0"
 
 
 def test_hyperjob_that_fits_nowhere_is_noted(run, tmp_path):

@@ -26,6 +26,7 @@ from controller.forecast.run_times import RunTimes
 
 _JOB = "Job"
 _SUGGESTED = 3
+_ALWAYS_SHOWN = frozenset({"cpu", "memory"})
 
 
 TemplateNames = frozenset[tuple[str, str, str]]
@@ -85,7 +86,7 @@ class Snapshot:
     run_times: RunTimes | None = None
     """Learned run times; ``None`` where no run is known."""
     resources: frozenset[str] = frozenset()
-    """The resources that any queue uses, requests or limits, or else those of the clusters; without ``pods``."""
+    """The resources that any queue uses, requests or limits, and cpu, memory and devices of the clusters."""
     claims: ClaimIndex | None = None
     """The claims and sources of data; ``None`` where there are none, or not all may be read."""
     selected: Callable[[LabelSelector], TemplateNames] | None = None
@@ -142,7 +143,9 @@ def _resources(state: Engine) -> frozenset[str]:
     resources = set(state.queue_shares.fair_shares[ROOT]) if state.queue_shares is not None else set()
     for queue in state.queues.values():
         resources.update(queue.capability, queue.deserved, queue.guarantee)
-    return frozenset(resources or state.cluster_usage.root_limit()) - {PODS}
+    for cluster in state.cluster_usage:
+        resources.update(name for name in cluster.allocatable if "/" in name or name in _ALWAYS_SHOWN)
+    return frozenset(resources) - {PODS}
 
 
 def current_usage(state: Engine) -> CurrentUsage:

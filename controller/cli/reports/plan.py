@@ -93,7 +93,7 @@ def _share_report(snapshot: Snapshot, name: QueueName, usage: Resources) -> Queu
 
 
 def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
-    """Return the resources that any queue uses, requests or limits, or else those of the clusters.
+    """Return the resources that any queue uses, requests or limits, and cpu, memory and devices of the clusters.
 
     ``pods`` is included only if this queue names it.
     """
