@@ -1,6 +1,7 @@
 """What the passes of a cycle read: the state, and the caches of the algorithms over it."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from controller.engine.fairness.ageing import PriorityAgeing
 from controller.engine.fairness.borrowing import BorrowingPolicy
@@ -41,7 +42,7 @@ class Context:
         self.shares = FairShareTracker(self.queue_usage, self.pending)
         self.ageing = PriorityAgeing(policy.ageing, self.pending)
         self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares, self.ageing)
-        self.windows = BackfillWindows(self.workloads, self.cluster_usage)
+        self.windows = BackfillWindows(self.workloads, self.feasibility_cache)
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
         self.admitted_so_far: frozenset[WorkloadUid] = frozenset()
@@ -58,8 +59,7 @@ class Context:
     def update_reservations(self, quota: Quota, now: int) -> None:
         """Forecast the reservations again, because fair shares, workloads or the time have changed."""
         self._active_reservations = None
-        has_any = self.policy.backfill.enabled and bool(self.workloads.with_reservation)
-        demands = reservation_demands(quota, self.workloads, self.feasibility_cache) if has_any else []
+        demands = partial(reservation_demands, quota, self.workloads, self.feasibility_cache)
         self.windows.update(demands, quota, self.policy, now)
 
     def end_cycle(self, admitted_so_far: Iterable[WorkloadUid]) -> None:

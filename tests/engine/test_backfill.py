@@ -9,6 +9,7 @@ import pytest
 
 from controller.engine.engine import Engine
 from controller.engine.policy import Backfill, HeadReservation, Policy
+from controller.engine.reservations.backfill import BackfillWindows, _Trial
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import (
@@ -35,11 +36,13 @@ class Missed:
 
 
 class Schedule:
-    """A random load on up to three clusters, with the exact run time of each workload."""
+    """A random load on up to three clusters, with the run time of each workload, exact without *overrun*."""
 
-    def __init__(self, seed: int, policy: Policy) -> None:
+    def __init__(self, seed: int, policy: Policy, *, overrun: int = 0) -> None:
         self.dice = Random(seed)
         self.now = START
+        self.overrun = overrun
+        """How much longer each workload runs than is known."""
         self.state = Engine(policy)
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(1, 3))]
         self.size = self.dice.randint(4, 12)
@@ -98,7 +101,7 @@ class Schedule:
                 _, number, what = heappop(self.events)
                 if what == "submit":
                     for workload in self._workloads(number):
-                        self.run_times[workload.uid] = workload.run_time_ms or 0
+                        self.run_times[workload.uid] = (workload.run_time_ms or 0) + self.overrun
                         self.state.workload_changed(workload, self.now)
                 elif what != "wake":
                     workload = self.state.workloads[WorkloadUid(what)]
@@ -127,9 +130,9 @@ class Schedule:
             heappush(self.events, (plan.wake_at, -1, "wake"))
 
 
-def play(seed: int, *, enabled: bool = True) -> Schedule:
+def play(seed: int, *, enabled: bool = True, overrun: int = 0) -> Schedule:
     policy = Policy(head_reservation=HeadReservation(after_ms=MINUTE), backfill=Backfill(enabled=enabled))
-    schedule = Schedule(seed, policy)
+    schedule = Schedule(seed, policy, overrun=overrun)
     schedule.play()
     return schedule
 
@@ -157,3 +160,38 @@ def test_exact_run_times_miss_no_promise_in_100_000_schedules():
 def test_disabled_backfill_promises_nothing():
     schedules = [play(seed, enabled=False) for seed in range(8)]
     assert not any(schedule.promised or schedule.backfilled for schedule in schedules)
+
+
+def test_windows_that_were_not_forecast_again_are_unchanged(monkeypatch):
+    update, forecasts = BackfillWindows.update, list[bool]()
+
+    def update_twice(windows, demands, quota, policy, now):
+        before = windows._inputs
+        update(windows, demands, quota, policy, now)
+        forecasts.append(windows._inputs is not before)
+        known, windows._inputs = windows.by_owner, ()
+        update(windows, demands, quota, policy, now)
+        assert windows.by_owner == known
+
+    monkeypatch.setattr(BackfillWindows, "update", update_twice)
+    for seed in range(8):
+        play(seed, overrun=seed % 2 * 5 * MINUTE)
+    assert not all(forecasts)
+
+
+def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
+    is_fulfilled, found = _Trial.is_fulfilled, list[bool]()
+
+    def compare(trial):
+        of_queues = [id(released) for released in trial._by_queue.values()]
+        lacks = any(
+            released.get(name, 0) < amount for released, name, amount in trial._lacking if id(released) in of_queues
+        )
+        assert trial._is_unreserved() is not lacks
+        found.append(lacks)
+        return is_fulfilled(trial)
+
+    monkeypatch.setattr(_Trial, "is_fulfilled", compare)
+    for seed in range(8):
+        play(seed)
+    assert {*found} == {True, False}

@@ -5,17 +5,19 @@ it waits for, as far as their run times are known. A workload that ends before t
 one may use what the reservation does not need even then.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
+from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.policy import Policy
 from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import EMPTY, Resources, add, fits, scale
+from controller.engine.state.resources import EMPTY, Resources, add, scale
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, ClusterCharge, Workload, WorkloadState, WorkloadUid
 
@@ -50,11 +52,11 @@ class Window:
 
     shadow_time: int
     by_queue: dict[QueueName, Resources]
+    """For each queue in which quota is reserved."""
     by_cluster: dict[ClusterName, Resources]
+    """For each cluster on which capacity is reserved."""
     next_end: int | None
     """When the next of its releases is expected."""
-    clusters: frozenset[ClusterName] = frozenset()
-    """The clusters on which capacity is reserved."""
 
 
 def expected_end(workload: Workload, now: int) -> int | None:
@@ -81,35 +83,58 @@ def presumed_end(workload: Workload, now: int) -> int:
 class BackfillWindows:
     """The windows of all reservations, as of the last cycle."""
 
-    def __init__(self, workloads: WorkloadIndex, cluster_usage: ClusterUsage) -> None:
+    def __init__(self, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache) -> None:
         self.by_owner: dict[str, Window] = {}
         self.backfilled: dict[WorkloadUid, str] = {}
         """Admitted workloads that use reserved clusters because they end in a window, with the reservation's owner."""
+        self._inputs: tuple[object, ...] = ()
+        """What the windows were computed from."""
+        self._valid_until: int | None = None
+        """When they change although these are the same; ``None``: never."""
         self._workloads = workloads
-        self._cluster_usage = cluster_usage
+        self._feasibility_cache = feasibility_cache
+        self._cluster_usage = feasibility_cache.cluster_usage
 
-    def update(self, demands: Iterable[ReservationDemand], quota: Quota, policy: Policy, now: int) -> None:
-        """Forecast the reservations again, the oldest first: each is expected to start before the next."""
+    def update(
+        self, demands: Callable[[], Iterable[ReservationDemand]], quota: Quota, policy: Policy, now: int
+    ) -> None:
+        """Forecast the reservations again, the oldest first: each is expected to start before the next.
+
+        Until an expected end, or while a reservation is fulfilled, windows depend only on the workloads and on usage.
+        """
+        workloads = self._workloads
+        clusters = self._feasibility_cache.generation, self._cluster_usage.version
+        inputs = quota, quota.version, clusters, workloads.version, policy.backfill
+        if inputs == self._inputs and (self._valid_until is None or now < self._valid_until):
+            return
+        releases = sorted(self._known_releases(now), key=_release_order) if workloads.with_reservation else []
+        self._inputs = inputs
+        self._valid_until = releases[0].at if releases else None
         before, self.by_owner = self.by_owner, {}
-        for demand, window in self._forecast(demands, quota, policy, now):
+        for demand, window in self._forecast(demands(), releases, quota, policy, now):
             known = before.get(demand.owner)
             # An equal window stays the same object, so that what is cached for it stays valid.
             self.by_owner[demand.owner] = known if known == window else window
-        owners = {owner_of(workload) for workload in self._workloads.with_reservation.values()}
-        by_uid = self._workloads.by_uid
+            self._valid_until = earliest((self._valid_until, window.shadow_time))
+        owners = {owner_of(workload) for workload in workloads.with_reservation.values()}
         self.backfilled = {
             uid: owner
             for uid, owner in self.backfilled.items()
-            if owner in owners and uid in by_uid and by_uid[uid].state is WorkloadState.ADMITTED
+            if owner in owners and uid in workloads.by_uid and workloads[uid].state is WorkloadState.ADMITTED
         }
 
     def _forecast(
-        self, demands: Iterable[ReservationDemand], quota: Quota, policy: Policy, now: int
+        self,
+        demands: Iterable[ReservationDemand],
+        releases: list[Release],
+        quota: Quota,
+        policy: Policy,
+        now: int,
     ) -> Iterator[tuple[ReservationDemand, Window]]:
-        demands = tuple(demands)
-        if not policy.backfill.enabled or not demands:
+        """Yield the windows of *demands*; the expected ends of their workloads are inserted into *releases*."""
+        if not policy.backfill.enabled:
             return
-        releases, older = self._known_releases(now), list[Release]()
+        older: list[Release] = []
         for demand in demands:
             window = self._window(demand, releases, older, quota, now)
             if window is not None:
@@ -117,16 +142,18 @@ class BackfillWindows:
             taken = [Release(now, demand.owner, node.name, charge, ()) for node, charge in demand.charges]
             charges = tuple(ClusterCharge(name, charge) for name, charge in sorted(demand.by_cluster.items()))
             taken.append(Release(now, demand.owner, ROOT, EMPTY, charges))
-            older += taken
+            older += map(_as_use, taken)
             if window is not None and demand.run_time_ms is not None:
                 end = window.shadow_time + demand.run_time_ms
-                releases += [release._replace(at=end) for release in taken]
+                for release in taken:
+                    insort(releases, release._replace(at=end), key=_release_order)
 
     def forecast(
         self, demand: ReservationDemand, others: Iterable[ReservationDemand], quota: Quota, policy: Policy, now: int
     ) -> int | None:
         """Return the shadow time of a reservation that is not granted yet, after those of *others*."""
-        for known, window in self._forecast([*others, demand], quota, policy, now):
+        releases = sorted(self._known_releases(now), key=_release_order)
+        for known, window in self._forecast([*others, demand], releases, quota, policy, now):
             if known is demand:
                 return window.shadow_time
         return None
@@ -136,7 +163,7 @@ class BackfillWindows:
         running = (workload for by_uid in self._workloads.admitted.values() for workload in by_uid.values())
         releases = [_release(workload, presumed_end(workload, now)) for workload in running]
         releases += [_release(workload, now) for workload in self._leaving()]
-        window = self._window(demand, filter(None, releases), (), quota, now)
+        window = self._window(demand, sorted(filter(None, releases), key=_release_order), (), quota, now)
         return None if window is None else window.shadow_time
 
     def _leaving(self) -> Iterator[Workload]:
@@ -156,20 +183,22 @@ class BackfillWindows:
         quota: Quota,
         now: int,
     ) -> Window | None:
-        """Return the window of *demand*, ``None`` where *releases* do not suffice; *older* reservations go first."""
-        window, after = Window(now, {}, {}, None, frozenset(demand.by_cluster)), quota.overlay()
-        free = {name: self._cluster_usage.cluster_state(name).available for name in demand.by_cluster}
+        """Return the window of *demand*, ``None`` where *releases* do not suffice; *older* reservations go first.
+
+        The releases are in order.
+        """
+        trial = _Trial(demand, quota, self._cluster_usage)
         for taken in older:
-            _apply(taken, window, free, after, times=-1)
-        in_order = sorted(releases, key=lambda release: (release.at, release.uid))
-        for at, ending in groupby(in_order, key=lambda release: release.at):
-            if _is_fulfilled(demand, free, after):
-                return window
-            window.shadow_time = max(at, now)
-            window.next_end = at if window.next_end is None else window.next_end
+            trial.release(taken)
+        shadow_time, next_end, is_fulfilled = now, None, trial.is_fulfilled()
+        for at, ending in groupby(releases, key=lambda release: release.at):
+            if is_fulfilled:
+                break
+            shadow_time, next_end = max(at, now), at if next_end is None else next_end
             for release in ending:
-                _apply(release, window, free, after)
-        return window if _is_fulfilled(demand, free, after) else None
+                trial.release(release)
+            is_fulfilled = trial.is_fulfilled()
+        return trial.window(shadow_time, next_end) if is_fulfilled else None
 
     def on_admitted(self, workload: Workload, choice: Choice, quota: Quota, now: int) -> None:
         """Count the charges of a workload that is being admitted as released where it ends in a window."""
@@ -184,9 +213,15 @@ class BackfillWindows:
                 changed = replace(
                     window, by_queue={**window.by_queue}, by_cluster={**window.by_cluster}, next_end=next_end
                 )
-                if owner != owner_of(workload) and not window.clusters.isdisjoint(choice_clusters):
+                if owner != owner_of(workload) and not choice_clusters.isdisjoint(window.by_cluster):
                     self.backfilled[workload.uid] = owner
-                _count(changed, node, choice.charge, choice.cluster_charges)
+                for above in node.path():
+                    if above.name in changed.by_queue:
+                        changed.by_queue[above.name] = add(changed.by_queue[above.name], choice.charge)
+                for cluster_charge in choice.cluster_charges:
+                    name = cluster_charge.cluster
+                    if name in changed.by_cluster:
+                        changed.by_cluster[name] = add(changed.by_cluster[name], cluster_charge.charge)
                 self.by_owner[owner] = changed
 
     def next_overrun(self, now: int) -> int | None:
@@ -195,38 +230,84 @@ class BackfillWindows:
         return earliest(end for end in ends if end is not None and end > now)
 
 
-def _is_fulfilled(demand: ReservationDemand, free: Mapping[ClusterName, Resources], quota: Quota) -> bool:
-    if not all(fits(charge, free[name]) for name, charge in demand.by_cluster.items()):
-        return False
-    after = quota.overlay() if len(demand.charges) > 1 else quota
-    for leaf, charge in demand.charges:
-        node = after.tree.nodes[leaf.name]
-        if after.refusal(node, charge) is not None:
+class _Trial:
+    """What a reservation still lacks while running workloads release their charges."""
+
+    def __init__(self, demand: ReservationDemand, quota: Quota, cluster_usage: ClusterUsage) -> None:
+        self._demand = demand
+        self._quota = quota.overlay()
+        self._new_releases: list[Release] = []
+        """Releases that the quota does not contain yet; it follows only where its guarantees must be checked."""
+        self._by_cluster: dict[ClusterName, dict[str, int]] = {name: {} for name in demand.by_cluster}
+        """Released on each cluster of the reservation."""
+        needed = dict[QueueName, Resources]()
+        for leaf, charge in demand.charges:
+            for node in leaf.path():
+                needed[node.name] = add(needed.get(node.name, EMPTY), charge)
+        self._by_queue: dict[QueueName, dict[str, int]] = {name: {} for name in needed}
+        """Released in each of its queues and their ancestors."""
+        self._lacking: list[tuple[dict[str, int], str, int]] = []
+        """What must be released: where, of which resource, and how much."""
+        for cluster, charge in demand.by_cluster.items():
+            self._add_lacking(self._by_cluster[cluster], charge, cluster_usage.cluster_state(cluster).available)
+        for queue, charge in needed.items():
+            free = quota.free_amounts(quota.tree.nodes[queue], charge)
+            self._add_lacking(self._by_queue[queue], {name: charge[name] for name in free}, free)
+
+    def _add_lacking(self, released: dict[str, int], charge: Resources, free: Resources) -> None:
+        amounts = ((name, amount - free.get(name, 0)) for name, amount in charge.items() if amount > 0)
+        self._lacking += [(released, name, amount) for name, amount in amounts]
+
+    def release(self, release: Release) -> None:
+        """Release the charges of one workload."""
+        self._new_releases.append(release)
+        for node in self._quota.tree.nodes.get(release.queue, self._quota.tree.root).path():
+            if node.name in self._by_queue:
+                _add_to(self._by_queue[node.name], release.charge)
+        for cluster_charge in release.cluster_charges:
+            if cluster_charge.cluster in self._by_cluster:
+                _add_to(self._by_cluster[cluster_charge.cluster], cluster_charge.charge)
+
+    def is_fulfilled(self) -> bool:
+        """Return whether the reserved workloads could start."""
+        if any(released.get(name, 0) < amount for released, name, amount in self._lacking):
             return False
-        if after is not quota:
+        return not self._quota.guaranteed or self._is_unreserved()
+
+    def _is_unreserved(self) -> bool:
+        """Return whether the guarantees of other queues leave enough quota."""
+        nodes, root = self._quota.tree.nodes, self._quota.tree.root
+        for release in self._new_releases:
+            self._quota.add_assumed(nodes.get(release.queue, root), scale(release.charge, -1))
+        self._new_releases.clear()
+        after = self._quota.overlay()
+        for leaf, charge in self._demand.charges:
+            node = nodes[leaf.name]
+            if after.refusal(node, charge) is not None:
+                return False
             after.add_assumed(node, charge)
-    return True
+        return True
+
+    def window(self, shadow_time: int, next_end: int | None) -> Window:
+        """Return the window of the releases until *shadow_time*, when the demand is fulfilled."""
+        by_queue: dict[QueueName, Resources] = {**self._by_queue}
+        by_cluster: dict[ClusterName, Resources] = {**self._by_cluster}
+        return Window(shadow_time, by_queue, by_cluster, next_end)
 
 
-def _apply(
-    release: Release, window: Window, free: dict[ClusterName, Resources], quota: Quota, *, times: int = 1
-) -> None:
-    """Release the charges of one workload, or with *times* -1 use them."""
-    charges = [ClusterCharge(each.cluster, scale(each.charge, times)) for each in release.cluster_charges]
-    for cluster_charge in charges:
-        if cluster_charge.cluster in free:
-            free[cluster_charge.cluster] = add(free[cluster_charge.cluster], cluster_charge.charge)
-    node, charge = quota.tree.nodes.get(release.queue, quota.tree.root), scale(release.charge, times)
-    quota.add_assumed(node, scale(charge, -1))
-    _count(window, node, charge, charges)
+def _add_to(amounts: dict[str, int], more: Resources) -> None:
+    for name, amount in more.items():
+        amounts[name] = amounts.get(name, 0) + amount
 
 
-def _count(window: Window, node: Node, charge: Resources, cluster_charges: Iterable[ClusterCharge]) -> None:
-    for above in node.path():
-        window.by_queue[above.name] = add(window.by_queue.get(above.name, EMPTY), charge)
-    for cluster_charge in cluster_charges:
-        name = cluster_charge.cluster
-        window.by_cluster[name] = add(window.by_cluster.get(name, EMPTY), cluster_charge.charge)
+def _release_order(release: Release) -> tuple[int, str]:
+    return release.at, release.uid
+
+
+def _as_use(release: Release) -> Release:
+    """Return the opposite of *release*: the use of the same amounts."""
+    charges = tuple(ClusterCharge(each.cluster, scale(each.charge, -1)) for each in release.cluster_charges)
+    return release._replace(charge=scale(release.charge, -1), cluster_charges=charges)
 
 
 def remaining(due: Resources, released: Resources) -> Resources:

@@ -81,6 +81,8 @@ class WorkloadIndex:
 
     def __init__(self) -> None:
         self.by_uid: dict[WorkloadUid, Workload] = {}
+        self.version = 0
+        """Changes with every change of an admitted workload, or of one with a head reservation."""
         self.pending = PendingWorkloads()
         self.on_hold: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Pending workloads that do not compete, with the reason, by queue."""
@@ -131,6 +133,11 @@ class WorkloadIndex:
     def update(self, before: Workload | None, workload: Workload | None) -> None:
         """Update the indexes, pending workloads excepted; ``None`` where the workload does not exist."""
         self.gangs.update(before, workload)
+        self.version += any(
+            each.state is WorkloadState.ADMITTED or each.has_reservation
+            for each in (before, workload)
+            if each is not None
+        )
         if before is not None:
             self._remove(before)
         if workload is None:
