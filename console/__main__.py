@@ -10,6 +10,7 @@ from typing import NoReturn
 import structlog
 
 from console.analysis import Analyses
+from console.history import History, HistoryAccess
 from console.identity import Identity
 from console.model import Model
 from console.reader import Rights
@@ -38,12 +39,17 @@ async def serve(settings: ConsoleSettings) -> None:
         settings.kubeconfig, context=settings.context, user_agent="volcano-global-console", connections=_CONNECTIONS
     )
     async with connect as api, asyncio.TaskGroup() as tasks:
-        model = Model(api, namespace=settings.karmada_namespace, refresh_seconds=settings.refresh_seconds)
+        history = History(_history_access(settings, api))
+        model = Model(
+            api, namespace=settings.karmada_namespace, refresh_seconds=settings.refresh_seconds, history=history
+        )
         access = Access(api, reviews_per_second=settings.reviews_per_second)
         renders = Renders(model, Rights(access), Analyses(seconds=settings.analysis_seconds))
         server = ConsoleServer(renders, Identity(access, settings), settings)
         connect_parts(model, renders, server)
         started = [tasks.create_task(model.run())]
+        if history.is_enabled:
+            started.append(tasks.create_task(history.run(seconds=settings.refresh_seconds)))
         if certificate is not None:
             started.append(tasks.create_task(_reload(certificate, settings.poll_seconds)))
         async with (
@@ -61,7 +67,14 @@ async def serve(settings: ConsoleSettings) -> None:
 def connect_parts(model: Model, renders: Renders, server: ConsoleServer) -> None:
     """Add the handlers of each part to the events of the others."""
     model.on_update += [renders.invalidate, renders.ask_forecasts, server.on_update]
+    model.history.on_update += [renders.invalidate, server.on_update]
     renders.analyses.on_answer += [renders.on_answer, server.on_update]
+
+
+def _history_access(settings: ConsoleSettings, api: Api) -> HistoryAccess | None:
+    if settings.history_url is None:
+        return None
+    return HistoryAccess(settings.history_url, lambda: api.access, settings.history_ca)
 
 
 def _certificate(settings: ConsoleSettings) -> Certificate | None:

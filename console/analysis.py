@@ -59,22 +59,29 @@ class Analyses:
 
     def ask(self, key: Hashable, question: Callable[[], bytes]) -> None:
         """Ask *question* unless its answer is new or on its way."""
-
-        async def prepared() -> Callable[[], bytes]:
-            return question
-
-        self.ask_prepared(key, prepared)
+        self._begin(key, lambda: self.run(question))
 
     def ask_prepared(self, key: Hashable, prepare: Callable[[], Awaitable[Callable[[], bytes]]]) -> None:
         """Ask the question that *prepare* returns, as ``ask`` does."""
+
+        async def answer() -> bytes:
+            return await self.run(await prepare())
+
+        self._begin(key, answer)
+
+    def fetch(self, key: Hashable, answer: Callable[[], Awaitable[bytes]]) -> None:
+        """Fetch the answer of another process, as ``ask`` does."""
+        self._begin(key, answer)
+
+    def _begin(self, key: Hashable, answer: Callable[[], Awaitable[bytes]]) -> None:
         known = self._results.get(key)
         is_new = known is not None and time.monotonic() < known.at + _RESULT_SECONDS
         if not is_new and key not in self._running and len(self._running) < _MAX_WAITING:
-            self._running[key] = asyncio.create_task(self._answer(key, prepare))
+            self._running[key] = asyncio.create_task(self._answer(key, answer))
 
-    async def _answer(self, key: Hashable, prepare: Callable[[], Awaitable[Callable[[], bytes]]]) -> None:
+    async def _answer(self, key: Hashable, produce: Callable[[], Awaitable[bytes]]) -> None:
         try:
-            answer: bytes | None = await self.run(await prepare())
+            answer: bytes | None = await produce()
         except (AnalysisError, ApiError) as error:
             log.warning("analysis failed", reason=str(error))
             answer = None

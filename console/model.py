@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
+from console.history import History
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import Resource
@@ -74,10 +75,18 @@ class Model:
     """Watches the control plane and holds the newest snapshot; the event handlers of ``on_update`` must not block."""
 
     def __init__(
-        self, api: Api, *, namespace: str, refresh_seconds: float, options: WatchOptions | None = None
+        self,
+        api: Api,
+        *,
+        namespace: str,
+        refresh_seconds: float,
+        options: WatchOptions | None = None,
+        history: History | None = None,
     ) -> None:
         self.on_update: list[Callable[[], None]] = []
         self.last_error: str | None = None
+        self.history = history or History()
+        """Past decisions, as far as they were logged."""
         self.samples: deque[Sample] = deque(maxlen=_SAMPLES)
         self._api = api
         self._namespace = namespace

@@ -25,6 +25,7 @@ PAGES = (
     ("/workloads", "Workloads"),
     ("/hyperjobs", "HyperJobs"),
     ("/clusters", "Clusters"),
+    ("/decisions", "Decisions"),
     ("/what-if", "What if"),
 )
 
@@ -47,6 +48,13 @@ def clock(at: str | None) -> str:
     moment = datetime.fromisoformat(at)
     today = datetime.now(UTC).date()
     return moment.strftime("%H:%M" if moment.date() == today else "%d %b %H:%M") + " UTC"
+
+
+def exact(at: str) -> str:
+    """Format a time in UTC with seconds and milliseconds, with the date where it is not today."""
+    moment = datetime.fromisoformat(at)
+    time = f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d} UTC"
+    return time if moment.date() == datetime.now(UTC).date() else f"{moment:%d %b} {time}"
 
 
 def _age(at: str, now: int) -> str:
@@ -80,6 +88,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         clock=clock,
+        exact=exact,
         age=_age,
         short=_short,
         short_resource=_short_resource,
@@ -96,7 +105,8 @@ def _environment() -> jinja2.Environment:
 
 def render(template: str, data: object, query: Query, *, path: str, title: str, **more: Any) -> str:
     """Return a page as HTML; *more* are further variables of the template."""
-    section = next((known for known, _ in reversed(PAGES) if known != "/" and path.startswith(known)), "/")
+    of = "/decisions" if path == "/moment" else path
+    section = next((known for known, _ in reversed(PAGES) if known != "/" and of.startswith(known)), "/")
 
     def link(**values: object) -> str:
         return f"{path}?{urlencode({**query.values, **values})}"

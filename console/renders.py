@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from console.analysis import Analyses
+from console.history import MomentAnswer
 from console.model import Model
 from console.pages import clock, main_of, render
 from console.reader import Reader, Rights
-from console.views import clusters, hyperjobs, queues, what_if, workloads
+from console.views import clusters, decisions, hyperjobs, moments, queues, what_if, workloads
 from console.views.forecasts import Forecasts, Start, forecast_heads, new_forecasts
 from console.views.listing import ForbiddenError, NotVisibleError, Query, shown_snapshot
 from controller.cli.input.snapshot import Snapshot
@@ -201,6 +202,17 @@ class Renders:
         self.analyses.ask_prepared(key, prepare)
         return what_if.what_if_view(model, query, reader, *self._answer(key, what_if.Difference))
 
+    # -- past decisions ----------------------------------------------------------
+
+    def moment(self, query: Query, reader: Reader) -> moments.MomentView:
+        """Return one logged moment, which a controller replays."""
+        at, focus = moments.requested_moment(query)
+        if at is None or not self.model.history.is_enabled:
+            return moments.moment_view(self.model, query, reader, None)
+        key = "moment", at, focus
+        self.analyses.fetch(key, lambda: self.model.history.moment(at, focus))
+        return moments.moment_view(self.model, query, reader, *self._answer(key, MomentAnswer))
+
 
 PAGES: Mapping[str, Page] = {
     page.route: page
@@ -222,6 +234,8 @@ PAGES: Mapping[str, Page] = {
             lambda o, q, r: hyperjobs.hyperjob_view(o.model, q, r, o.forecasts),
         ),
         Page("/clusters", "clusters.html", lambda o, q, r: clusters.clusters_view(o.model, q, r), "Clusters"),
+        Page("/decisions", "decisions.html", lambda o, q, r: decisions.decisions_view(o.model, q, r), "Decisions"),
+        Page("/moment", "moment.html", Renders.moment, "Moment"),
         Page("/what-if", "what_if.html", Renders.what_if, "What if"),
         Page("/clusters/{name}", "cluster.html", lambda o, q, r: clusters.cluster_view(o.model, q, r)),
     )

@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -69,6 +70,15 @@ class ConsoleSettings(BaseModel):
         20, description="processor time of one forecast, search for counterfactuals or what-if plan; it ends after that"
     )
     poll_seconds: Seconds = Field(2, description="interval of reading the certificate files")
+    history_url: str | None = Field(
+        None,
+        description="https://HOST:PORT of the controllers' history endpoints, all addresses of HOST; http only for a "
+        "loopback address; default: no past decisions are shown",
+    )
+    history_ca: Path | None = Field(
+        None,
+        description="CA certificates of the history endpoints, reloaded when they change; default: those of the system",
+    )
 
     @property
     def is_loopback(self) -> bool:
@@ -77,6 +87,19 @@ class ConsoleSettings(BaseModel):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    @model_validator(mode="after")
+    def _authenticates_history(self) -> Self:
+        """Refuse to send the console's own token in plain text, or to an address without a port."""
+        if self.history_url is None:
+            return self
+        parts = urlsplit(self.history_url)
+        is_plain = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "localhost", "::1"}
+        if not parts.hostname or parts.port is None or parts.path not in {"", "/"}:
+            raise ValueError("history-url must be https://HOST:PORT")
+        if parts.scheme != "https" and not is_plain:
+            raise ValueError("history-url must begin with https://: the console sends its token")
+        return self
 
     @model_validator(mode="after")
     def _encrypts(self) -> Self:

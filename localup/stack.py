@@ -55,7 +55,7 @@ class Stack:
         karmada: Whether `start` starts the stand-in for Karmada; or the programs of a real Karmada to start instead.
         controller: Whether `start` starts the controller.
         options: Additional flags and environment of ``webhook``, ``karmada`` and ``controller``, and of ``console``,
-            which `start` starts only if it is named here; with a real Karmada also of
+            which `start` starts with the history endpoint only if it is named here; with a real Karmada also of
             ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and ``members``.
     """
 
@@ -77,9 +77,14 @@ class Stack:
             "karmada": bool(karmada),
             "controller": controller,
             "console": "console" in self._options,
+            "history": "console" in self._options,
         }
         self._ports = {
-            name: ports.claim() for name in ("webhook", "webhook-plain", "controller", "console", "console-probes")
+            name: ports.claim()
+            for name in (
+                *("webhook", "webhook-plain", "controller"),
+                *("console", "console-probes", "history", "history-probes"),
+            )
         }
         self.controller = self._process("controller", self._controller_command, partial(self._is_ready, "controller"))
         self.karmada: ManagedProcess | KarmadaProcesses = (
@@ -89,6 +94,7 @@ class Stack:
         )
         self.webhook = self._process("webhook", self._webhook_command, partial(self._is_ready, "webhook-plain"))
         self.console = self._process("console", self._console_command, partial(self._is_ready, "console-probes"))
+        self.history = self._process("history", self._history_command, partial(self._is_ready, "history-probes"))
         self._is_registered = False
 
     def __enter__(self) -> Self:
@@ -101,7 +107,7 @@ class Stack:
     @property
     def parts(self) -> tuple[ManagedProcess | KarmadaProcesses, ...]:
         """All processes in the order in which they stop."""
-        return self.console, self.controller, self.karmada, self.webhook
+        return self.console, self.history, self.controller, self.karmada, self.webhook
 
     @property
     def metrics_url(self) -> str:
@@ -128,7 +134,8 @@ class Stack:
         """Start the enabled processes and return when all are ready."""
         with stop_on_error(self.stop):
             # Loading the programs takes most of the time, so they start concurrently.
-            begun = [part for part in (self.karmada, self.controller, self.console) if self._enabled[part.name]]
+            parts = (self.karmada, self.controller, self.history, self.console)
+            begun = [part for part in parts if self._enabled[part.name]]
             for part in begun:
                 part.begin()
             if self._enabled["webhook"]:
@@ -189,15 +196,29 @@ class Stack:
         kubeconfig = self.plane.kubeconfig("volcano-global-controller")
         stage = ("--hyperjob-kubeconfig", self.plane.kubeconfig("volcano-global-hyperjobs"))
         address = ("--host", "127.0.0.1", "--port", str(self._ports["controller"]))
-        return ["-m", "controller", "--kubeconfig", kubeconfig, *stage, *address, *_LEASE, *self._flags("controller")]
+        log = ("--decision-log", self._decision_log) if self._enabled["history"] else ()
+        options = (*address, *_LEASE, *log, *self._flags("controller"))
+        return ["-m", "controller", "--kubeconfig", kubeconfig, *stage, *options]
+
+    def _history_command(self) -> list[str | Path]:
+        return [
+            *("-m", "controller.history", "--kubeconfig", self.plane.kubeconfig("volcano-global-console")),
+            *("--decision-log", self._decision_log, "--port", str(self._ports["history"])),
+            *("--probe-host", "127.0.0.1", "--probe-port", str(self._ports["history-probes"])),
+        ]
 
     def _console_command(self) -> list[str | Path]:
         return [
             *("-m", "console", "--kubeconfig", self.plane.kubeconfig("volcano-global-console")),
             *("--port", str(self._ports["console"])),
             *("--probe-host", "127.0.0.1", "--probe-port", str(self._ports["console-probes"])),
+            *("--history-url", f"http://127.0.0.1:{self._ports['history']}"),
             *self._flags("console"),
         ]
+
+    @property
+    def _decision_log(self) -> Path:
+        return self.plane.folder / "decisions.jsonl"
 
     def _karmada_command(self) -> list[str | Path]:
         return ["-m", "localup.karmada", "--kubeconfig", self.plane.kubeconfig("karmada"), *self._flags("karmada")]

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from console.model import Model
-from controller.api.quantity import format_quantity
+from controller.api.quantity import QuantityError, format_quantity, parse_quantity
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_short
 from controller.engine.state.resources import PODS
@@ -169,3 +169,14 @@ def amounts_text(amounts: Mapping[str, int]) -> str:
     """Return positive amounts as text: ``2 cpu, 4Gi memory``; devices first."""
     names = shown_resources(name for name, amount in amounts.items() if amount > 0)
     return ", ".join(f"{format_short(name, amounts[name])} {name.rpartition('/')[2]}" for name in names)
+
+
+def quantities_text(amounts: Mapping[str, str]) -> str:
+    """Return quantities as text, as `amounts_text` does."""
+    parsed: dict[str, int] = {}
+    for name, amount in amounts.items():
+        try:
+            parsed[name] = parse_quantity(name, amount)
+        except QuantityError:
+            continue
+    return amounts_text(parsed)

@@ -8,6 +8,7 @@ import msgspec
 from console.model import Model
 from console.reader import Reader
 from console.views.clusters import ClusterRow, cluster_rows
+from console.views.decisions import DecisionRow, recent_decisions
 from console.views.forecasts import Forecasts, visible_start
 from console.views.listing import (
     PAGE_SIZE,
@@ -81,6 +82,8 @@ class Overview(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     admitted: int
     next_cycle: str
     """What the next scheduling cycle would do."""
+    recent: tuple[DecisionRow, ...] = ()
+    """The newest admissions and evictions, if the decision log is served."""
 
 
 def overview(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -> Overview:
@@ -103,6 +106,7 @@ def overview(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -
         pending=snapshot.current.pending.get(ROOT, 0),
         admitted=snapshot.current.admitted.get(ROOT, 0),
         next_cycle=", ".join(f"{action} {count}" for action, count in sorted(decisions.items())) or "no change",
+        recent=recent_decisions(model, reader),
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from console.model import Model
 from console.reader import Reader
+from console.views.decisions import DecisionRow, admitted_before, decision_row
 from console.views.forecasts import Forecasts, Start, start_of, visible_start
 from console.views.listing import (
     NotVisibleError,
@@ -36,6 +37,8 @@ SORTS = ("state", "age", "priority", "name", "queue")
 STATES = ("Any", "Pending", "Admitted", "Finished")
 _ORDER = {WorkloadState.PENDING: 0, WorkloadState.ADMITTED: 1, WorkloadState.FINISHED: 2}
 _MAX_CLUSTERS = 100
+#: Logged steps of a timeline, the last ones.
+_MAX_LOGGED = 20
 
 
 class WorkloadRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -134,6 +137,8 @@ class Step(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     detail: str = ""
     tone: str = ""
     """``good``, ``bad`` or ``wait``."""
+    moment: str = ""
+    """The time of its logged plan, for the page of that moment."""
 
 
 class Change(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
@@ -171,6 +176,10 @@ class WorkloadView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     requests: str
     gang: str
     timeline: tuple[Step, ...]
+    is_logged: bool
+    """Whether the timeline has what the decision log knows."""
+    before: tuple[DecisionRow, ...]
+    """The last workloads that were admitted while it waited, the newest first."""
     queue_rows: tuple[QueueRow, ...]
     hyperjob: str = ""
     reason: str = ""
@@ -256,7 +265,9 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
         gang=amounts_text(workload.requirements.gang_requests),
-        timeline=tuple(_timeline(workload, binding, visible.reason if visible else "")),
+        timeline=tuple(_timeline(model, workload, visible.reason if visible else "", reader)),
+        is_logged=model.history.is_enabled,
+        before=_admitted_before(model, workload, reader),
         queue_rows=tuple(queue_row(model, each, reader, Forecasts()) for each in path),
         hyperjob=_hyperjob(model, workload),
         reason=visible.reason if visible else "",
@@ -314,20 +325,35 @@ def _may_name(change: WhatIf, model: Model, reader: Reader) -> bool:
     )
 
 
-def _timeline(workload: Workload, binding: CachedBinding | None, reason: str) -> Iterable[Step]:
+def _admitted_before(model: Model, workload: Workload, reader: Reader) -> tuple[DecisionRow, ...]:
+    admissions = [each.at for each in model.history.of_workload(workload.uid) if each.action == "Admit"]
+    until = admissions[-1] if admissions else None
+    if workload.state is WorkloadState.PENDING:
+        until = None
+    return admitted_before(model, workload.uid, reader, since=workload.created_at, until=until)
+
+
+def _timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> Iterable[Step]:
+    """Yield the steps from the decision log and from the objects, which know the present."""
+    binding = shown_snapshot(model).binding(workload)
     yield Step("Created", format_time(workload.created_at))
     if binding is not None:
         yield Step("Suspended", format_time(binding.created_at), "its binding was suspended until it is admitted")
-    if workload.evictions:
+    logged = list(_logged_steps(model, workload, reader))
+    yield from logged[-_MAX_LOGGED:]
+    last = logged[-1].title if logged else ""
+    evictions = sum(step.title == "Evicted" for step in logged)
+    if workload.evictions > evictions:
         times = "once" if workload.evictions == 1 else f"{workload.evictions} times"
         yield Step("Evicted", detail=f"{times} so far", tone="bad")
-    if reason:
+    if reason and (last != "Pending" or not logged[-1].detail.startswith(reason)):
         yield Step("Pending", detail=reason, tone="wait")
-    if workload.nomination is not None:
+    if workload.nomination is not None and last != "Nominated":
         yield Step("Nominated", format_time(workload.nomination.since), f"on {workload.nomination.cluster}", "wait")
     if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
-        clusters = ", ".join(charge.cluster for charge in workload.admission.cluster_charges)
-        yield Step("Admitted", format_time(workload.admission.admitted_at), f"to {clusters}", "good")
+        if last != "Admitted":
+            clusters = ", ".join(charge.cluster for charge in workload.admission.cluster_charges)
+            yield Step("Admitted", format_time(workload.admission.admitted_at), f"to {clusters}", "good")
         if binding is not None and binding.clusters:
             yield Step("Placed", detail="Karmada has placed it", tone="good")
         if workload.has_run:
@@ -337,6 +363,30 @@ def _timeline(workload: Workload, binding: CachedBinding | None, reason: str) ->
             yield Step("Running", detail=f"on {', '.join(running)}" if running else "", tone="good")
     if workload.state is WorkloadState.FINISHED:
         yield Step("Finished", format_time(binding.ended_at if binding is not None else None), tone="good")
+
+
+#: Titles and tones of logged decisions.
+_STEPS = {
+    "Admit": ("Admitted", "good"),
+    "Evict": ("Evicted", "bad"),
+    "Wait": ("Pending", "wait"),
+    "Requeue": ("Scheduled again", ""),
+}
+
+
+def _logged_steps(model: Model, workload: Workload, reader: Reader) -> Iterable[Step]:
+    for decision in model.history.of_workload(workload.uid):
+        row = decision_row(decision, model, reader)
+        is_nominated = bool(decision.nominated_cluster)
+        title, tone = _STEPS.get(row.action, ("Nominated" if is_nominated else "Reservation", "wait"))
+        detail = ": ".join(text for text in (row.reason, row.message) if text)
+        if row.action == "Admit":
+            detail = f"to {', '.join(row.clusters)}"
+        elif row.action == "Keep":
+            detail = f"on {decision.nominated_cluster}" if is_nominated else "it begins or ends"
+        elif row.preemptor:
+            detail = f"{detail}, for {row.preemptor}"
+        yield Step(title, format_time(decision.at), detail, tone, row.at)
 
 
 def _record(binding: CachedBinding | None) -> dict[str, str]:

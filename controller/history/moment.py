@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -40,20 +40,37 @@ class _Before:
         self.order = {queue: list(state.pending_workloads(queue)) for queue in state.queues_with_pending()}
 
 
-def read_moment(path: Path, at: int, focus: Collection[str], *, seconds: float) -> Moment:
-    """Return the last plan at or before *at*, with the pending workloads *focus* (uids) among its rows.
+class LoggedPlan(NamedTuple):
+    """A plan of the log: the beginning of its file, and its number."""
 
-    Raises `HistoryError` if the log has no such plan, or the replay takes more than *seconds* of processor time.
-    """
+    began: int
+    number: int
+
+
+def find_plan(path: Path, at: int) -> LoggedPlan:
+    """Return the last plan at or before *at*; raise `HistoryError` without one."""
     with open_files(path) as files:
         # A file may begin with a plan that is later than the moment, as after a restart.
         for file in reversed([file for file in files if file.began <= at][-2:]):
             number = last_plan(file, at)
             if number is not None:
-                return _replayed(file, number, focus, seconds)
+                return LoggedPlan(file.began, number)
         if files:
             raise HistoryError("the log of this replica has no plan at or before that time")
     raise HistoryError("there is no decision log yet")
+
+
+def read_moment(path: Path, plan: LoggedPlan, focus: Collection[str], *, seconds: float) -> Moment:
+    """Return *plan* with the pending workloads *focus* (uids) among its rows.
+
+    Raises `HistoryError` if its file was deleted, or the replay takes more than *seconds* of processor time.
+    """
+    with open_files(path) as files:
+        for file in files:
+            if file.began == plan.began:
+                file.lines.seek(0)
+                return _replayed(file, plan.number, focus, seconds)
+    raise HistoryError("the file of that time has just been deleted")
 
 
 def _replayed(file: LogFile, number: int, focus: Collection[str], seconds: float) -> Moment:

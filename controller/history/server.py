@@ -13,7 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from controller.api.visibility import DECISIONS, DECISIONS_PATH, GROUP, MOMENT_PATH, Decisions, Moment
-from controller.history.moment import read_moment
+from controller.history.moment import find_plan, read_moment
 from controller.history.pages import Filters, HistoryError, Position, read_page
 from controller.kube.access_reviews import Access, Permission, RefusedError
 from controller.visibility.https import Endpoint, required_token
@@ -86,16 +86,14 @@ class HistoryEndpoint(Endpoint):
         self._replays += 1
         try:
             async with self._replay_lock:
-                if (at, focus) not in self._moments:
-                    read = asyncio.to_thread(read_moment, self._path, at, focus, seconds=self._replay_seconds)
-                    moment = await read
-                    # A later plan may become the last one before a time that has not passed yet.
-                    if at > int(time.time() * 1000):
-                        return moment
-                    self._moments[at, focus] = moment
+                plan = await asyncio.to_thread(find_plan, self._path, at)
+                moment = self._moments.get((plan, focus))
+                if moment is None:
+                    read = asyncio.to_thread(read_moment, self._path, plan, focus, seconds=self._replay_seconds)
+                    moment = self._moments[plan, focus] = await read
                 while len(self._moments) > _MAX_MOMENTS:
                     self._moments.popitem(last=False)
-                return self._moments[at, focus]
+                return moment
         finally:
             self._replays -= 1
 

@@ -27,6 +27,13 @@ def redacted_refusal(refusal: Refusal, may_see: MaySee) -> Refusal:
     return replace(refusal, subject=redacted_path(refusal.subject, may_see))
 
 
+def redacted_message(reason: str | None, subject: object, message: str, may_see: MaySee) -> str:
+    """Return a recorded *message* without the name of a workload, its *subject*, that the reader may not see."""
+    if reason not in _NAMES_A_WORKLOAD or not isinstance(subject, str) or not subject:
+        return message
+    return message.replace(subject, redacted_path(subject, may_see))
+
+
 def redacted_path(path: str, may_see: MaySee) -> str:
     """Return the workload *path*, ``Kind namespace/name``, or words for it if the reader may not see it."""
     name = path.partition(" ")[2]

@@ -3,13 +3,16 @@
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 from aiohttp.test_utils import TestClient, TestServer
 
 from console.__main__ import connect_parts
 from console.analysis import Analyses
+from console.history import History, MomentAnswer
 from console.identity import Identity
 from console.model import Model
 from console.reader import Rights
@@ -20,7 +23,9 @@ from controller.api.visibility import RESOURCE
 from controller.cli.input.offline import read_offline_state
 from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource
 from controller.forecast.profiles import finished_runs
+from controller.history.pages import Filters, read_page
 from controller.kube.access_reviews import Permission, User
+from tests.history.logs import moment_at
 
 NOW = 1_790_000_000_000
 
@@ -69,6 +74,22 @@ def model_of(folder: Any, *objects: Mapping[str, Any], now: int = NOW) -> Model:
     path = folder / "objects.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     return model_of_files([str(path)], now=now)
+
+
+class LoggedHistory(History):
+    """The history of one log, with moments that are replayed here."""
+
+    log: Path
+
+    async def moment(self, at: int, focus: Iterable[str]) -> bytes:
+        return msgspec.json.encode(MomentAnswer(moment_at(self.log, at, tuple(focus))))
+
+
+def add_history(model: Model, log: Path) -> None:
+    """Give *model* the history of a log."""
+    model.history = LoggedHistory()
+    model.history.log = log
+    model.history.add(read_page(log, Filters(), None, 10_000).items)
 
 
 @dataclass(slots=True)

@@ -14,8 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.console.consoles import OPERATOR, console_of, model_of
+from controller.engine.state.hierarchy import Queue, QueueName
+from tests.console.consoles import NOW, OPERATOR, add_history, console_of, model_of
 from tests.console.objects import cluster, pending_job, queue
+from tests.history.logs import Log, job
+from tests.history.logs import cluster as logged_cluster
 
 playwright = pytest.importorskip("playwright.async_api", reason="Playwright for Python is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -37,6 +40,8 @@ PAGES = {
     "clusters": "/clusters",
     "cluster": "/clusters/member1",
     "what-if": "/what-if",
+    "decisions": "/decisions?action=Any",
+    "moment": "/moment?at=2026-09-21T14:13:28&first=uid-eval-5&second=uid-train-6",
 }
 WIDTHS = (360, 820, 1440)
 
@@ -50,7 +55,29 @@ def model(tmp_path):
     ]
     jobs = [item for number in range(30) for item in pending_job("one", f"train-{number}", "team-a", cpu=3)]
     jobs += [item for number in range(20) for item in pending_job("two", f"eval-{number}", "team-b", cpu=2)]
-    return model_of(tmp_path, *queues, cluster("member1"), cluster("member2", cpu=16), *jobs)
+    model = model_of(tmp_path, *queues, cluster("member1"), cluster("member2", cpu=16), *jobs)
+    add_history(model, history(tmp_path / "log").path)
+    return model
+
+
+def history(path) -> Log:
+    """Return a log of some plans of the same queues, in which team-b overtakes team-a."""
+    log = Log(path, now=NOW)
+    names = {"research": ("root", 2), "team-a": ("research", 1), "team-b": ("research", 3)}
+    queues = [Queue(QueueName(name), QueueName(of), weight=weight) for name, (of, weight) in names.items()]
+    log.world(queues, [logged_cluster("member1", 4), logged_cluster("member2", 16)])
+    log.submit(*(job(f"train-{number}", "team-a", cpu=3, created_at=NOW + number) for number in range(10)))
+    for number in range(6):
+        log.plan()
+        if number < 3:
+            submitted = range(number * 3, number * 3 + 3)
+            log.submit(
+                *(job(f"eval-{each}", "team-b", namespace="two", created_at=NOW + 100 + each) for each in submitted)
+            )
+        log.remove(f"uid-train-{number}")
+        log.plan()
+    log.write()
+    return log
 
 
 @asynccontextmanager
@@ -83,6 +110,8 @@ async def test_pages_fit_their_window_without_errors(model, width, scheme):
     async with browser_on(model, width=width, scheme=scheme) as (page, url, problems):
         for name, path in PAGES.items():
             await page.goto(url + path)
+            if name == "moment":
+                await page.locator("#order").wait_for()
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, name
             assert await page.locator("h1").count() == 1, name
             if SCREENSHOTS:

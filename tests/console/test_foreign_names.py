@@ -1,6 +1,8 @@
 """No page, and none of its data, has a name that its reader may not see."""
 
 import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import msgspec
@@ -8,16 +10,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.history import MomentAnswer
 from console.model import Index, Model
 from console.reader import MAX_NAMESPACES, Reader
 from console.renders import PAGES, Renders
+from console.views.decisions import decisions_view
 from console.views.forecasts import Forecasts, Start
 from console.views.listing import ForbiddenError, NotVisibleError, Query
 from console.views.workloads import Change, _visible_changes
 from controller.cli.input.snapshot import plan_snapshot
 from controller.forecast.run_times import RunTimes
+from controller.history.pages import Filters, read_page
 from tests.console.consoles import new_model
 from tests.engine import worlds
+from tests.history.logs import Log, moment_at
+
+DECISION_FILTERS = (
+    *(
+        {"action": "Any"},
+        {"action": "Wait"},
+        {"action": "Any", "sort": "oldest"},
+        {"action": "Any", "namespace": "two"},
+    ),
+    *({"action": "Any", "q": "job-1"}, {"action": "Any", "queue": "q1"}),
+)
 
 ROLES = {
     "none": Reader("none", namespaces={"one": False, "two": False}),
@@ -67,6 +83,10 @@ def paths(state) -> list[tuple[str, Query]]:
     for each in state.workloads.values():
         path = {"namespace": each.namespace, "kind": each.kind, "name": each.name}
         found.append(("/workloads/{namespace}/{kind}/{name}", Query(path)))
+    found += [("/decisions", Query(values=values)) for values in DECISION_FILTERS]
+    uids = [*state.workloads][:3]
+    focus = [{"first": one, "second": other} for one in uids for other in uids]
+    found += [("/moment", Query(values={"at": "2026-11-23T14:02", **each})) for each in ({}, {"queue": "q1"}, *focus)]
     return [*found, ("/queues", Query(values={"below": "q1"})), ("/workloads", Query(values={"namespace": "two"}))]
 
 
@@ -81,7 +101,9 @@ def paths(state) -> list[tuple[str, Query]]:
 def test_no_page_names_objects_that_its_reader_may_not_see(role, *, queues, clusters, workloads, policy, blocker):
     state = worlds.build(policy, *queues, *clusters, *workloads)
     model = model_of_state(state)
-    renders = Renders(model, None, _NoAnalyses())
+    decisions, moment = logged(queues, clusters, workloads)
+    model.history.add(decisions)
+    renders = Renders(model, None, _Analyses(moment))
     other = workloads[blocker % len(workloads)]
     start = Start(worlds.NOW, worlds.NOW, worlds.NOW, ((other.namespace, other.path, f"a job of queue {other.queue}"),))
     renders.forecasts = Forecasts({each.uid: start for each in workloads}, {each.queue: each.uid for each in workloads})
@@ -95,17 +117,36 @@ def test_no_page_names_objects_that_its_reader_may_not_see(role, *, queues, clus
         allowed = visible_names(state, new_reader(role))
         text = msgspec.json.encode(data).decode() + renders.html(PAGES[route], route, query, data)
         named = set(re.findall(r"\bjob-\d+|\bq\d\b", text)) - set(query.path.values())
+        foreign = {each.uid for each in workloads if not new_reader(role).may_read(each.namespace)}
+        assert not foreign & set(re.findall(r"\buid-\d+", text)) - set(query.values.values()), route
         assert named <= allowed | set(query.values.values()), (route, named - allowed)
 
 
-class _NoAnalyses:
-    """Answers nothing."""
+class _Analyses:
+    """Knows the moment that was replayed, and nothing else."""
+
+    def __init__(self, moment) -> None:
+        self._moment = msgspec.json.encode(MomentAnswer(moment))
 
     def ask(self, *_: object) -> None:
         """Ask nothing."""
 
-    def cached(self, _: object) -> None:
-        """Know nothing."""
+    fetch = ask
+
+    def cached(self, key: object) -> object:
+        """Return the moment."""
+        return SimpleNamespace(answer=self._moment) if key[0] == "moment" else None
+
+
+def logged(queues, clusters, workloads):
+    """Return the history and the moment of a log of the same world."""
+    with TemporaryDirectory() as folder:
+        log = Log(Path(folder) / "log", now=worlds.NOW)
+        log.world(queues, clusters)
+        log.submit(*workloads)
+        log.plan()
+        log.write()
+        return read_page(log.path, Filters(), None, 1000).items, moment_at(log.path, log.now)
 
 
 @pytest.mark.parametrize(
@@ -129,3 +170,15 @@ def test_changes_of_other_objects_are_counted_only(change, readers):
     for role in ROLES:
         shown = ((counterfactual,), 0) if role in readers else ((), 1)
         assert _visible_changes([counterfactual], model, new_reader(role)) == shown, role
+
+
+@given(queues=worlds.queues(), clusters=worlds.clusters(), workloads=worlds.workloads(most=8))
+def test_filter_by_a_foreign_name_selects_nothing(queues, clusters, workloads):
+    model = model_of_state(worlds.build(worlds.Policy(), *queues, *clusters, *workloads))
+    model.history.add(logged(queues, clusters, workloads)[0])
+    for each in (workload for workload in workloads if workload.namespace == "two"):
+        for values in ({"namespace": "two"}, {"q": each.name}, {"q": "two"}):
+            view = decisions_view(model, Query(values={"action": "Any", **values}), new_reader("tenant"))
+            assert {row.namespace for row in view.decisions} <= {"one"}
+            assert all(row.name for row in view.decisions)
+            assert view.paging.total == sum(row.count for row in view.decisions)

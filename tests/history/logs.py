@@ -5,6 +5,7 @@ from controller.engine.policy import Policy
 from controller.engine.state.clusters import Cluster, ClusterName, Placement
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.history.moment import find_plan, read_moment
 from controller.reporting.decision_log.codec import Header, PlanEntry
 from controller.reporting.decision_log.log import RecordingHandler
 from controller.reporting.decision_log.records import RecordBuilder
@@ -93,3 +94,7 @@ def two_queues(path) -> Log:
     log.plan()
     log.write()
     return log
+
+
+def moment_at(path, at, focus=(), *, seconds=30):
+    return read_moment(path, find_plan(path, at), focus, seconds=seconds)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from controller.history.moment import read_moment
 from controller.history.pages import Filters, HistoryError, read_page
-from tests.history.logs import START, Log, job, two_queues, write_life
+from tests.history.logs import START, Log, job, moment_at, two_queues, write_life
 
 
 def rows(moment) -> dict[str, tuple[str, int, str]]:
@@ -15,7 +14,7 @@ def rows(moment) -> dict[str, tuple[str, int, str]]:
 
 def test_moment_shows_order_and_decisions(tmp_path):
     log = two_queues(tmp_path / "log")
-    moment = read_moment(log.path, log.now, (), seconds=30)
+    moment = moment_at(log.path, log.now, (), seconds=30)
     assert (moment.plan, moment.at, moment.identity, moment.is_intact) == (3, log.now, "pod-1", True)
     assert rows(moment) == {"other": ("b", 1, "Admit"), "fourth": ("a", 1, "Wait")}
     waiting = next(each for each in moment.pending if each.name == "fourth")
@@ -30,13 +29,13 @@ def test_moment_shows_order_and_decisions(tmp_path):
 def test_time_between_plans_shows_the_last_one_before(tmp_path):
     log = two_queues(tmp_path / "log")
     for at, plan in ((START + 1_000, 1), (START + 1_999, 1), (START + 2_000, 2), (START + 10**6, 3)):
-        assert read_moment(log.path, at, (), seconds=30).plan == plan
+        assert moment_at(log.path, at, (), seconds=30).plan == plan
 
 
 def test_time_before_the_log_is_refused(tmp_path):
     log = two_queues(tmp_path / "log")
     with pytest.raises(HistoryError, match="no plan at or before"):
-        read_moment(log.path, START + 500, (), seconds=30)
+        moment_at(log.path, START + 500, (), seconds=30)
 
 
 def test_moment_of_the_former_file_is_found(tmp_path):
@@ -47,8 +46,8 @@ def test_moment_of_the_former_file_is_found(tmp_path):
     new.plan(after=5_000)
     new.write()
     # The new process has made no plan yet.
-    assert read_moment(new.path, old.now + 3_000, (), seconds=30).plan == 3
-    assert read_moment(new.path, new.now, (), seconds=30).plan == 1
+    assert moment_at(new.path, old.now + 3_000, (), seconds=30).plan == 3
+    assert moment_at(new.path, new.now, (), seconds=30).plan == 1
 
 
 def test_requested_workload_is_among_many(tmp_path):
@@ -56,7 +55,7 @@ def test_requested_workload_is_among_many(tmp_path):
     log.submit(*(job(f"job-{number:04}", created_at=START + number) for number in range(300)))
     log.plan()
     log.write()
-    moment = read_moment(log.path, log.now, ("uid-job-0250",), seconds=30)
+    moment = moment_at(log.path, log.now, ("uid-job-0250",), seconds=30)
     assert len(moment.pending) == 51
     assert moment.omitted == 249
     assert next(each for each in moment.pending if each.name == "job-0250").position == 251
@@ -65,13 +64,13 @@ def test_requested_workload_is_among_many(tmp_path):
 def test_long_replay_is_given_up(tmp_path):
     log = two_queues(tmp_path / "log")
     with pytest.raises(HistoryError, match="processor time"):
-        read_moment(log.path, log.now, (), seconds=-1)
+        moment_at(log.path, log.now, (), seconds=-1)
 
 
 def test_altered_decision_is_reported(tmp_path):
     log = two_queues(tmp_path / "log")
     log.path.write_bytes(log.path.read_bytes().replace(b'"position":1', b'"position":9'))
-    assert not read_moment(log.path, log.now, (), seconds=30).is_intact
+    assert not moment_at(log.path, log.now, (), seconds=30).is_intact
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -80,7 +79,7 @@ def test_decisions_equal_the_recorded_ones(tmp_path, seed):
     write_life(path, seed, events=30, exchanges=seed == 2)
     recorded = read_page(path, Filters(), None, 10_000).items
     for at in sorted({each.at for each in recorded})[::5]:
-        moment = read_moment(path, at, (), seconds=60)
+        moment = moment_at(path, at, (), seconds=60)
         assert moment.is_intact
         assert moment.at == at
         wanted = [each for each in recorded if each.at == at and each.plan == moment.plan and each.action != "Wait"]

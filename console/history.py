@@ -1,0 +1,244 @@
+"""Follows the decision logs of all controllers, and holds their newest decisions in memory.
+
+Each replica has the decisions that it made as the leader; together they are the history, whoever leads now.
+"""
+
+import asyncio
+import heapq
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import Literal, NoReturn
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import msgspec
+import structlog
+from yarl import URL
+
+from controller.api.visibility import DECISIONS_PATH, MOMENT_PATH, Decisions, LoggedDecision, Moment
+from controller.kube.errors import read_status
+from controller.kube.kubeconfig import ApiServerAccess
+
+#: Decisions in memory: changed pending reasons, and all others.
+_MAX_WAITS, _MAX_DECIDED = 30_000, 20_000
+#: Decisions in one answer, answers in one round for one replica, and replicas.
+_PAGE, _PAGES, _MAX_REPLICAS = 2_000, 4, 16
+#: Time for one answer, and for one with a replay, which may wait for another one.
+_SECONDS, _MOMENT_SECONDS = 20.0, 150.0
+_CONNECT = aiohttp.ClientTimeout(total=None, sock_connect=3)
+_MAX_ERROR = 200
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+_AT = attrgetter("at")
+
+
+Kind = Literal["Decided", "Wait", "Any"]
+
+
+class UnreachableError(Exception):
+    """A replica did not answer; the message says why."""
+
+
+class MomentAnswer(msgspec.Struct, frozen=True):
+    """One moment, or why there is none."""
+
+    moment: Moment | None = None
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class Replica:
+    """What was read from one controller."""
+
+    position: str = ""
+    since: int | None = None
+
+
+@dataclass(slots=True)
+class HistoryAccess:
+    """Where the history endpoints are, and how the console presents itself."""
+
+    url: str
+    credentials: Callable[[], ApiServerAccess]
+    ca: Path | None = None
+    """CA certificates, read again when they change; ``None`` for those of the system."""
+    _tls: tuple[str, ssl.SSLContext] | None = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return how a connection is verified, ``None`` for plain HTTP; raise ``OSError``."""
+        if not self.url.startswith("https:"):
+            return None
+        pem = self.ca.read_text() if self.ca is not None else ""
+        if self._tls is None or self._tls[0] != pem:
+            self._tls = pem, ssl.create_default_context(cadata=pem or None)
+        return self._tls[1]
+
+
+@dataclass(slots=True)
+class History:
+    """The newest decisions of all replicas, the oldest first; `on_update` handlers must not block."""
+
+    access: HistoryAccess | None = None
+    """``None`` where no history is served."""
+    on_update: list[Callable[[], None]] = field(default_factory=list)
+    problem: str = ""
+    """Why a part of the history is missing, empty if it is complete."""
+    is_read: bool = False
+    """Whether every replica was read to its end once."""
+    _decided: list[LoggedDecision] = field(default_factory=list)
+    _waits: list[LoggedDecision] = field(default_factory=list)
+    _replicas: dict[str, Replica] = field(default_factory=dict)
+    _session: aiohttp.ClientSession | None = None
+
+    @property
+    def is_enabled(self) -> bool:
+        """Return whether there is a history."""
+        return self.access is not None or bool(self._decided)
+
+    @property
+    def since(self) -> int | None:
+        """Return the time from which on no decision is missing, as far as it is known."""
+        starts = [replica.since for replica in self._replicas.values() if replica.since is not None]
+        is_cut = len(self._decided) == _MAX_DECIDED
+        return max([min(starts), self._decided[0].at] if is_cut else [min(starts)]) if starts else None
+
+    def add(self, decisions: Iterable[LoggedDecision]) -> None:
+        """Add *decisions*; the oldest ones are dropped beyond the limits."""
+        for decision in decisions:
+            (self._waits if decision.action == "Wait" else self._decided).append(decision)
+        # Nearly sorted: only the answers of several replicas overlap.
+        for known, most in ((self._waits, _MAX_WAITS), (self._decided, _MAX_DECIDED)):
+            known.sort(key=_AT)
+            del known[:-most]
+
+    def newest_first(self, kind: Kind) -> Iterator[LoggedDecision]:
+        """Yield decisions, the newest first: changed pending reasons, the others, or both."""
+        chosen = [reversed(self._decided)] if kind != "Wait" else []
+        chosen += [reversed(self._waits)] if kind != "Decided" else []
+        yield from heapq.merge(*chosen, key=_AT, reverse=True)
+
+    def of_workload(self, uid: str) -> list[LoggedDecision]:
+        """Return the decisions about one workload, the oldest first."""
+        # Of one plan the decision comes before the pending reason that follows from it.
+        return sorted((each for known in (self._decided, self._waits) for each in known if each.uid == uid), key=_AT)
+
+    # -- the replicas ----------------------------------------------------------------
+
+    async def run(self, *, seconds: float) -> NoReturn:
+        """Read new decisions every *seconds*, until cancelled."""
+        async with aiohttp.ClientSession(trust_env=False) as session:
+            self._session = session
+            while True:
+                if await self.poll():
+                    for handler in self.on_update:
+                        handler()
+                await asyncio.sleep(seconds)
+        raise AssertionError("it runs until it is cancelled")
+
+    async def poll(self) -> bool:
+        """Read what is new; return whether the pages change."""
+        before, problems, changed, is_read = self.problem, list[str](), False, True
+        try:
+            addresses = await self._addresses()
+        except OSError as error:
+            addresses, is_read = [], False
+            problems.append(f"the controllers are not found: {error.strerror or type(error).__name__}")
+        for gone in set(self._replicas) - set(addresses) if addresses else ():
+            # Its decisions stay; another pod may get its address.
+            del self._replicas[gone]
+        for address in addresses:
+            try:
+                added, is_complete = await self._follow(address)
+            except UnreachableError as error:
+                problems.append(str(error))
+                continue
+            changed, is_read = changed or added, is_read and is_complete
+        if problems:
+            count = f"{len(problems)} of {len(addresses)} controllers" if addresses else "the controllers"
+            self.problem = f"the history of {count} cannot be read: {problems[0]}"
+        else:
+            self.problem = ""
+        if self.problem != before and self.problem:
+            log.warning("history not read", reason=self.problem)
+        changed |= self.problem != before or (is_read and not self.is_read)
+        self.is_read |= is_read
+        return changed
+
+    async def _addresses(self) -> list[str]:
+        """Return the addresses of all replicas."""
+        if self.access is None:
+            return []
+        parts = urlsplit(self.access.url)
+        found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+        return sorted({str(each[4][0]) for each in found})[:_MAX_REPLICAS]
+
+    async def _follow(self, address: str) -> tuple[bool, bool]:
+        """Read what *address* has written; return whether there was something, and whether it was all of it."""
+        replica = self._replicas.setdefault(address, Replica())
+        has_new = False
+        for _ in range(_PAGES):
+            query = {"limit": str(_PAGE), **({"after": replica.position} if replica.position else {})}
+            status, body = await self._get(address, f"{DECISIONS_PATH}?{urlencode(query)}", _SECONDS)
+            if status == 404:  # noqa: PLR2004 -- HTTP
+                # It has no log yet.
+                return has_new, True
+            if status == 400:  # noqa: PLR2004 -- HTTP
+                # The log is another one, of a new pod with this address.
+                self._replicas[address] = Replica()
+                return has_new, False
+            try:
+                if status != 200:  # noqa: PLR2004 -- HTTP
+                    raise UnreachableError(f"it answers {status}: {read_status(body).message[:_MAX_ERROR]}")
+                page = msgspec.json.decode(body, type=Decisions)
+            except msgspec.MsgspecError as error:
+                raise UnreachableError("its answer is not that of a history endpoint") from error
+            self.add(page.items)
+            replica.position, replica.since = page.position, page.since
+            has_new |= bool(page.items)
+            if page.is_complete:
+                return has_new, True
+        return has_new, False
+
+    async def moment(self, at: int, focus: Iterable[str]) -> bytes:
+        """Return the `MomentAnswer` for the last plan at or before *at* of any replica."""
+        query = urlencode([("at", str(at)), *(("focus", uid) for uid in focus)])
+        newest: Moment | None = None
+        problem = "no controller has a decision log that reaches back to this time"
+        try:
+            addresses = await self._addresses()
+        except OSError:
+            addresses = []
+        for address in addresses:
+            try:
+                status, body = await self._get(address, f"{MOMENT_PATH}?{query}", _MOMENT_SECONDS)
+                if status == 200:  # noqa: PLR2004 -- HTTP
+                    moment = msgspec.json.decode(body, type=Moment)
+                    newest = moment if newest is None or moment.at > newest.at else newest
+                elif newest is None:
+                    problem = read_status(body).message[:_MAX_ERROR]
+            except (UnreachableError, msgspec.MsgspecError):
+                problem = "a controller that may have this time in its log does not answer"
+        return msgspec.json.encode(MomentAnswer(newest, "" if newest is not None else problem))
+
+    async def _get(self, address: str, path: str, seconds: float) -> tuple[int, bytes]:
+        if self.access is None or self._session is None:
+            raise UnreachableError("no history is served")
+        parts = urlsplit(self.access.url)
+        host = f"[{address}]" if ":" in address else address
+        url = URL(f"{parts.scheme}://{host}:{parts.port}{path}", encoded=True)
+        headers = {"Authorization": self.access.credentials().authorization or ""}
+        try:
+            tls = self.access.tls()
+            name = parts.hostname if tls is not None else None
+            request = self._session.get(
+                url, headers=headers, timeout=_CONNECT, allow_redirects=False, ssl=tls or True, server_hostname=name
+            )
+            async with asyncio.timeout(seconds), request as answer:
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise UnreachableError(f"it does not answer ({type(error).__name__})") from error

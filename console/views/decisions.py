@@ -1,0 +1,218 @@
+"""Past decisions: the list, those of the overview, and those while one workload waited."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from console.model import Model
+from console.reader import Reader
+from console.views.listing import (
+    MAX_PAGES,
+    PAGE_SIZE,
+    BadQueryError,
+    Paging,
+    Query,
+    quantities_text,
+    shown_snapshot,
+)
+from controller.api.visibility import LoggedDecision
+from controller.cli.render.amounts import format_time
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.workloads import WorkloadUid
+from controller.reporting.redaction import ANOTHER_WORKLOAD, redacted_message
+
+if TYPE_CHECKING:
+    from console.history import Kind
+
+#: Without a choice, admissions, evictions, nominations and reservations are listed, but no changed pending reasons.
+ACTIONS = ("Decided", "Any", "Admit", "Evict", "Wait", "Keep", "Requeue")
+_MINUTE_CHARACTERS = len("2026-11-23T14:02")
+#: Decisions on the overview, and admissions while one workload waited.
+_RECENT, _EARLIER = 8, 5
+
+
+class DecisionRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One decision, or consecutive equal ones about workloads of others together."""
+
+    at: str
+    """With milliseconds, as the page of a moment takes it."""
+    action: str
+    count: int = 1
+    uid: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    """Empty for workloads of others."""
+    queue: str = ""
+    rule: str = ""
+    requests: str = ""
+    reason: str = ""
+    message: str = ""
+    preemptor: str = ""
+    """For which workload it was evicted."""
+    position: int | None = None
+    clusters: tuple[str, ...] = ()
+
+
+class DecisionsView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """The list of decisions, the newest first."""
+
+    time: str | None
+    decisions: tuple[DecisionRow, ...]
+    paging: Paging
+    action: str
+    namespace: str
+    queue: str
+    since: str
+    until: str
+    recorded_since: str | None = None
+    """From when on the history is complete."""
+    is_served: bool = True
+    problem: str = ""
+
+
+def parse_time(text: str, *, is_end: bool = False) -> int | None:
+    """Return a time of a form in milliseconds, ``None`` without one; in UTC unless it names its zone.
+
+    A time without seconds is the beginning of the minute, or its end. Raises `BadQueryError`.
+    """
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        at = round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise BadQueryError("write a time as 2026-11-23T14:02 or 2026-11-23T14:02:11.250Z, in UTC") from error
+    if not 0 <= at < 10**14:
+        raise BadQueryError("the time must be after 1970 and before 5138")
+    return at + 59_999 if is_end and len(text.rstrip("Z")) == _MINUTE_CHARACTERS else at
+
+
+def exact_time(at: int) -> str:
+    """Format a time with milliseconds."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def decisions_view(model: Model, query: Query, reader: Reader) -> DecisionsView:
+    """Return one page of the list."""
+    action = query.choice("action", ACTIONS)
+    since, until = parse_time(query.text("since")), parse_time(query.text("until"), is_end=True)
+    chosen = list(_selected(model, query, reader, action, since or 0, until or 2**62))
+    page = Paging(
+        query.page,
+        min(max(-(-len(chosen) // PAGE_SIZE), 1), MAX_PAGES),
+        len(chosen),
+        query.choice("sort", ("newest", "oldest")),
+        ("newest", "oldest"),
+        query.text("q"),
+    )
+    if page.sort == "oldest":
+        chosen.reverse()
+    start = (page.page - 1) * PAGE_SIZE
+    return DecisionsView(
+        time=format_time(shown_snapshot(model).now),
+        decisions=tuple(grouped(chosen[start : start + PAGE_SIZE], model, reader)),
+        paging=page,
+        action=action,
+        namespace=query.text("namespace"),
+        queue=query.text("queue"),
+        since=query.text("since"),
+        until=query.text("until"),
+        recorded_since=format_time(model.history.since),
+        is_served=model.history.is_enabled,
+        problem=model.history.problem,
+    )
+
+
+def _selected(  # noqa: PLR0913, PLR0917 -- what a list depends on
+    model: Model, query: Query, reader: Reader, action: str, since: int, until: int
+) -> Iterator[LoggedDecision]:
+    """Yield the decisions that the filters select; a filter by names selects only what the reader may name."""
+    text, namespace, queue = query.text("q"), query.text("namespace"), query.text("queue")
+    own: set[str] | None = None
+    if (text or namespace) and not reader.all_workloads:
+        own = {namespace} if namespace else set(reader.own_namespaces(model))
+        own = {name for name in own if reader.may_read(name)}
+    if queue and not reader.may_name(QueueName(queue), model):
+        return
+    kind: Kind = "Any" if action == "Any" else "Wait" if action == "Wait" else "Decided"
+    for decision in model.history.newest_first(kind):
+        if (
+            since <= decision.at <= until
+            and (action in {"Any", "Decided", decision.action})
+            and (not queue or queue == decision.queue)
+            and (not namespace or namespace == decision.namespace)
+            and (own is None or decision.namespace in own)
+            and (not text or text in decision.name or text in decision.namespace)
+        ):
+            yield decision
+
+
+def grouped(decisions: Iterable[LoggedDecision], model: Model, reader: Reader) -> Iterator[DecisionRow]:
+    """Yield rows; consecutive decisions about workloads of others are one row for each action and queue."""
+    others: DecisionRow | None = None
+    for decision in decisions:
+        row = decision_row(decision, model, reader)
+        if not row.name and others is not None and (row.action, row.queue) == (others.action, others.queue):
+            others = msgspec.structs.replace(others, count=others.count + 1)
+            continue
+        if others is not None:
+            yield others
+        others = None if row.name else row
+        if row.name:
+            yield row
+    if others is not None:
+        yield others
+
+
+def decision_row(decision: LoggedDecision, model: Model, reader: Reader) -> DecisionRow:
+    """Return the row of one decision, without names that *reader* may not see."""
+    queue = decision.queue if reader.may_name(QueueName(decision.queue), model) else ""
+    at = exact_time(decision.at)
+    if not reader.may_read(decision.namespace):
+        return DecisionRow(at, decision.action, queue=queue)
+    return DecisionRow(
+        at=at,
+        action=decision.action,
+        uid=decision.uid,
+        kind=decision.kind,
+        namespace=decision.namespace,
+        name=decision.name,
+        queue=queue,
+        rule=decision.rule,
+        requests=quantities_text(decision.request),
+        reason=decision.reason or "",
+        message=redacted_message(decision.reason, decision.facts.get("subject"), decision.message, reader.may_read),
+        preemptor=_preemptor(decision, model, reader),
+        position=decision.position,
+        clusters=tuple(cluster.name for cluster in decision.clusters),
+    )
+
+
+def _preemptor(decision: LoggedDecision, model: Model, reader: Reader) -> str:
+    if not decision.for_whom:
+        return ""
+    workload = shown_snapshot(model).state.workloads.get(WorkloadUid(decision.for_whom))
+    return workload.path if workload is not None and reader.may_read(workload.namespace) else ANOTHER_WORKLOAD
+
+
+def recent_decisions(model: Model, reader: Reader) -> tuple[DecisionRow, ...]:
+    """Return the newest admissions and evictions."""
+    chosen = (each for each in model.history.newest_first("Decided") if each.action in {"Admit", "Evict"})
+    return tuple(grouped(islice(chosen, _RECENT), model, reader))
+
+
+def admitted_before(
+    model: Model, uid: str, reader: Reader, *, since: int, until: int | None
+) -> tuple[DecisionRow, ...]:
+    """Return the last admissions of other workloads between two times, the newest first."""
+    chosen = (
+        each
+        for each in model.history.newest_first("Decided")
+        if each.action == "Admit" and each.uid != uid and since <= each.at <= (until or each.at)
+    )
+    return tuple(decision_row(each, model, reader) for each in islice(chosen, _EARLIER))
