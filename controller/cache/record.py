@@ -5,8 +5,9 @@ backup, does not count.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,6 @@ from controller.cache.translate.units import (
     AmountError,
     format_resources,
     parse_resources,
-    to_datetime,
     to_milliseconds,
 )
 from controller.engine.state.clusters import ClusterName
@@ -93,9 +93,6 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
         return bool(self.charge)
 
 
-_NAMES = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(AdmissionRecord))
-
-
 def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionRecord | None, str]:
     """Return the record of the binding *uid* in *annotations*, or why the annotation is not a valid record."""
     text = annotations.get(ADMISSION_ANNOTATION)
@@ -146,27 +143,37 @@ def _parse_amounts(quantities: object, where: str) -> Resources:
     return parse_resources(msgspec.convert(quantities, dict[str, str]), f"the admission record's {where}")
 
 
+@lru_cache(maxsize=4096)
+def _format_time(milliseconds: int) -> str:
+    """Return a time in UTC; cached, because all decisions of a plan have the same one."""
+    time = datetime.fromtimestamp(milliseconds // 1000, UTC).replace(microsecond=milliseconds % 1000 * 1000)
+    precision = "milliseconds" if time.microsecond else "seconds"
+    return time.isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def _format_amounts_by_cluster(amounts: Mapping[ClusterName, Resources]) -> dict[str, dict[str, str]]:
+    return {cluster: format_resources(reserved) for cluster, reserved in amounts.items()}
+
+
+_FORMATS: Mapping[str, Callable[[Any], object]] = {
+    **dict.fromkeys(_TIMES, _format_time),
+    **dict.fromkeys(_AMOUNTS, format_resources),
+    "reservedClusters": _format_amounts_by_cluster,
+    "excludedClusters": dict,
+}
+_WRITTEN = tuple(
+    (field.name, field.encode_name, _FORMATS.get(field.encode_name), field.encode_name in _OPTIONAL)
+    for field in msgspec.structs.fields(AdmissionRecord)
+)
+
+
 def write_record(uid: str, record: AdmissionRecord) -> str:
     """Return the canonical text of *record* of the binding *uid*, equal for equal records; times are in UTC."""
     written: dict[str, object] = {"uid": uid}
-    for attribute, name in _NAMES:
+    for attribute, name, convert, is_optional in _WRITTEN:
         value = getattr(record, attribute)
-        if name in _TIMES:
-            value = _format_time(value)
-        elif name in _AMOUNTS:
-            value = None if value is None else format_resources(value)
-        elif name == "reservedClusters" and value:
-            value = {cluster: format_resources(amounts) for cluster, amounts in value.items()}
-        elif name == "excludedClusters":
-            value = dict(value)
-        if name not in _OPTIONAL or value or value == 0:
+        if convert is not None and value is not None:
+            value = convert(value)
+        if value or not is_optional or value == 0:
             written[name] = value
     return _ENCODER.encode(written).decode()
-
-
-def _format_time(milliseconds: int | None) -> str | None:
-    time = to_datetime(milliseconds)
-    if time is None:
-        return None
-    precision = "milliseconds" if time.microsecond else "seconds"
-    return time.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")

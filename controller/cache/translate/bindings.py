@@ -263,8 +263,10 @@ class BindingTranslator:
         self, binding: wire.ResourceBinding, template: TemplateKey
     ) -> tuple[tuple[ClusterProgress, ...], int | None]:
         """Return its progress by cluster, and the latest time at which it finished in a cluster."""
-        ending = self.integrations.finished_rule(template.kind)
         items = binding.status.aggregated_status
+        if not items:
+            return (), None
+        ending = self.integrations.finished_rule(template.kind)
         courses = [read_progress(item.status, ending) for item in items]
         progress = tuple(
             ClusterProgress(
