@@ -62,6 +62,8 @@ def remaining(
     It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). A
     workload that was evicted before Karmada placed it may still be placed until *unplaced_until*.
     """
+    if not binding.targets and not binding.evicting and not binding.progress and placeable_until is None:
+        return None
     requests = requests or _NO_REQUESTS
     parts = dict(_requests_by_cluster(binding.targets, requests))
     if placeable_until is not None and binding.record is not None:

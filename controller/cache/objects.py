@@ -373,6 +373,8 @@ def is_duplicated(placement: Placement) -> bool:
 
 def aborted_reason(binding: CachedBinding) -> Refusal | None:
     """Return the reason for the eviction of an admitted workload that was aborted (D8)."""
+    if not binding.progress:
+        return None
     phases = {
         progress.phase
         for progress in binding.progress
@@ -410,10 +412,10 @@ def is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> b
 
 def is_finished(binding: CachedBinding) -> bool:
     """Whether it is finished in every cluster where it is placed (D8)."""
+    if not binding.targets or not binding.progress:
+        return False
     reported = {progress.cluster: progress.phase for progress in binding.progress}
-    return bool(binding.targets) and all(
-        reported.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets
-    )
+    return all(reported.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets)
 
 
 def is_aborted(binding: CachedBinding) -> bool:

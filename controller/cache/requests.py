@@ -207,7 +207,7 @@ class RequirementsBuilder:
         """Return the scheduling requirements of a workload; without known requests, empty ones."""
         classes = requests.task_classes if requests else ()
         order = tuple(priorities.task_value(name) for name in classes)
-        current = frozenset(target.name for target in binding.targets)
+        current = frozenset([target.name for target in binding.targets])
         evicting = frozenset(binding.evicting_from)
         # The ids stay valid while the value is cached, because it is cached together with their objects.
         known = (id(requests), id(binding.placement), binding.api, order, binding.observed_term, self.with_node_claims)

@@ -410,9 +410,12 @@ class Store(ObjectCollections):
 
     def _backoff(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why a workload backs off at *now*, after a failed write or a failed start."""
+        assumed = self._assumed.backoff(binding.uid, now)
+        if binding.record is None:
+            return assumed
         timeout = self._configuration.startup_timeout // timedelta(milliseconds=1)
         paused = startup_backoff(binding.record, now, max_backoff_ms(timeout))
-        holds = [refusal for refusal in (self._assumed.backoff(binding.uid, now), paused) if refusal is not None]
+        holds = [refusal for refusal in (assumed, paused) if refusal is not None]
         return max(holds, key=lambda refusal: refusal.until or 0, default=None)
 
     # -- changes of the collections --------------------------------------

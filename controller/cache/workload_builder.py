@@ -165,13 +165,10 @@ def build_workload(
             *_policy_conditions(inputs),
         )
     )
-    # During a write of ours, a suspension is most likely ours.
-    ours = (
-        {BindingCondition.RESUSPENDED_AFTER_ADMISSION, BindingCondition.EVICTED_BY_OTHERS}
-        if local_state.outcomes
-        else frozenset[BindingCondition]()
-    )
-    return BuildResult(_make_workload(inputs, status, context), conditions - ours)
+    if conditions and local_state.outcomes:
+        # During a write of ours, a suspension is most likely ours.
+        conditions -= {BindingCondition.RESUSPENDED_AFTER_ADMISSION, BindingCondition.EVICTED_BY_OTHERS}
+    return BuildResult(_make_workload(inputs, status, context), conditions)
 
 
 def build_quarantined(
@@ -349,8 +346,10 @@ def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[
     """Return the conditions in which an admitted workload differs from its record."""
     is_redivided = binding.placement.divided and charge.is_divisible
     moved = BindingCondition.REPLICAS_REDIVIDED if is_redivided else BindingCondition.MOVED
-    found = {BindingCondition.RESIZED: charge.grown, moved: charge.admission.moved}
-    return tuple(condition for condition, holds in found.items() if holds)
+    return (
+        *((BindingCondition.RESIZED,) if charge.grown else ()),
+        *((moved,) if charge.admission.moved else ()),
+    )
 
 
 def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | None:
@@ -452,11 +451,11 @@ def _unmapped_claim_message(inputs: _Inputs) -> str:
 
 def _decode_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     binding, template = inputs.binding, inputs.template
-    found = {
-        BindingCondition.UNREADABLE: binding.decode_error or (template is not None and template.decode_error),
-        BindingCondition.INVALID_RECORD: binding.record_error,
-    }
-    return tuple(condition for condition, holds in found.items() if holds)
+    is_unreadable = binding.decode_error or (template is not None and template.decode_error)
+    return (
+        *((BindingCondition.UNREADABLE,) if is_unreadable else ()),
+        *((BindingCondition.INVALID_RECORD,) if binding.record_error else ()),
+    )
 
 
 def _queue_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingCondition, ...]:
@@ -479,13 +478,13 @@ def _retry_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
 def _policy_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     """Return conditions about effects of its policy that the tenant may not expect."""
     binding = inputs.binding
-    found = {
-        BindingCondition.PLACED_ON_ALL_CLUSTERS: binding.template.kind == VOLCANO_JOB
-        and is_duplicated(binding.placement),
-        BindingCondition.RESOURCES_PRESERVED: binding.preserved,
-        BindingCondition.APPLICATION_FAILOVER: binding.application_failover and runs_to_completion(binding),
-    }
-    return tuple(condition for condition, holds in found.items() if holds)
+    is_copied = binding.template.kind == VOLCANO_JOB and is_duplicated(binding.placement)
+    is_recreated = binding.application_failover and runs_to_completion(binding)
+    return (
+        *((BindingCondition.PLACED_ON_ALL_CLUSTERS,) if is_copied else ()),
+        *((BindingCondition.RESOURCES_PRESERVED,) if binding.preserved else ()),
+        *((BindingCondition.APPLICATION_FAILOVER,) if is_recreated else ()),
+    )
 
 
 def _queued_since(inputs: _Inputs) -> int:
