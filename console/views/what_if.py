@@ -1,6 +1,7 @@
 """What a change of queues, clusters or jobs would change: the decisions of the next cycle, and forecasts of starts."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,7 @@ from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS, Resou
 from controller.cli.errors import InputError
 from controller.cli.input.snapshot import Snapshot, plan_snapshot
 from controller.cli.input.what_if import Changes, WhatIf, parse_what_if
+from controller.cli.input.yaml_loader import ParseError, load_documents
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import DecisionReport, StartReport
 from controller.cli.reports.forecast import start_forecasts
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 
 #: Characters of the changes in an address.
 _MAX_TEXT = 2_000
+#: Fields of the objects in YAML.
+_MAX_FIELDS = 100
+#: What tells a manifest from changes in lines.
+_MANIFEST = re.compile(r"^\s*[{]|^(---|kind:|apiVersion:)", re.MULTILINE)
+_NAME = re.compile(r"[a-z0-9.-]{0,253}/[a-z0-9.-]{1,253}")
+_PLAIN_STEP = re.compile(r"[A-Za-z0-9_-]+")
 #: Decisions of the difference that are shown, and workloads with a forecast before and after.
 _MAX_DECISIONS, _MAX_FORECASTS = 200, 40
 
@@ -94,14 +102,67 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def requested_changes(query: Query) -> tuple[WhatIf, ...]:
-    """Return the changes of the parameter `change`, one in each line; raise `BadQueryError`."""
+    """Return the changes of the parameter `change`, one in each line, or as YAML; raise `BadQueryError`."""
     text = query.values.get("change", "")
     if len(text) > _MAX_TEXT:
         raise BadQueryError(f"the changes are longer than {_MAX_TEXT} characters")
     try:
+        if _MANIFEST.search(text):
+            return tuple(_manifest_changes(text))
         return parse_what_if(line for line in text.splitlines() if line.strip())
     except InputError as error:
         raise BadQueryError(str(error).replace("--what-if: ", "")) from error
+
+
+def _manifest_changes(text: str) -> Iterator[WhatIf]:
+    """Yield a change for each field of the objects in *text*, as a merge patch has them: a list is one field.
+
+    Of the metadata only labels and annotations are fields: the object of the control plane has the rest.
+    """
+    number = 0
+    try:
+        for document in load_documents(text):
+            for change in _object_changes(document) if document is not None else ():
+                number += 1
+                if number > _MAX_FIELDS:
+                    raise BadQueryError(f"the objects have more than {_MAX_FIELDS} fields; keep those that change")
+                yield change
+    except ParseError as error:
+        raise BadQueryError(f"the changes are not valid YAML: {error}") from error
+    if not number:
+        raise BadQueryError("the objects have no field in spec, status, or the labels and annotations")
+
+
+def _object_changes(document: object) -> Iterator[WhatIf]:
+    body = document if isinstance(document, dict) else {}
+    metadata = body.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    kind, name, namespace = body.get("kind"), metadata.get("name"), metadata.get("namespace", "")
+    resource = _RESOURCES.get(kind.lower()) if isinstance(kind, str) else None
+    if resource is None or body.get("apiVersion", resource.api_version) != resource.api_version:
+        known = ", ".join(f"{each.kind} of {each.api_version}" for each in _RESOURCES.values())
+        raise BadQueryError(f"change objects of these kinds: {known}")
+    if not isinstance(name, str) or not isinstance(namespace, str) or not _NAME.fullmatch(f"{namespace}/{name}"):
+        raise BadQueryError("an object has no valid metadata.name or metadata.namespace")
+    namespace = (namespace or "default") if resource.namespaced else ""
+    parts: dict[str, object] = {part: body[part] for part in ("spec", "status") if part in body}
+    if kept := {part: metadata[part] for part in ("labels", "annotations") if part in metadata}:
+        parts["metadata"] = kept
+    target = "/".join(part for part in (resource.kind.lower(), namespace, name) if part)
+    for path, value in _fields(parts):
+        # Written as a change of one line, by which a message names it.
+        steps = ".".join(step if _PLAIN_STEP.fullmatch(step) else f"'{step}'" for step in path)
+        written = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        yield WhatIf(f"{target}.{steps}={written}", resource.kind.lower(), namespace, name, path, value)
+
+
+def _fields(value: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield the fields of *value* that are no mappings with members, with their paths."""
+    for name, member in value.items():
+        if isinstance(member, dict) and member:
+            yield from _fields(member, (*path, name))
+        else:
+            yield (*path, name), member
 
 
 def check_rights(changes: Iterable[WhatIf], model: Model, reader: Reader) -> None:

@@ -1,11 +1,15 @@
 """What the pages show: reasons, positions, forecasts, counterfactuals and what-if plans."""
 
 import asyncio
+import itertools
+from urllib.parse import urlencode
 
 import msgspec
+import pytest
 
 from console.pages import render
-from console.views.listing import Query
+from console.views.listing import BadQueryError, Query
+from console.views.what_if import requested_changes
 from tests.console.consoles import OPERATOR, console_of, model_of, tenant_of
 from tests.console.objects import cluster, pending_job, queue
 
@@ -97,3 +101,72 @@ def test_decisions_of_the_plan_are_not_carried_into_the_next(tmp_path):
 def test_rendering_fails_for_an_unknown_field():
     text = render("message.html", None, Query(), path="/", title="T", message="<b>")
     assert "&lt;b&gt;" in text
+
+
+def yaml_of(kind: str, name: str, fields: str) -> str:
+    version = "scheduling.volcano.sh/v1beta1" if kind == "Queue" else "batch.volcano.sh/v1alpha1"
+    return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: ml}}\n{fields}\n"
+
+
+def test_what_if_takes_the_fields_of_manifests():
+    text = yaml_of("Queue", "a", "spec: {weight: 4, capability: {cpu: null}}") + "---\n"
+    text += yaml_of("Job", "train", "spec: {tasks: [{name: main, replicas: 2}]}\nstatus: {state: {phase: Completed}}")
+    changes = requested_changes(Query(values={"change": text}))
+    assert [(each.target, each.path, each.value) for each in changes] == [
+        ("queue/a", ("spec", "weight"), 4),
+        ("queue/a", ("spec", "capability", "cpu"), None),
+        ("job/ml/train", ("spec", "tasks"), [{"name": "main", "replicas": 2}]),
+        ("job/ml/train", ("status", "state", "phase"), "Completed"),
+    ]
+    assert changes[3].completes_job
+    lines = requested_changes(Query(values={"change": "queue/a.spec.weight=4\nqueue/a.spec.capability.cpu=null"}))
+    assert [(each.text, each.path, each.value) for each in lines] == [
+        (each.text, each.path, each.value) for each in changes[:2]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("kind: Secret\nmetadata: {name: a}\nspec: {a: 1}", "of these kinds", id="kind"),
+        pytest.param("kind: Queue\nspec: {weight: 1}", "metadata.name", id="no-name"),
+        pytest.param("kind: Queue\nmetadata: {name: a/../b}\nspec: {weight: 1}", "metadata.name", id="path-in-name"),
+        pytest.param("kind: Queue\nmetadata: {name: [a]}\nspec: {weight: 1}", "metadata.name", id="name-no-text"),
+        pytest.param("kind: Queue\nmetadata: {name: a}", "no field", id="no-field"),
+        pytest.param("kind: [", "not valid YAML", id="no-yaml"),
+        pytest.param("kind: Queue\nmetadata: {name: a}\nspec: {a: 1}\n--- 3", "of these kinds", id="scalar"),
+        pytest.param("apiVersion: v2\nkind: Queue\nmetadata: {name: a}\nspec: {a: 1}", "of these kinds", id="version"),
+        pytest.param(
+            "kind: Queue\nmetadata: {name: a}\nspec: {" + ",".join(f"a{n}: 1" for n in range(101)) + "}",
+            "more than 100 fields",
+            id="many-fields",
+        ),
+        pytest.param(
+            "kind: Queue\nmetadata: {name: a}\nspec:\n  a: &a {x: 1, y: 2}\n"
+            + "".join(f"  {c}: &{c} {{p: *{b}, q: *{b}, r: *{b}}}\n" for b, c in itertools.pairwise("abcdefghijkl")),
+            "more than 100 fields",
+            id="aliases",
+        ),
+    ],
+)
+def test_invalid_manifest_is_refused_with_its_reason(text, says):
+    with pytest.raises(BadQueryError, match=says):
+        requested_changes(Query(values={"change": text}))
+
+
+async def test_yaml_plans_what_a_line_plans(tmp_path, monkeypatch):
+    objects = [queue("a"), cluster("m1", cpu=4), *pending_job("one", "train", "a", cpu=6)]
+    model = model_of(tmp_path, *objects)
+
+    async def read(path: str) -> bytes:
+        return msgspec.json.encode({**objects[1], "metadata": {"name": "m1", "uid": "u", "resourceVersion": "2"}})
+
+    monkeypatch.setattr(model, "read", read)
+    text = "kind: Cluster\nmetadata: {name: m1}\nstatus: {resourceSummary: {allocatable: {cpu: 64}}}"
+    async with console_of(model, USERS) as console:
+        found = await settled(console, f"/api/v1/what-if?{urlencode({'change': text})}")
+        assert found.get("problem", "") == ""
+        assert [(row["action"], row["name"]) for row in found["added"]] == [("Admit", "train")]
+        assert (await console.get(f"/api/v1/what-if?{urlencode({'change': text})}", "one")).status == 403
+        page = await console.text(f"/what-if?{urlencode({'change': text})}", "op")
+        assert "kind: Cluster" in page
