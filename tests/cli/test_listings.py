@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,39 @@ def test_bash_completes_words(words, expected):
     command = ["bash", "--norc", "-c", _ASK, "bash", "volcano-global", *words]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert ended.stdout.strip() == expected, ended.stderr
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [pytest.param("pen", "pending", id="command"), pytest.param("queues -o js", "json", id="value")],
+)
+def test_fish_completes_words(words, expected, tmp_path):
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    ask = f'volcano-global completion fish | source; complete -C "volcano-global {words}"'
+    ended = subprocess.run(["fish", "-c", ask], capture_output=True, text=True, check=True, env=environment)
+    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == [expected]
+
+
+_TYPE_TAB = """
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'PS1=; fpath=($HOME $fpath); autoload -Uz compinit; compinit -u -d $HOME/dump; print loaded'
+zpty -r shell line '*loaded*loaded*'
+zpty -w -n shell $'volcano-global pen\t'
+zpty -r -m shell line '*pending*' && print completed
+zpty -d shell
+"""
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_completes_at_the_first_tab(run, tmp_path):
+    (tmp_path / "_volcano-global").write_text(run("completion", "zsh").out)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    ended = subprocess.run(
+        ["zsh", "-f", "-c", _TYPE_TAB], capture_output=True, text=True, check=True, env=environment, timeout=60
+    )
+    assert ended.stdout == "completed\n"
 
 
 def test_queues_show_devices_of_clusters_that_are_not_used(run, tmp_path):

@@ -19,6 +19,11 @@ Examples:
 """
 
 
+#: In a folder of `fpath`, zsh runs the script when it first completes: without this line, that completes nothing.
+_ZSH_FIRST_CALL = '''
+[[ $funcstack[1] != _volcano-global ]] || _volcano_global_completion "$@"'''
+
+
 class Shell(StrEnum):
     """Shells with completion."""
 
@@ -45,4 +50,4 @@ def completion(
     script = get_completion_script(
         prog_name="volcano-global", complete_var="_VOLCANO_GLOBAL_COMPLETE", shell=shell.value
     )
-    sys.stdout.write(f"{script}\n")
+    sys.stdout.write(f"{script}{_ZSH_FIRST_CALL if shell is Shell.ZSH else ''}\n")
