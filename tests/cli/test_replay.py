@@ -1,5 +1,6 @@
 """Output and exit codes of the `replay` command."""
 
+import io
 import json
 
 import pytest
@@ -41,6 +42,12 @@ def test_unchanged_log_replays_as_same(run, journal):
     assert head.split()[:1] == ["FILE"]
     assert row.split()[0] == str(journal)
     assert row.split()[-1] == "same"
+
+
+def test_standard_input_is_named_in_words(run, lines, monkeypatch):
+    for command in (["replay", "-"], ["history", "ml/any"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"".join([*lines, b"no journal\n"]))))
+        assert run(*command).err.startswith("standard input: line ")
 
 
 def test_json_counts_plans_and_decisions(run, journal, lines):

@@ -110,7 +110,7 @@ def read(paths: Sequence[str], watch: Watch = _ignore) -> list[Manifest]:
     if violations:
         raise InputError(*violations)
     if not manifests:
-        raise InputError(f"{', '.join(_display_name(path) for path in paths)}: no Kubernetes object found")
+        raise InputError(f"{', '.join(display_name(path) for path in paths)}: no Kubernetes object found")
     return manifests
 
 
@@ -124,14 +124,15 @@ def abbreviate(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 4]}..."
 
 
-def _display_name(path: str) -> str:
+def display_name(path: str) -> str:
+    """Return how messages name the file *path*."""
     return "standard input" if path == STDIN else path
 
 
 def _read_texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
         if path == STDIN:
-            yield _display_name(path), _decode_text(_display_name(path), _read_stdin())
+            yield display_name(path), _decode_text(display_name(path), _read_stdin())
             continue
         for file in _list_files(Path(path)):
             try:

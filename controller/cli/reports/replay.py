@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from controller.cli.errors import InputError
-from controller.cli.input.manifests import STDIN
+from controller.cli.input.manifests import STDIN, display_name
 from controller.cli.render.amounts import format_time
 from controller.cli.render.replay import (
     DifferenceReport,
@@ -49,17 +49,18 @@ def history_files(files: Sequence[str], workload: str) -> History:
     for file in files:
         with _reading(file) as lines:
             result, found = recorded_decisions(lines, _is_workload(workload))
-        decisions += [_recorded_decision_report(file, decision) for decision in found]
-        notes += [f"{file}: {note}" for note in result.notes]
+        name = display_name(file)
+        decisions += [_recorded_decision_report(name, decision) for decision in found]
+        notes += [f"{name}: {note}" for note in result.notes]
         if result.first_tampered_line is not None:
-            notes.append(f"{file}: the file was altered before line {result.first_tampered_line}")
+            notes.append(f"{name}: the file was altered before line {result.first_tampered_line}")
     decisions.sort(key=lambda decision: decision.time or "")
     return History(tuple(decisions), tuple(notes))
 
 
 def _read(file: str, workload: str | None) -> tuple[FileReport, list[RecordedDecisionReport]]:
     with _reading(file) as lines:
-        return file_report(file, lines, workload)
+        return file_report(display_name(file), lines, workload)
 
 
 @contextmanager
@@ -69,9 +70,9 @@ def _reading(file: str) -> Iterator[BinaryIO]:
         with _open_file(file) as lines:
             yield lines
     except DecisionLogError as error:
-        raise InputError(f"{file}: {error}") from error
+        raise InputError(f"{display_name(file)}: {error}") from error
     except OSError as error:
-        raise InputError(f"{file}: {(error.strerror or 'it cannot be read').lower()}") from error
+        raise InputError(f"{display_name(file)}: {(error.strerror or 'it cannot be read').lower()}") from error
 
 
 @contextmanager
