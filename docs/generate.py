@@ -28,7 +28,7 @@ import msgspec
 import typer
 import yaml
 from prometheus_client import CollectorRegistry
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
 from certs.settings import CertificateSettings as CertsSettings
@@ -134,9 +134,15 @@ def _type_of(annotation: object) -> str:  # noqa: PLR0911 -- one return for each
         return "map"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {"LabelSelector": "label selector", "JobSpec": "spec of a Volcano Job"}.get(annotation.__name__, "entry")
-    return {Any: "any", bool: "true, false", int: "integer", float: "number", str: "string", timedelta: "duration"}[
-        annotation
-    ]
+    return {
+        Any: "any",
+        bool: "true, false",
+        int: "integer",
+        float: "number",
+        str: "string",
+        timedelta: "duration",
+        AwareDatetime: "time",
+    }[annotation]
 
 
 def _plural(word: str) -> str:

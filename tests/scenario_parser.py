@@ -9,6 +9,7 @@ from typing import Any
 
 from controller.api.quantity import parse_quantity
 from controller.engine.policy import (
+    AdvanceReservation,
     Ageing,
     Backfill,
     EvictionPolicy,
@@ -73,7 +74,7 @@ JOB = (
 )
 POLICY = (
     "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille growth "
-    "startWithin backfill ageing"
+    "startWithin backfill ageing advanceReservations"
 )
 EVICTION = "minRuntime maxEvictions"
 
@@ -320,6 +321,7 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         preemption=eviction(written.get("preemption")),
         backfill=Backfill(enabled=written.get("backfill") != "off", evicts_overrun=written.get("backfill") == "Evict"),
         ageing=ageing(written.get("ageing")),
+        advance_reservations=tuple(map(advance_reservation, written.get("advanceReservations", ()))),
         head_reservation=HeadReservation(
             max_ms=written.get("holdSeconds", 7200) * 1000, max_idle_permille=written.get("maxIdlePermille", 100)
         ),
@@ -330,6 +332,21 @@ def ageing(written: Mapping[str, Any] | None) -> Ageing:
     """Parse ``{after: 60, step: 10, max: 20}``, with seconds."""
     written = known(written or {}, "after step max")
     return Ageing(written.get("after", 0) * 1000, written.get("step", 0), written.get("max", 0))
+
+
+def advance_reservation(written: Mapping[str, Any]) -> AdvanceReservation:
+    """Parse ``{name: x, clusters: [m], from: 1000600, until: 1001200}``, in seconds like those of jobs."""
+    known(written, "name clusters from until queue workload evict drain")
+    return AdvanceReservation(
+        written["name"],
+        clusters=names(written["clusters"]),
+        since=written["from"] * 1000,
+        until=written["until"] * 1000,
+        queue=QueueName(written["queue"]) if "queue" in written else None,
+        workload=tuple(written["workload"].split("/")) if "workload" in written else None,
+        evicts=written.get("evict", False),
+        drain_ms=written.get("drain", 86_400) * 1000,
+    )
 
 
 def node_shapes(written: Mapping[str, Any]) -> NodeShapes:

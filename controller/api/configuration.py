@@ -7,12 +7,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -40,6 +41,15 @@ def parse_duration(value: object) -> timedelta:
         raise ValueError(f"{value!r} is not a duration; write a whole number and s, m or h, such as 90s, 10m or 2h")
     return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
+
+def parse_time(value: object) -> object:
+    """Return a time of YAML; raise `ValueError` for numbers and for dates alone, which pydantic would accept."""
+    if not isinstance(value, str | datetime) or (isinstance(value, str) and "T" not in value):
+        raise ValueError(f"{value!r} is not a time; write it with its zone, such as 2030-01-31T08:00:00Z")
+    return value
+
+
+Time = Annotated[AwareDatetime, BeforeValidator(parse_time)]
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 
@@ -114,6 +124,30 @@ class Ageing(_Section):
             raise ValueError("the order would be updated all the time; write after: 10s or more")
         if self.step > self.max:
             raise ValueError(f"step is {self.step} and max {self.max}; write a step of at most max")
+        return self
+
+
+class AdvanceReservation(_Section):
+    """Clusters that are kept free for some time (O11): for a queue, for a workload, or for maintenance."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
+    clusters: tuple[Name, ...] = Field(min_length=1, max_length=1000)
+    since: Time = Field(alias="from")
+    until: Time
+    queue: Name | None = None
+    workload: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+$", max_length=317)] | None = None
+    """``namespace/name``."""
+    evict: bool = False
+    drain: Duration = timedelta(hours=24)
+    """How long before the begin a workload of unknown run time is not admitted there any more: a day, which is longer
+    than most run times."""
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> "AdvanceReservation":
+        if self.until <= self.since:
+            raise ValueError("it ends before it begins; write a later time for until")
+        if self.queue is not None and self.workload is not None:
+            raise ValueError("it is for a queue or for a workload; set one of them, or none for maintenance")
         return self
 
 
@@ -306,6 +340,7 @@ class VolcanoGlobalConfiguration(_Section):
     head_reservation: HeadReservation = HeadReservation()
     backfill: Backfill = Backfill()
     ageing: Ageing = Ageing()
+    advance_reservations: Annotated[tuple[AdvanceReservation, ...], Field(max_length=100)] = ()
     cluster_status_settle_period: Duration = timedelta(seconds=30)
     startup_timeout: Duration = timedelta(minutes=30)
     reclaim: Eviction = Eviction()
@@ -332,6 +367,10 @@ class VolcanoGlobalConfiguration(_Section):
         for group, kind in kinds:
             if kinds.count((group, kind)) > 1:
                 raise ValueError(f"integrations names {kind} of group {group!r} twice; keep one entry")
+        names = [reservation.name for reservation in self.advance_reservations]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"advanceReservations names {name!r} twice; keep one entry")
         claims = [template.name for template in self.resource_claim_templates]
         for name in claims:
             if claims.count(name) > 1:
@@ -388,9 +427,11 @@ def read_published(data: Mapping[str, Any]) -> tuple[VolcanoGlobalConfiguration,
 
 
 def _as_written(value: Any) -> Any:
-    """Return *value* as an operator writes it: durations in seconds, sets as sorted lists."""
+    """Return *value* as an operator writes it: durations in seconds, times as text, sets as sorted lists."""
     if isinstance(value, timedelta):
         return f"{int(value.total_seconds())}s"
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, dict):
         return {key: _as_written(member) for key, member in value.items()}
     if isinstance(value, frozenset):

@@ -154,7 +154,10 @@ class Store(ObjectCollections):
         has_new_claims = claims != claim_requests(before)
         if has_new_claims:
             self._requests = RequestsResolver(claims)
-        used, known = ((each.default_queue, each.node_estimates, each.backfill) for each in (configuration, before))
+        used, known = (
+            (each.default_queue, each.node_estimates, each.backfill, bool(each.advance_reservations))
+            for each in (configuration, before)
+        )
         if must_list or has_new_claims or used != known:
             self.mark_changed(self._by_uid)
         self._configuration, self.revision = configuration, configuration_revision(configuration)
@@ -373,7 +376,8 @@ class Store(ObjectCollections):
         if result.workload is None:
             state.workload_removed(uid, now)
         else:
-            workload, run_time_of = result.workload, self.run_time_of if self._configuration.backfill.enabled else None
+            is_known = self._configuration.backfill.enabled or bool(self._configuration.advance_reservations)
+            workload, run_time_of = result.workload, self.run_time_of if is_known else None
             run_time = run_time_of(workload) if run_time_of is not None else None
             state.workload_changed(workload if run_time is None else replace(workload, run_time_ms=run_time), now)
 

@@ -18,6 +18,7 @@ from controller.engine.pending_reasons import PendingReasons, PendingReasonUpdat
 from controller.engine.plan import Assume, Evict, Plan, RecordUpdate
 from controller.engine.preemption_pass import admit_with_preemption
 from controller.engine.reasons import EvictionReason, Refusal
+from controller.engine.reservations.advance import AdvanceReservations
 from controller.engine.reservations.nominations import Nominations
 from controller.engine.reservations.placement import ReservationPlanner
 from controller.engine.reservations.starvation import HeadReservations, StarvationTimers
@@ -47,6 +48,7 @@ class Cycle:
             context.workloads, self.starvation_timers, planner, context.windows, assume
         )
         self.idle_reservations = self._reservations.idle
+        self._advance_reservations = AdvanceReservations(context.workloads, assume)
 
     def run(self, now: int, *, most: int | None = None) -> Plan:
         """Decide at *now*, assume the decisions, and return them; stop early after *most* decisions."""
@@ -116,6 +118,7 @@ class Cycle:
         evicted += checks.evict_moved(now)
         evicted += self.resize.evict_rejected(policy.resize, now, self._assume)
         evicted += self._reservations.evict_overrun(policy, now)
+        evicted += self._advance_reservations.evict(policy, now)
         late, requeues = checks.check_timeouts(now)
         return [*evicted, *late], requeues
 
@@ -267,6 +270,7 @@ class Cycle:
                 self._nominations.next_expiry(policy, now),
                 self._reservations.next_expiry(policy.head_reservation),
                 self._reservations.next_promised_start(now) if policy.backfill.evicts_overrun else None,
+                self._advance_reservations.next_eviction(policy, now),
                 self.starvation_timers.next_expiry(policy.head_reservation, now),
                 context.windows.next_overrun(now),
                 context.ageing.next_raise(),

@@ -15,6 +15,7 @@ from controller.engine.pending_reasons import PAUSE_MS
 from controller.engine.plan import Evict, Plan
 from controller.engine.policy import Policy
 from controller.engine.reasons import Reason, Refusal, precedence
+from controller.engine.reservations.advance import next_change, reserved_clusters
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
@@ -64,6 +65,9 @@ class Engine:
         if policy.node_estimates != self.policy.node_estimates:
             self.estimate_tracker.set_enabled(self.workloads.values(), on=policy.node_estimates)
             self._clusters_changed()
+        if policy.advance_reservations != self.policy.advance_reservations:
+            for uid in self.workloads:
+                self.index.expires_at(0, uid)
         self.context.policy = self.context.order.policy = policy
         if self.cluster_usage.update_descriptions(policy.with_node_shapes):
             self._clusters_changed()
@@ -118,7 +122,7 @@ class Engine:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Add or update a workload, observed at *now*."""
         before = self.workloads.get(workload.uid)
-        workload = with_move(before, with_resize(before, workload), now)
+        workload = self._with_reserved_clusters(with_move(before, with_resize(before, workload), now), now)
         if before == workload:
             return
         if before is None or before.state is not WorkloadState.ADMITTED or not is_noop_update(before, workload):
@@ -301,6 +305,18 @@ class Engine:
         for held in self.index.on_hold.values():
             self.cycle.reason_updates.unpublished.update(held)
 
+    def _with_reserved_clusters(self, workload: Workload, now: int) -> Workload:
+        """Return a pending workload with the clusters that are kept free for advance reservations (O11)."""
+        reservations = self.policy.advance_reservations
+        if workload.state is not WorkloadState.PENDING or not (reservations or workload.requirements.reserved_clusters):
+            return workload
+        if (change_at := next_change(reservations, workload, now)) is not None:
+            self.index.expires_at(change_at, workload.uid)
+        reserved = reserved_clusters(reservations, workload, now)
+        if reserved == workload.requirements.reserved_clusters:
+            return workload
+        return replace(workload, requirements=replace(workload.requirements, reserved_clusters=reserved))
+
     def _add_pending(self, workload: Workload) -> None:
         if workload.admission is not None and workload.admission.ends_at is not None:
             self.index.expires_at(workload.admission.ends_at, workload.uid)
@@ -326,6 +342,9 @@ class Engine:
             if workload is not None and workload.has_left(now):
                 workload = replace(workload, admission=None)
                 self.workload_changed(workload, now)
+            elif workload is not None and workload.state is WorkloadState.PENDING:
+                self.workload_changed(workload, now)
+                workload = self.workloads[uid]
             if workload is None or uid not in self.index.on_hold.get(workload.queue, {}):
                 continue
             until = self.index.on_hold[workload.queue][uid].until

@@ -98,6 +98,7 @@ class PendingReasons:
             workload_class.inadmissible is not None
             or shares is None
             or self.depend_on_shares
+            or workload_class.requirements.reserved_clusters
             or context.workloads.gangs.is_all_or_nothing(workload_class.gang)
         ):
             why = self.of_class(workload_class)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.clusters import Affinity, Cluster, NodeShape, matches
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName, NodeShape, matches
 from controller.engine.state.hierarchy import QueueName, QueueOrder, TenantFairness
 
 #: The pause between reservations is doubled at most so often: from ten minutes to a week.
@@ -94,6 +94,24 @@ class Ageing:
 
 
 @dataclass(frozen=True, slots=True)
+class AdvanceReservation:
+    """Clusters that are kept free from *since* until *until*: for a queue, a workload, or for maintenance (O11)."""
+
+    name: str
+    clusters: tuple[ClusterName, ...]
+    since: int
+    """Milliseconds."""
+    until: int
+    queue: QueueName | None = None
+    workload: tuple[str, str] | None = None
+    """Namespace and name."""
+    evicts: bool = False
+    """Whether workloads that still run there at *since* are evicted."""
+    drain_ms: int = 86_400_000
+    """How long before *since* a workload of unknown run time is not admitted there any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvictionPolicy:
     """Whether admitted workloads may be evicted for others, and which are protected (P4)."""
 
@@ -129,6 +147,7 @@ class Policy:
     head_reservation: HeadReservation = HeadReservation()
     backfill: Backfill = Backfill()
     ageing: Ageing = Ageing()
+    advance_reservations: tuple[AdvanceReservation, ...] = ()
     reclaim: EvictionPolicy = EvictionPolicy()
     preemption: EvictionPolicy = EvictionPolicy()
     tenants: tuple[Tenant, ...] = ()

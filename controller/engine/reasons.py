@@ -48,6 +48,7 @@ class EvictionReason(StrEnum):
     CLUSTER_CHANGED = "ClusterChanged"
     DATA_MOVED = "DataMoved"
     BACKFILL_OVERRUN = "BackfillOverrun"
+    ADVANCE_RESERVATION = "AdvanceReservation"
     ABORTED = "Aborted"
 
 
@@ -84,6 +85,9 @@ EXCEEDS_WHEN_EMPTY = frozenset(
     {Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER}
 )
 
+#: Begins the subject of a refusal by an advance reservation; its name follows.
+ADVANCE_RESERVATION = "AdvanceReservation "
+
 _PLACE = {reason: place for place, reason in enumerate(Reason)}
 
 
@@ -111,6 +115,11 @@ class Refusal:
     def is_total_capacity(self) -> bool:
         """Return whether all clusters together are full (the queue is the root), which counts as a queue's limit."""
         return self.reason is Reason.INSUFFICIENT_CAPACITY and self.queue is not None
+
+
+def is_advance_reservation(refusal: Refusal) -> bool:
+    """Return whether an advance reservation is the reason (O11); otherwise it may be a head reservation (O6)."""
+    return refusal.reason is Reason.BLOCKED_BY_RESERVATION and (refusal.subject or "").startswith(ADVANCE_RESERVATION)
 
 
 def precedence(refusal: Refusal) -> tuple[int, int]:

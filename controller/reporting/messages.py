@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 from controller.api.quantity import format_quantity
 from controller.cache.objects import BindingCondition
 from controller.engine.placement.fit import NODES_FULL
-from controller.engine.reasons import CAPACITY, EXCEEDS_WHEN_EMPTY, EvictionReason, Reason, Refusal
+from controller.engine.reasons import (
+    ADVANCE_RESERVATION,
+    CAPACITY,
+    EXCEEDS_WHEN_EMPTY,
+    EvictionReason,
+    Reason,
+    Refusal,
+    is_advance_reservation,
+)
 from controller.engine.remedies import Change, Remedy
 from controller.engine.shortfalls import Shortfall
 from controller.engine.state.hierarchy import ROOT
@@ -106,6 +114,7 @@ EVICTION_MESSAGES: Mapping[EvictionReason, str] = {
     EvictionReason.CLUSTER_CHANGED: "it was moved to a cluster where it does not fit",
     EvictionReason.DATA_MOVED: "its data moved to other clusters, and its DataSourceClaim requests that it follows",
     EvictionReason.BACKFILL_OVERRUN: "it uses capacity reserved for another workload longer than expected",
+    EvictionReason.ADVANCE_RESERVATION: "an advance reservation of its cluster has begun",
     EvictionReason.ABORTED: "it was aborted",
 }
 
@@ -168,6 +177,10 @@ def pending_message(refusal: Refusal) -> str:
         return _NODE_MESSAGES[refusal.reason]
     if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "its queue is not known: its object does not exist or cannot be read"
+    if is_advance_reservation(refusal):
+        name = (refusal.subject or "").removeprefix(ADVANCE_RESERVATION)
+        which = f"advance reservation '{name}'" if name else "an advance reservation"
+        return f"its clusters are kept free for {which}, and it is not expected to end before"
     facts = {
         "resource": refusal.resource,
         "asked": _format_amount(refusal, refusal.asked),
@@ -193,6 +206,10 @@ def _remedy_for(refusal: Refusal) -> str:
         return "it starts when workloads finish"
     if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "check that the controller may read objects of its kind"
+    if is_advance_reservation(refusal):
+        return (
+            "it starts when the reservation ends, or earlier with a shorter spec.runningEstimate or on other clusters"
+        )
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
         return f"it is retried automatically after {_format_time(refusal.until)}"
     return REMEDIES[refusal.reason]

@@ -7,7 +7,7 @@ the workload with its ancestors are not redacted.
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import ADVANCE_RESERVATION, Reason, Refusal, is_advance_reservation
 
 MaySee = Callable[[str], bool]
 """Whether the reader may see the workloads of a namespace; cluster-scoped workloads have an empty namespace."""
@@ -24,6 +24,8 @@ def redacted_refusal(refusal: Refusal, may_see: MaySee) -> Refusal:
     """Return *refusal* without the name of a workload that the reader may not see."""
     if refusal.reason not in _NAMES_A_WORKLOAD or refusal.subject is None:
         return refusal
+    if is_advance_reservation(refusal) and not may_see(""):
+        return replace(refusal, subject=ADVANCE_RESERVATION)
     return replace(refusal, subject=redacted_path(refusal.subject, may_see))
 
 

@@ -7,8 +7,15 @@ from controller.api import configuration as config
 from controller.api import queues as wire
 from controller.api.queues import PriorityClass
 from controller.cache.objects import CachedPriorityClass, CachedQueue, QueueCounts
-from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
+from controller.cache.translate.units import (
+    AmountError,
+    join_errors,
+    parse_resource_version,
+    parse_resources,
+    to_milliseconds,
+)
 from controller.engine.policy import (
+    AdvanceReservation,
     Ageing,
     Backfill,
     EvictionPolicy,
@@ -109,6 +116,7 @@ def translate_policy(configuration: config.VolcanoGlobalConfiguration, *, can_es
             step=configuration.ageing.step,
             max_raise=configuration.ageing.max,
         ),
+        advance_reservations=tuple(map(_advance_reservation, configuration.advance_reservations)),
         reclaim=_eviction(configuration.reclaim),
         preemption=_eviction(configuration.preemption),
         tenants=tuple(
@@ -118,6 +126,20 @@ def translate_policy(configuration: config.VolcanoGlobalConfiguration, *, can_es
         deny_unmatched=configuration.unmatched_tenants == "Deny",
         node_shapes=tuple(map(_node_shapes, configuration.node_shapes)),
         node_estimates=can_estimate and configuration.node_estimates == "Estimator",
+    )
+
+
+def _advance_reservation(entry: config.AdvanceReservation) -> AdvanceReservation:
+    namespace, _, name = (entry.workload or "").partition("/")
+    return AdvanceReservation(
+        entry.name,
+        clusters=tuple(map(ClusterName, entry.clusters)),
+        since=to_milliseconds(entry.since) or 0,
+        until=to_milliseconds(entry.until) or 0,
+        queue=QueueName(entry.queue) if entry.queue is not None else None,
+        workload=(namespace, name) if entry.workload is not None else None,
+        evicts=entry.evict,
+        drain_ms=entry.drain // _MILLISECOND,
     )
 
 

@@ -18,7 +18,7 @@ from controller.engine.placement.fit import (
     free_capacity,
 )
 from controller.engine.placement.node_packing import can_hold_gang
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import ADVANCE_RESERVATION, Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.resources import EMPTY, PODS, Resources, fits, scale, subtract
@@ -301,6 +301,10 @@ class FeasibilityCache:
 
     def choose(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
         """Return where one more workload fits, or why it does not."""
+        if not class_feasibility.candidates.names and class_feasibility.requirements.reserved_clusters:
+            reserved = class_feasibility.requirements.reserved_clusters[0]
+            subject = f"{ADVANCE_RESERVATION}{reserved.reservation}"
+            return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=reserved.cluster, subject=subject)
         if not class_feasibility.candidates.names and class_feasibility.requirements.excluded_clusters:
             names = ", ".join(sorted(class_feasibility.requirements.excluded_clusters))
             subject = f"it or an equal workload did not start on {names}, which has not changed since"

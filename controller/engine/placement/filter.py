@@ -119,6 +119,8 @@ class Exclusion(StrEnum):
     EVICTION_TASK = "EvictionTask"
     TOO_FEW_GROUPS = "TooFewGroups"
     """It is suitable, but there are fewer than a spread constraint's minimum."""
+    RESERVED = "Reserved"
+    """It is kept free for an advance reservation, and the workload is not expected to end before."""
     STARTUP_FAILED = "StartupFailed"
     """The workload or an equal one did not start on it, and the cluster has not changed since."""
 
@@ -146,7 +148,7 @@ def candidates(
 
     Of ordered affinities, the first term with a candidate counts, from the observed
     one on. *as_if_usable* ignores what passes with time (C5): deletion, missing
-    readiness, eviction tasks, and exclusion after a failed start (R1).
+    readiness, eviction tasks, exclusion after a failed start (R1), and advance reservations (O11).
     """
     ordered = sorted(clusters, key=lambda cluster: cluster.name)
     tried: list[Candidates] = []
@@ -204,6 +206,7 @@ class CandidateCache:
             requirements.evicting_from,
             requirements.data_clusters,
             requirements.excluded_clusters,
+            requirements.reserved_clusters,
             requirements.current_clusters,
             as_if_usable,
         )
@@ -328,11 +331,15 @@ def _exclusion_unless_placed(
 
 
 def _without_excluded(requirements: SchedulingRequirements, result: Candidates, term: str) -> Candidates:
-    """Return *result* without the clusters excluded after a failed start.
+    """Return *result* without the clusters excluded after a failed start, and those kept free for reservations.
 
-    Karmada does not know of these, so they are no reason to use a later term.
+    Karmada does not know of these, so they are no reason to use a later term. Where Karmada chooses among the
+    candidates, all of them are reserved if one is.
     """
     out = {name: Exclusion.STARTUP_FAILED for name in result.names if name in requirements.excluded_clusters}
+    reserved = {each.cluster for each in requirements.reserved_clusters}.intersection(result.names)
+    is_placed_here = not requirements.placement.divided and targets(requirements) == 1
+    out |= dict.fromkeys(reserved if is_placed_here or not reserved else result.names, Exclusion.RESERVED)
     return Candidates(tuple(name for name in result.names if name not in out), term, {**result.excluded, **out})
 
 

@@ -104,15 +104,21 @@ class WorkloadIndex:
         self.accepted: set[WorkloadUid] = set()
         """Moved or resized workloads that fit as they are; their records are updated."""
         self._expirations: list[tuple[int, WorkloadUid]] = []
+        self._expiring: set[tuple[int, WorkloadUid]] = set()
+        """The same, to add nothing twice."""
 
     def expires_at(self, at: int, uid: WorkloadUid) -> None:
-        """Remember that a hold or the charge of a workload expires at *at*."""
-        heappush(self._expirations, (at, uid))
+        """Remember that a hold or the charge of a workload expires at *at*, or its reserved clusters change."""
+        if (at, uid) not in self._expiring:
+            self._expiring.add((at, uid))
+            heappush(self._expirations, (at, uid))
 
     def pop_expired(self, now: int) -> Iterator[WorkloadUid]:
-        """Yield the workloads of which a hold or the charge may have expired by *now*."""
+        """Yield the workloads of which a hold or the charge may have expired by *now*, or the reserved clusters."""
         while self._expirations and self._expirations[0][0] <= now:
-            yield heappop(self._expirations)[1]
+            expired = heappop(self._expirations)
+            self._expiring.discard(expired)
+            yield expired[1]
 
     def next_expiry(self) -> int | None:
         """Return when the next hold or charge expires, or ``None``; the time may be early but never late."""

@@ -43,6 +43,13 @@ class WorkloadState(StrEnum):
     FINISHED = "Finished"
 
 
+class ReservedCluster(NamedTuple):
+    """A cluster that a workload may not use, and the name of the advance reservation for which it is kept free."""
+
+    cluster: ClusterName
+    reservation: str
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulingRequirements:
     """What a workload requests and which clusters it accepts; the same for all workloads of one class."""
@@ -67,6 +74,8 @@ class SchedulingRequirements:
     """Clusters that hold all its data; ``None`` where data do not restrict it (C6)."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters excluded after a failed start, until they change (R1)."""
+    reserved_clusters: tuple[ReservedCluster, ...] = ()
+    """Clusters kept free for advance reservations, by name (O11); set by ``Engine`` only."""
     preferred_clusters: tuple[ClusterName, ...] = ()
     """Preferred clusters, the first most (C3)."""
     current_clusters: frozenset[ClusterName] = frozenset()
@@ -92,6 +101,7 @@ class SchedulingRequirements:
             self.evicting_from,
             self.data_clusters,
             self.excluded_clusters,
+            self.reserved_clusters,
             self.preferred_clusters,
             self.current_clusters,
         )

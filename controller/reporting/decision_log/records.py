@@ -57,6 +57,7 @@ RULES: Mapping[Reason | EvictionReason, str] = {
     EvictionReason.CLUSTER_CHANGED: "R1",
     EvictionReason.DATA_MOVED: "C6",
     EvictionReason.BACKFILL_OVERRUN: "O9",
+    EvictionReason.ADVANCE_RESERVATION: "O11",
     EvictionReason.ABORTED: "D8",
 }
 
