@@ -105,6 +105,8 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.INTERNAL_ERROR: "it is retried after a minute; report the error in the controller's log",
 }
 
+#: The message of a pending workload whose clusters are kept free for an advance reservation (O11).
+_KEPT_FREE = "its clusters are kept free for {subject}, and it is not expected to end before"
 #: The message of each eviction reason.
 EVICTION_MESSAGES: Mapping[EvictionReason, str] = {
     EvictionReason.RECLAIMED: "its queue had borrowed from the fair share of another queue",
@@ -177,10 +179,6 @@ def pending_message(refusal: Refusal) -> str:
         return _NODE_MESSAGES[refusal.reason]
     if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "its queue is not known: its object does not exist or cannot be read"
-    if is_advance_reservation(refusal):
-        name = (refusal.subject or "").removeprefix(ADVANCE_RESERVATION)
-        which = f"advance reservation '{name}'" if name else "an advance reservation"
-        return f"its clusters are kept free for {which}, and it is not expected to end before"
     facts = {
         "resource": refusal.resource,
         "asked": _format_amount(refusal, refusal.asked),
@@ -190,6 +188,9 @@ def pending_message(refusal: Refusal) -> str:
         "subject": refusal.subject or "unknown",
     }
     at_root = ROOT_QUEUE_MESSAGES.get(refusal.reason) if refusal.queue == ROOT else None
+    if is_advance_reservation(refusal):
+        name = (refusal.subject or "").removeprefix(ADVANCE_RESERVATION)
+        facts["subject"], at_root = f"advance reservation '{name}'" if name else "an advance reservation", _KEPT_FREE
     is_part_short = refusal.reason is Reason.HYPERJOB_DOES_NOT_FIT and refusal.resource is not None
     return ((at_root or PENDING_MESSAGES[refusal.reason]) + (_PART_SHORTAGE if is_part_short else "")).format_map(facts)
 
@@ -207,9 +208,7 @@ def _remedy_for(refusal: Refusal) -> str:
     if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "check that the controller may read objects of its kind"
     if is_advance_reservation(refusal):
-        return (
-            "it starts when the reservation ends, or earlier with a shorter spec.runningEstimate or on other clusters"
-        )
+        return "it starts when the reservation ends; with a shorter spec.runningEstimate or other clusters earlier"
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
         return f"it is retried automatically after {_format_time(refusal.until)}"
     return REMEDIES[refusal.reason]

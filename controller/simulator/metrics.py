@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.state.hierarchy import ROOT, QueueName
-from controller.engine.state.resources import EMPTY, PODS, Resources, subtract, total
+from controller.engine.state.resources import EMPTY, PODS, Resources, positive, subtract, total
+
+if TYPE_CHECKING:
+    from controller.engine.policy import AdvanceReservation
 
 
 class IdleCause(StrEnum):
@@ -117,6 +121,45 @@ class IdleCapacity:
             for number, amount in enumerate(amounts):
                 if amount:
                     areas[number] += amount * elapsed
+
+
+class AdvanceReservationCosts:
+    """Integrates what is idle on the clusters of each advance reservation because of it (O11).
+
+    That is their headroom while the reservation is in force, and before while it keeps pending workloads off.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.areas: dict[str, dict[str, int]] = {}
+        """The integrals by reservation and resource."""
+        self._start = start
+        self._idle: list[tuple[AdvanceReservation, Resources, bool]] = []
+        """Each reservation with the headroom of its clusters, and whether it keeps workloads off, since *_read_at*."""
+        self._read_at = 0
+
+    def read(self, state: Engine, now: int) -> None:
+        """Use *state* from *now* on."""
+        self.close(now)
+        blocking = {
+            reserved.reservation
+            for classes in (state.pending.by_requirements.values() if state.policy.advance_reservations else ())
+            for reserved in classes[0].requirements.reserved_clusters
+        }
+        self._idle = [
+            (each, total(positive(state.cluster_usage.cluster_state(name).headroom) for name in each.clusters), blocks)
+            for each in state.policy.advance_reservations
+            for blocks in (each.name in blocking,)
+        ]
+
+    def close(self, now: int) -> None:
+        """Add the time up to *now*."""
+        begin, self._read_at = self._start + self._read_at, now
+        for reservation, idle, is_blocking in self._idle:
+            since = begin if is_blocking else max(begin, reservation.since)
+            elapsed = min(self._start + now, reservation.until) - since
+            areas = self.areas.setdefault(reservation.name, {})
+            for name, amount in idle.items() if elapsed > 0 else ():
+                areas[name] = areas.get(name, 0) + amount * elapsed
 
 
 def _remaining(limit: Resources, usage: Resources, resource: str) -> int:

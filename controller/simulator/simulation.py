@@ -30,7 +30,7 @@ from controller.simulator.event_queue import (
     WriteCompleted,
 )
 from controller.simulator.jobs import JobAction, LogEntry, SimulatedJob, SimulatedJobs
-from controller.simulator.metrics import IdleCapacity, ShareMetrics
+from controller.simulator.metrics import AdvanceReservationCosts, IdleCapacity, ShareMetrics
 from controller.simulator.trace import DEFAULT_GRACE, SimulationSettings, Submission, Trace
 
 _SECOND = 1000
@@ -67,6 +67,7 @@ class SimulationResult:
     jobs: SimulatedJobs
     share_metrics: ShareMetrics
     idle: IdleCapacity
+    reservation_costs: AdvanceReservationCosts
     state: Engine
     cycles: int
     ended_at: int
@@ -96,6 +97,7 @@ class Simulation:
         self._jobs = SimulatedJobs()
         self._share_metrics = ShareMetrics()
         self._idle_capacity = IdleCapacity()
+        self._reservation_costs = AdvanceReservationCosts(trace.start)
         self._log: list[LogEntry] = []
         self._cycles = 0
         self._idle_wake_ups = 0
@@ -118,12 +120,14 @@ class Simulation:
             self._run_cycle(now)
         self._share_metrics.close(self._ended_at)
         self._idle_capacity.close(self._ended_at)
+        self._reservation_costs.close(self._ended_at)
         return SimulationResult(
             self._trace,
             log=tuple(self._log),
             jobs=self._jobs,
             share_metrics=self._share_metrics,
             idle=self._idle_capacity,
+            reservation_costs=self._reservation_costs,
             state=self._state,
             cycles=self._cycles,
             ended_at=self._ended_at,
@@ -197,6 +201,7 @@ class Simulation:
         if has_changed and self._state.queue_shares is not None:
             self._share_metrics.read(self._state.queue_shares, now)
             self._idle_capacity.read(self._state, now)
+            self._reservation_costs.read(self._state, now)
         if self._observe is not None:
             self._observe(self._share_metrics, self._jobs.waiting, now)
         if self._progress is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from controller.engine.state.hierarchy import ROOT, QueueName
-from controller.engine.state.resources import PODS, total
+from controller.engine.state.resources import CPU, MILLI, PODS, total
 from controller.reporting.messages import pending_message
 from controller.simulator.jobs import JobStage, SimulatedJob
 from controller.simulator.metrics import QueueIntegrals
@@ -27,6 +27,7 @@ Fractions = dict[str, float]
 """By resource, as fractions of the total capacity."""
 
 _DIGITS = 4
+_HOUR = 3_600_000
 _MAX_LONGEST = 10
 
 
@@ -126,6 +127,8 @@ class Summary(msgspec.Struct, rename="camel", frozen=True):
     """Mean idle capacity by resource and cause, as fractions of the total capacity; zero causes are omitted."""
     queues: tuple[QueueSummary, ...]
     never_admitted: tuple[NeverAdmitted, ...]
+    idle_hours: dict[str, dict[str, float]] | msgspec.UnsetType = msgspec.UNSET
+    """Hours for which CPUs and devices were idle because of each advance reservation; left out without any."""
 
 
 def summarise(result: SimulationResult) -> Summary:
@@ -148,6 +151,7 @@ def summarise(result: SimulationResult) -> Summary:
         idle=_idle(result),
         queues=tuple(_queues(result, jobs, satisfactions)),
         never_admitted=tuple(_never_admitted(result, job) for job in jobs if not job.runs),
+        idle_hours=_idle_hours(result) or msgspec.UNSET,
     )
 
 
@@ -288,6 +292,18 @@ def _idle(result: SimulationResult) -> dict[str, dict[str, float]]:
     names = sorted({name for fractions in parts.values() for name in fractions})
     return {
         name: {str(cause): fractions[name] for cause, fractions in parts.items() if name in fractions} for name in names
+    }
+
+
+def _idle_hours(result: SimulationResult) -> dict[str, dict[str, float]]:
+    """Return the idle hours of CPUs and devices, which are counted in units, by reservation and resource."""
+    return {
+        name: {
+            resource: round(area / (MILLI * _HOUR), _DIGITS)
+            for resource, area in sorted(areas.items())
+            if resource == CPU or "/" in resource
+        }
+        for name, areas in sorted(result.reservation_costs.areas.items())
     }
 
 

@@ -10,6 +10,8 @@ from controller.api.configuration import (
     VolcanoGlobalConfiguration,
     configuration_revision,
     load_configuration,
+    published_data,
+    read_published,
 )
 from controller.cache.translate.queues import translate_policy
 from controller.engine.state.clusters import Affinity, NodeShape, Requirement
@@ -31,6 +33,9 @@ def test_every_key_is_read():
         headReservation: {after: 0s, max: 1h}
         backfill: {enabled: false, confidence: 0.95, onOverrun: Evict}
         ageing: {after: 10m, step: 5, max: 100}
+        advanceReservations:
+        - {name: upgrade, clusters: [m], from: 2030-01-31T08:00:00Z, until: "2030-01-31T12:00:00+01:00", drain: 1h}
+        - {name: launch, clusters: [n], from: 2030-01-31T08:00:00Z, until: 2030-02-01T08:00:00Z, workload: ml/train}
         clusterStatusSettlePeriod: 45s
         startupTimeout: 2h
         reclaim: {enabled: true, minRuntime: 1m, maxEvictions: 1, gracePeriod: 0s}
@@ -121,6 +126,26 @@ def test_every_key_is_read():
         pytest.param("ageing: {after: 9s, step: 1, max: 1}", "ageing: the order would be updated", id="short-ageing"),
         pytest.param("ageing: {after: 10m, step: 2, max: 1}", "ageing: step is 2 and max 1", id="step-above-max"),
         pytest.param("ageing: {after: 10m, step: -1, max: 1}", "ageing.step: input should be", id="negative-step"),
+        pytest.param(
+            "advanceReservations: [{name: a, clusters: [m], from: 2030-01-01T00:00:00Z, until: 2030-01-01T00:00:00Z}]",
+            "advanceReservations[0]: it ends before it begins",
+            id="reservation-without-time",
+        ),
+        pytest.param(
+            "advanceReservations: [{name: a, clusters: [m], from: 1900000000, until: 2030-01-01T00:00:00Z}]",
+            "advanceReservations[0].from: 1900000000 is not a time",
+            id="reservation-from-a-number",
+        ),
+        pytest.param(
+            "advanceReservations: [{name: a, clusters: [m], from: 2030-01-01T00:00:00, until: 2030-01-02T00:00:00Z}]",
+            "advanceReservations[0].from: input should have timezone info",
+            id="reservation-without-time-zone",
+        ),
+        pytest.param(
+            "advanceReservations: [{name: a, clusters: [], from: 2030-01-01T00:00:00Z, until: 2030-01-02T00:00:00Z}]",
+            "advanceReservations[0].clusters: tuple should have at least 1 item",
+            id="reservation-without-clusters",
+        ),
         pytest.param("patches: {inFlight: 0}", "patches.inFlight: input should be greater than", id="no-writes"),
         pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),
         pytest.param(
@@ -186,3 +211,13 @@ def test_revision_depends_only_on_contents():
     same = load_configuration("exemptNamespaces: [c, b, a]")
     other = load_configuration("exemptNamespaces: [a, b]")
     assert configuration_revision(one) == configuration_revision(same) != configuration_revision(other)
+
+
+def test_published_reservations_are_read_again():
+    configuration = load_configuration(
+        "advanceReservations: [{name: a, clusters: [m], from: 2030-01-01T00:00:00Z, until: 2030-01-02T00:00:00+02:00}]"
+    )
+    read, revision = read_published(published_data(configuration))
+    assert (read, revision) == (configuration, configuration_revision(configuration))
+    [kept] = translate_policy(read).advance_reservations
+    assert (kept.since, kept.until) == (1_893_456_000_000, 1_893_535_200_000)

@@ -118,6 +118,7 @@ def _figures(summary: Summary, style: OutputStyle) -> str:
         ("Waited", _waited(summary.waiting)),
         ("Used", ", ".join(f"{_percent(part)} {name}" for name, part in _by_size(summary)) or "-"),
         *zip(("Idle", *[""] * len(IdleCause)), _idle(summary) or ["-"], strict=False),
+        *((f"Kept free for {name}", hours) for name, hours in _idle_hours(summary)),
         ("Fairness", _fairness(summary)),
         ("Evictions", str(summary.evictions)),
     ]
@@ -169,6 +170,13 @@ def _idle(summary: Summary) -> list[str]:
     name = _main(summary)
     causes = sorted(summary.idle.get(name, {}).items(), key=lambda item: (-item[1], item[0]))
     return [f"{_percent(part)} {name}, {_CAUSES[IdleCause(cause)]}" for cause, part in causes]
+
+
+def _idle_hours(summary: Summary) -> Iterator[tuple[str, str]]:
+    """Yield each advance reservation with the hours for which it left CPUs and devices idle."""
+    by_name = summary.idle_hours
+    for name, hours in by_name.items() if by_name is not msgspec.UNSET else ():
+        yield name, ", ".join(f"{value:g} {resource} hours" for resource, value in hours.items()) + " idle"
 
 
 _CAUSES = {

@@ -1,14 +1,17 @@
 """Keeps clusters free for advance reservations: maintenance windows, and capacity of one queue or workload (O11)."""
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from controller.engine.plan import Assume, Evict
 from controller.engine.policy import AdvanceReservation, Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.cluster_usage import earliest
-from controller.engine.state.clusters import ClusterName
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import ReservedCluster, Workload, WorkloadState
+
+if TYPE_CHECKING:
+    from controller.engine.state.clusters import ClusterName
 
 
 def reserved_clusters(
