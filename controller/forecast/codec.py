@@ -18,11 +18,11 @@ from controller.forecast.run_times import (
     MAX_KEYS,
     MAX_RUNS,
     MAX_SECONDS,
-    History,
     Key,
     Level,
     Outcome,
     Run,
+    RunHistory,
     RunTimes,
 )
 
@@ -90,7 +90,7 @@ def decode_run_times(text: str | bytes) -> tuple[RunTimes, int]:
     for level, namespace, digest, runs, evicted in document.histories[-MAX_KEYS:]:
         if level not in set(Level) or max(len(namespace), len(digest)) > _MAX_DIGEST:
             raise RunTimesError(f"{level!r} {namespace[:_MAX_DIGEST]!r} {digest[:_MAX_DIGEST]!r} is not a key")
-        histories[Key(Level(level), namespace, digest)] = History(
+        histories[Key(Level(level), namespace, digest)] = RunHistory(
             deque(_parse(runs, Outcome.COMPLETED), MAX_RUNS), deque(_parse(evicted, Outcome.EVICTED), MAX_EVICTED)
         )
     return RunTimes(histories), max(document.until, 0)

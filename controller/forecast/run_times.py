@@ -121,7 +121,7 @@ def keys_of(profile: JobProfile) -> tuple[Key, ...]:
 
 
 @dataclass(slots=True)
-class History:
+class RunHistory:
     """The latest runs of one key, the newest last."""
 
     runs: deque[Run] = field(default_factory=lambda: deque(maxlen=MAX_RUNS))
@@ -140,8 +140,8 @@ class RunTimes:
     namespace with many templates does not displace the others.
     """
 
-    def __init__(self, histories: Mapping[Key, History] | None = None) -> None:
-        self._histories: OrderedDict[Key, History] = OrderedDict(histories or {})
+    def __init__(self, histories: Mapping[Key, RunHistory] | None = None) -> None:
+        self._histories: OrderedDict[Key, RunHistory] = OrderedDict(histories or {})
         self._per_namespace: dict[str, OrderedDict[Key, None]] = {}
         for key in self._histories:
             self._per_namespace.setdefault(key.namespace, OrderedDict())[key] = None
@@ -151,13 +151,13 @@ class RunTimes:
     def __len__(self) -> int:
         return len(self._histories)
 
-    def __iter__(self) -> Iterator[tuple[Key, History]]:
+    def __iter__(self) -> Iterator[tuple[Key, RunHistory]]:
         """Yield the histories, the least recently used first."""
         yield from self._histories.items()
 
-    def history(self, profile: JobProfile) -> History:
+    def history(self, profile: JobProfile) -> RunHistory:
         """Return the runs of equal jobs; empty where there are none."""
-        return self._histories.get(keys_of(profile)[0]) or History()
+        return self._histories.get(keys_of(profile)[0]) or RunHistory()
 
     def record(self, profile: JobProfile, run: Run) -> None:
         """Add the end of a run at every level."""
@@ -167,12 +167,12 @@ class RunTimes:
         self._distributions.clear()
         self._ratios.clear()
 
-    def _open(self, key: Key) -> History:
+    def _open(self, key: Key) -> RunHistory:
         history = self._histories.get(key)
         if history is None:
             if len(self._histories) >= MAX_KEYS:
                 self.drop_one()
-            history = self._histories[key] = History()
+            history = self._histories[key] = RunHistory()
         self._histories.move_to_end(key)
         own = self._per_namespace.setdefault(key.namespace, OrderedDict())
         own[key] = None
@@ -245,7 +245,7 @@ class RunTimes:
         for key in islice(templates, _MAX_COMPARED):
             runs = self._histories[key].runs
             for first, second in pairwise(range(_MIN_EARLIER, len(runs))):
-                earlier = _combined(History(deque(islice(runs, first))), general)
+                earlier = _combined(RunHistory(deque(islice(runs, first))), general)
                 scores = [_normal_score(earlier.fraction(runs[index].seconds)) for index in (first, second)]
                 products.append(scores[0] * scores[1])
                 squares.append((scores[0] ** 2 + scores[1] ** 2) / 2)
@@ -275,7 +275,7 @@ def _weighted(values: Sequence[float]) -> list[WeightedTime]:
     return [WeightedTime(value, _DECAY ** (newest - index)) for index, value in enumerate(values)]
 
 
-def _combined(history: History | None, general: Distribution) -> Distribution:
+def _combined(history: RunHistory | None, general: Distribution) -> Distribution:
     if history is None or not (history.runs or history.evicted):
         return general
     times = [*_weighted([run.seconds for run in history.runs]), *general.scaled(_PRIOR_RUNS)]
