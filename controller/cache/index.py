@@ -1,5 +1,6 @@
 """Compact containers of the cache: indexes from keys to members, and interned values."""
 
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Generic, TypeVar
@@ -7,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from controller.api.keys import JOBS, binding_name
-from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, ObjectKey, TemplateKey
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, GroupKind, ObjectKey, TemplateKey
 
 K = TypeVar("K", bound=Hashable)
 
@@ -130,6 +131,26 @@ class InternPool(Generic[V]):
                 self._values.clear()
             value = self._values[key] = make()
         return value
+
+
+class TemplateNames:
+    """Shares the names and UIDs of templates between their objects and their bindings.
+
+    Both are listed at the same time in the same order, so the latest names suffice.
+    """
+
+    def __init__(self) -> None:
+        self._keys: InternPool[TemplateKey] = InternPool()
+        self._uids: InternPool[str] = InternPool()
+
+    def key(self, kind: GroupKind, namespace: str, name: str) -> TemplateKey:
+        """Return the key of a template."""
+        key = TemplateKey(kind, sys.intern(namespace), name)
+        return self._keys.get(key, lambda: key)
+
+    def uid(self, uid: str) -> str:
+        """Return *uid*."""
+        return self._uids.get(uid, lambda: uid)
 
 
 def fingerprint(*parts: msgspec.Struct | object) -> bytes:

@@ -7,6 +7,7 @@ from controller.api.bindings import decode_binding
 from controller.api.clusters import decode_cluster
 from controller.api.jobs import decode_job, decode_template
 from controller.api.queues import decode_priority_class, decode_queue
+from controller.cache.index import TemplateNames
 from controller.cache.integrations import Integration, Integrations
 from controller.cache.objects import (
     VOLCANO_JOB,
@@ -40,8 +41,9 @@ class ObjectCollections(ABC):
 
     def __init__(self, integrations: Integrations) -> None:
         self._integrations = integrations
-        self._bindings = BindingTranslator(self._integrations)
-        jobs = JobTranslator()
+        names = TemplateNames()
+        self._bindings = BindingTranslator(self._integrations, names)
+        jobs = JobTranslator(names)
         self.bindings = Collection(self._decode_binding, self._binding_changed)
         self.cluster_bindings = Collection(self._decode_binding, self._binding_changed)
         self.jobs = Collection(

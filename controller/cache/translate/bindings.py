@@ -8,7 +8,7 @@ from typing import get_args
 from controller.api import bindings as wire
 from controller.api.keys import DATA_PLACEMENT_ANNOTATION, POLICY_LABELS
 from controller.api.meta import ObjectMeta, Quantities
-from controller.cache.index import InternPool, fingerprint
+from controller.cache.index import InternPool, TemplateNames, fingerprint
 from controller.cache.integrations import Integrations
 from controller.cache.objects import (
     VOLCANO_JOB,
@@ -183,8 +183,9 @@ def _weights(scheduling: wire.ReplicaScheduling) -> tuple[StaticWeight, ...]:
 class BindingTranslator:
     """Translates bindings; equal parts of them are interned."""
 
-    def __init__(self, integrations: Integrations) -> None:
+    def __init__(self, integrations: Integrations, names: TemplateNames) -> None:
         self.integrations = integrations
+        self._names = names
         self._apis: InternPool[ApiKind] = InternPool()
         self._placements: InternPool[Placement | PlacementError] = InternPool()
         self._interned_requests: InternPool[WorkloadRequests | AmountError | _NotCounted] = InternPool()
@@ -198,7 +199,7 @@ class BindingTranslator:
         api = self._apis.get(
             (resource.api_version, resource.kind), lambda: ApiKind(resource.api_version, resource.kind)
         )
-        template = TemplateKey(group_kind(api), sys.intern(resource.namespace), sys.intern(resource.name))
+        template = self._names.key(group_kind(api), resource.namespace, resource.name)
         placement, placement_error = self._placement(spec.placement)
         requests, requests_error = self._requests(spec, template)
         record, record_error = read_record(meta.annotations, meta.uid)
@@ -212,7 +213,7 @@ class BindingTranslator:
             created_at=to_milliseconds(meta.creation_timestamp) or 0,
             api=api,
             template=template,
-            template_uid=sys.intern(resource.uid),
+            template_uid=self._names.uid(resource.uid),
             placement=placement,
             clusters=self._clusters(spec.clusters),
             suspension=_SUSPENSIONS[spec.suspension] if spec.suspension is not None else None,

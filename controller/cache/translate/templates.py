@@ -28,7 +28,7 @@ from controller.api.keys import (
     QUEUE_NAME_KEYS,
 )
 from controller.api.meta import ObjectMeta, Quantities
-from controller.cache.index import InternPool, fingerprint
+from controller.cache.index import InternPool, TemplateNames, fingerprint
 from controller.cache.integrations import Integration
 from controller.cache.objects import (
     VOLCANO_JOB,
@@ -202,7 +202,8 @@ def _parse_resources(quantities: Quantities | None, where: str) -> Resources:
 class JobTranslator:
     """Translates jobs; equal templates share one value of requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: TemplateNames | None = None) -> None:
+        self._names = names or TemplateNames()
         self._demands: InternPool[RequestsOrError] = InternPool()
 
     def translate(self, job: wire.ObservedJob) -> CachedTemplate:
@@ -211,9 +212,9 @@ class JobTranslator:
         readable = isinstance(counted, WorkloadRequests) and not job.decode_errors
         meta, spec = job.metadata, job.spec
         return CachedTemplate(
-            uid=sys.intern(meta.uid),
+            uid=self._names.uid(meta.uid),
             resource_version=parse_resource_version(meta.resource_version),
-            key=TemplateKey(VOLCANO_JOB, sys.intern(meta.namespace), sys.intern(meta.name)),
+            key=self._names.key(VOLCANO_JOB, meta.namespace, meta.name),
             generation=meta.generation,
             created_at=to_milliseconds(meta.creation_timestamp) or 0,
             queue=sys.intern(spec.queue),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from controller.api.quantity import QuantityError, format_quantity, parse_quantity
 from controller.engine.state.resources import Resources
@@ -34,8 +35,12 @@ def format_resources(resources: Resources) -> dict[str, str]:
     return {name: format_quantity(name, resources[name]) for name in sorted(resources)}
 
 
+@lru_cache(maxsize=8192)
 def to_milliseconds(time: datetime | None) -> int | None:
-    """Return *time* in milliseconds since 1970, limited to the years 1970 to 9000."""
+    """Return *time* in milliseconds since 1970, limited to the years 1970 to 9000.
+
+    Objects that were created in the same second share the number.
+    """
     if time is None:
         return None
     passed = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
