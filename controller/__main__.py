@@ -394,7 +394,7 @@ async def serve(settings: ControllerSettings) -> None:
     log.info("controller stopped")
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def run_to_end(main: Coroutine[Any, Any, None]) -> None:
     """Run *main* on uvloop, which needs less CPU per request, or on asyncio's own loop where it is not installed."""
     try:
         import uvloop  # noqa: PLC0415 -- not available for every platform
@@ -410,7 +410,7 @@ def main() -> None:
     # Cached objects live long and form no reference cycles, so frequent collections would be wasted.
     gc.set_threshold(50_000, 50, 1000)
     try:
-        _run(serve(parse_flags(sys.argv[1:])))
+        run_to_end(serve(parse_flags(sys.argv[1:])))
     except (SettingsError, ConfigurationError, CertificateError, OSError, ValueError) as error:
         sys.exit(f"controller: {error}")
 

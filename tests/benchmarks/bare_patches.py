@@ -1,7 +1,7 @@
 """Measures plain patches: what the API server accepts from the controller's client without decisions.
 
-Runs in its own process, as the controller does: prints ``ready``, waits for a line, patches, and prints its
-processor time in seconds. With ``watch`` it also receives every change and discards it, because a controller
+Runs in its own process and on the event loop of the controller: prints ``ready``, waits for a line, patches, and
+prints its processor time in seconds. With ``watch`` it also receives every change and discards it, because a controller
 needs a watch in any case.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from controller.__main__ import run_to_end
 from controller.api.keys import RESOURCE_BINDINGS
 from controller.kube.client import Api
 from controller.kube.informer import Informer
@@ -83,4 +84,4 @@ def _patch(uid: str) -> bytes:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Batch(sys.argv[2], int(sys.argv[3]), 0), watches="watch" in sys.argv[4:]))
+    run_to_end(main(Path(sys.argv[1]), Batch(sys.argv[2], int(sys.argv[3]), 0), watches="watch" in sys.argv[4:]))
