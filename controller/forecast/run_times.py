@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice, pairwise
 from math import sqrt
@@ -109,8 +110,9 @@ def _digest(*names: str) -> str:
     return blake2b("\0".join(names).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
+@lru_cache(maxsize=4096)
 def keys_of(profile: JobProfile) -> tuple[Key, ...]:
-    """Return the keys of a job, from the most specific level to all jobs."""
+    """Return the keys of a job, from the most specific level to all jobs; equal jobs are looked up with each change."""
     namespace = _digest("namespace", profile.namespace)
     return (
         Key(Level.TEMPLATE, namespace, _digest("template", *profile[:4])),
