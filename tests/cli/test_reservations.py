@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.manifests import binding, cluster, job, queue, write
+from tests.cli.manifests import binding, cluster, job, queue, running, write
 
 RECORD = {
     "uid": "u",
@@ -48,3 +48,29 @@ def test_reservation_is_in_the_json(explained, promised, expected):
 
 def test_workload_without_a_reservation_has_none(explained):
     assert explained({"uid": "u", "queue": "a"}, "-o", "json").answer["waiting"]["reservation"] is None
+
+
+def test_plan_lists_advance_reservations(run, tmp_path):
+    kept = {"name": "upgrade", "clusters": ["m"], "from": "2026-01-02T00:00:00Z", "until": "2026-01-02T04:00:00Z"}
+    path = write(
+        tmp_path,
+        cluster("m", {"cpu": 4}),
+        queue("a"),
+        {
+            "apiVersion": "config.volcano-global.io/v1alpha1",
+            "kind": "VolcanoGlobalConfiguration",
+            "advanceReservations": [kept],
+        },
+        *running("old", {"cpu": 1}, on="m", queue="a"),
+        job("new", {"cpu": 1}, queue="a"),
+    )
+    at = ("-f", path, "--at", "2026-01-01T12:00:00Z")
+    [listed] = run("plan", *at, "-o", "json").answer["reservedInAdvance"]
+    assert {name: listed[name] for name in kept} == kept
+    assert (listed["inForce"], listed["overlapping"]) == (False, 1)
+    assert "upgrade      maintenance  m         2026-01-02 00:00  2026-01-02 04:00            1" in run("plan", *at).out
+    explained = run("explain", "job", "new", "-n", "ml", *at).out
+    assert "its clusters are kept free for advance reservation 'upgrade'" in explained
+    later = run("plan", "-f", path, "--at", "2026-01-02T04:00:00Z", "-o", "json").answer
+    assert "reservedInAdvance" not in later
+    assert [each["action"] for each in later["decisions"]] == ["Admit"]

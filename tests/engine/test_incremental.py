@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.policy import Ageing, EvictionPolicy, HeadReservation, Policy, Resize, Tenant
+from controller.engine.policy import AdvanceReservation, Ageing, EvictionPolicy, HeadReservation, Policy, Resize, Tenant
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
@@ -102,12 +102,27 @@ class Life:
 
         return {
             "ageing": self.dice.choice([Ageing(), Ageing(20_000, 5, 20), Ageing(2_000, 3, 5)]),
+            "advance_reservations": tuple(
+                self.advance_reservation(name) for name in self.dice.choice([[], ["r", "s"]])
+            ),
             "reclaim": rule(0.75),
             "preemption": rule(0.5),
             "resize": Resize(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
             "head_reservation": HeadReservation(max_ms=self.dice.choice([500, 100_000])),
             "startup_timeout_ms": self.dice.choice([None, 300, 2_000]),
         }
+
+    def advance_reservation(self, name: str) -> AdvanceReservation:
+        since = self.now + self.dice.choice([-1_000, 0, 5_000, 500_000])
+        return AdvanceReservation(
+            name,
+            clusters=(self.dice.choice(CLUSTERS),),
+            since=since,
+            until=since + self.dice.choice([2_000, 100_000]),
+            queue=self.dice.choice([None, None, *QUEUES]),
+            evicts=self.dice.random() < 0.5,
+            drain_ms=self.dice.choice([0, 4_000]),
+        )
 
     def amounts(self, most: int) -> dict[str, int]:
         names = self.dice.sample(RESOURCES, self.dice.randint(1, 3))
@@ -163,6 +178,7 @@ class Life:
                 priority=self.dice.choice([0, 0, 0, 10]),
                 created_at=self.now + self.dice.randint(-2, 2) * 1000,
                 hold=hold,
+                run_time_ms=self.dice.choice([None, None, 1_000, 50_000]) if self.exchanges else None,
                 preserved=self.exchanges and self.dice.random() < 0.1,
                 preempts=self.dice.random() < 0.9 or not self.exchanges,
             ),

@@ -357,7 +357,11 @@ def _parse_options(  # noqa: PLR0913 -- the shared options are declared here onl
     now: Annotated[
         datetime | None,
         typer.Option(
-            parser=_parse_time, metavar="TIME", help="Time of the plan, like 2006-01-02T15:04:05Z; by default now."
+            "--now",
+            "--at",
+            parser=_parse_time,
+            metavar="TIME",
+            help="Time of the plan, like 2006-01-02T15:04:05Z; by default now.",
         ),
     ] = None,
     kubeconfig: Annotated[

@@ -72,6 +72,22 @@ class WhatIfReport(msgspec.Struct, frozen=True):
     decisions: DecisionDifference
 
 
+class AdvanceReservationReport(msgspec.Struct, frozen=True, rename="camel"):
+    """Clusters that are kept free for some time (O11); without queue and workload for maintenance."""
+
+    name: str
+    clusters: tuple[str, ...]
+    since: str | None = msgspec.field(name="from")
+    until: str | None
+    queue: str | None
+    workload: str | None
+    """``namespace/name``."""
+    evict: bool
+    in_force: bool
+    overlapping: int
+    """Running workloads that it keeps off and that are not known to end before it begins."""
+
+
 class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The decisions of one cycle in order, then pending workloads; and the queues after the cycle."""
 
@@ -79,6 +95,8 @@ class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     queues: tuple[QueueShareReport, ...]
     notes: tuple[str, ...] = ()
     """Results that may be unexpected but are intended."""
+    reserved_in_advance: tuple[AdvanceReservationReport, ...] = ()
+    """The advance reservations that have not ended, by begin."""
     what_if: WhatIfReport | None = None
     """The difference to the plan without the changes of ``--what-if``."""
 
@@ -225,10 +243,34 @@ QueueShares = QueueShareReport | QueueReport
 def plan_table(report: PlanReport, style: OutputStyle) -> str:
     """Format the decisions in order with their clusters and reasons, then the queues."""
     if not report.decisions:
-        return f"No workload is pending.\n\n{_share_table(report.queues, style)}{_notes(report.notes, style)}"
+        kept = _advance_reservations(report.reserved_in_advance, style)
+        return f"No workload is pending.\n\n{_share_table(report.queues, style)}{kept}{_notes(report.notes, style)}"
     decisions = table([Column(title) for title in _DECISION_TITLES], map(_decision_row, report.decisions), style)
     difference = "" if report.what_if is None else f"{_difference(report.what_if, style)}\n\n"
-    return f"{difference}{decisions}\n\n{_share_table(report.queues, style)}{_notes(report.notes, style)}"
+    kept = _advance_reservations(report.reserved_in_advance, style)
+    return f"{difference}{decisions}\n\n{_share_table(report.queues, style)}{kept}{_notes(report.notes, style)}"
+
+
+def _advance_reservations(reservations: Sequence[AdvanceReservationReport], style: OutputStyle) -> str:
+    """Return a table of the advance reservations, nothing without any."""
+    if not reservations:
+        return ""
+    columns = [
+        *map(Column, ("RESERVATION", "FOR", "CLUSTERS", "FROM (UTC)", "UNTIL (UTC)")),
+        Column("OVERLAPPING", right=True),
+    ]
+    rows = [
+        (
+            each.name,
+            f"queue {each.queue}" if each.queue else each.workload or "maintenance",
+            ",".join(each.clusters),
+            format_minute(each.since),
+            format_minute(each.until),
+            str(each.overlapping),
+        )
+        for each in reservations
+    ]
+    return f"\n\n{table(columns, rows, style)}"
 
 
 _DECISION_TITLES = ("ACTION", "KIND", "NAME", "QUEUE", "CLUSTERS", "REASON")

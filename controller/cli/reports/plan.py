@@ -15,6 +15,7 @@ from controller.cli.render.amounts import (
     quantities,
 )
 from controller.cli.render.plan import (
+    AdvanceReservationReport,
     ClusterReport,
     Clusters,
     ClusterTarget,
@@ -39,7 +40,10 @@ from controller.engine.engine import Engine
 from controller.engine.placement.feasibility_cache import why_unusable
 from controller.engine.placement.filter import CandidateCache
 from controller.engine.plan import Admit, Decision
+from controller.engine.policy import AdvanceReservation
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.reservations.advance import running_on_reserved
+from controller.engine.reservations.backfill import expected_end
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
 from controller.engine.state.resources import PODS, Resources, total
@@ -277,7 +281,35 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
         for _, workload, refusal in pending_workloads(snapshot)
         if workload.uid not in evicted
     )
-    return PlanReport((*decided, *waiting), queue_share_reports(snapshot), borrowing_notes(snapshot))
+    return PlanReport(
+        (*decided, *waiting),
+        queue_share_reports(snapshot),
+        borrowing_notes(snapshot),
+        tuple(_advance_reservation(snapshot, each) for each in _reservations_to_come(snapshot)),
+    )
+
+
+def _reservations_to_come(snapshot: Snapshot) -> list[AdvanceReservation]:
+    reservations = snapshot.state.policy.advance_reservations
+    return sorted(
+        (each for each in reservations if each.until > snapshot.now), key=lambda each: (each.since, each.name)
+    )
+
+
+def _advance_reservation(snapshot: Snapshot, reservation: AdvanceReservation) -> AdvanceReservationReport:
+    running = running_on_reserved([reservation], snapshot.state.index)
+    ends = (expected_end(workload, snapshot.now) for workload in running)
+    return AdvanceReservationReport(
+        name=reservation.name,
+        clusters=reservation.clusters,
+        since=format_time(reservation.since),
+        until=format_time(reservation.until),
+        queue=reservation.queue,
+        workload="/".join(reservation.workload) if reservation.workload else None,
+        evict=reservation.evicts,
+        in_force=reservation.since <= snapshot.now,
+        overlapping=sum(end is None or end > reservation.since for end in ends),
+    )
 
 
 def with_difference(report: PlanReport, before: PlanReport, changes: Iterable[str]) -> PlanReport:

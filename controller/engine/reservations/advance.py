@@ -1,6 +1,6 @@
 """Keeps clusters free for advance reservations: maintenance windows, and capacity of one queue or workload (O11)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine.plan import Assume, Evict
@@ -48,6 +48,16 @@ def _bound_from(reservation: AdvanceReservation, workload: Workload) -> int:
     return min(reservation.since - workload.run_time_ms + 1, reservation.since)
 
 
+def running_on_reserved(reservations: Sequence[AdvanceReservation], workloads: WorkloadIndex) -> Iterator[Workload]:
+    """Yield the admitted workloads on clusters of *reservations* that keep them off."""
+    for by_uid in workloads.admitted.values():
+        for workload in by_uid.values():
+            charges = workload.admission.cluster_charges if workload.admission is not None else ()
+            used = {charge.cluster for charge in charges}
+            if any(used.intersection(each.clusters) and not _is_for(each, workload) for each in reservations):
+                yield workload
+
+
 class AdvanceReservations:
     """Evicts what still runs on the clusters of a reservation when it begins, where that is asked for."""
 
@@ -77,14 +87,9 @@ class AdvanceReservations:
 
     def _to_evict(self, policy: Policy, now: int) -> list[Workload]:
         due = [each for each in policy.advance_reservations if each.evicts and each.since <= now < each.until]
-        return sorted(self._running_on(due), key=lambda workload: workload.uid) if due else []
-
-    def _running_on(self, due: Iterable[AdvanceReservation]) -> Iterator[Workload]:
-        for by_uid in self._workloads.admitted.values():
-            for workload in by_uid.values():
-                admission = workload.admission
-                if admission is None or admission.adopted or workload.preserved:
-                    continue
-                used = {charge.cluster for charge in admission.cluster_charges}
-                if any(used.intersection(each.clusters) and not _is_for(each, workload) for each in due):
-                    yield workload
+        movable = (
+            workload
+            for workload in (running_on_reserved(due, self._workloads) if due else ())
+            if not workload.preserved and workload.admission is not None and not workload.admission.adopted
+        )
+        return sorted(movable, key=lambda workload: workload.uid)
