@@ -36,6 +36,7 @@ from console.settings import ConsoleSettings
 from controller.api import keys
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
+from controller.api.visibility import VisibleWorkloads
 from controller.cache.record import AdmissionRecord
 from controller.cache.store import Store
 from controller.cli.__main__ import app
@@ -43,6 +44,7 @@ from controller.cli.render.explain import Explanation, QueueExplanation
 from controller.cli.render.hyperjob import HyperJobReport
 from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues, WorkloadUsages
 from controller.cli.render.replay import History, ReplayReport
+from controller.cli.reports.data import DataSources
 from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.history.settings import HistorySettings
@@ -396,6 +398,8 @@ TABLES: Mapping[str, Callable[[], Table]] = {
     "json-replay": lambda: answer(ReplayReport),
     "json-top": lambda: answer(WorkloadUsages),
     "json-history": lambda: answer(History),
+    "json-data": lambda: answer(DataSources),
+    "json-visible-workloads": lambda: answer(VisibleWorkloads),
     "hyperjobs": hyperjobs,
 }
 

@@ -17,7 +17,7 @@ from controller.reporting.metrics import ControllerMetrics
 from controller.settings import ControllerSettings
 from controller.simulator.metrics import IdleCause
 from controller.simulator.summary import QueueSummary, Summary
-from docs import generate
+from docs import generate, generate_schema
 from install.settings import InstallSettings
 from webhook.settings import WebhookSettings
 
@@ -100,6 +100,13 @@ def test_each_documented_name_exists():
         *generate.label_names(),
         *(row.key for row in generate.record().rows),
     }
+
+
+def test_json_of_each_command_is_documented():
+    titles = re.findall(r"^## (.+)$", PAGES["json.md"], re.MULTILINE)
+    documented = {title.lower().replace(" ", "-") for title in titles}
+    # The JSON of `simulate` has a page of its own.
+    assert documented == {*generate_schema.REPORTS} - {"simulate"}
 
 
 def test_generator_adds_missing_and_removes_stale_rows():
