@@ -15,7 +15,9 @@ import aiohttp
 import pytest
 import yaml
 
+from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES
 from controller.api.visibility import namespace_path
+from controller.cli.__main__ import app
 from controller.kube.client import Api
 from controller.kube.errors import Forbidden
 from localup.controlplane import ControlPlane
@@ -25,6 +27,20 @@ from tests.waiting import LIMIT_SECONDS
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+#: Commands that ask the control plane, with their arguments; the others read files.
+ASK = {
+    "plan": [[]],
+    "queues": [[], ["secret-queue"], ["--next-cycle"]],
+    "pending": [[], ["-A"], ["-n", "secret-namespace"], ["-q", "secret-queue"], ["-o", "json"]],
+    "top": [[], ["-n", "secret-namespace"]],
+    "clusters": [[]],
+    "data": [[]],
+    "explain job": [["secret-job"], ["secret-namespace/secret-job"]],
+    "explain hyperjob": [["secret-job", "-n", "secret-namespace"]],
+    "explain queue": [["secret-queue"], ["shared"]],
+}
+READ_FILES = {"simulate", "history", "replay", "completion"}
 
 
 @asynccontextmanager
@@ -55,7 +71,7 @@ async def visible(plane, tmp_path, role="volcano-global-view") -> AsyncIterator[
 async def apply_roles(harness: Harness, role: str) -> None:
     """Apply the roles of the chart and bind the tenant; without a controller manager to the part of `view`."""
     api = harness.karmada.api
-    for file in ("readers", "visibility"):
+    for file in ("readers", "visibility", "data-sources"):
         for manifest in yaml.safe_load_all((FILES / f"{file}.yaml").read_text()):
             plural, space = f"{manifest['kind'].lower()}s", manifest["metadata"].get("namespace")
             folder = f"{RBAC}/namespaces/{space}/{plural}" if space else f"{RBAC}/{plural}"
@@ -124,6 +140,12 @@ async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tm
         assert (code, "at position 2 of 2" in text, "BlockedByQueueHead" in text) == (0, True, True), text
         code, listed = await command(plane, environment, "explain", "job", "mine", "-n", namespace, "-o", "json")
         assert (code, "secret" in listed, "secret" in text) == (0, False, False), listed
+        url, ca = environment["VOLCANO_GLOBAL_SERVER_URL"], environment["VOLCANO_GLOBAL_SERVER_CA"]
+        server = ["--server-url", url, "--server-ca", ca]
+        code, asked = await command(plane, {}, "explain", "job", "mine", "-n", namespace, "-o", "json", *server)
+        assert (code, asked.partition("{")[2]) == (0, listed.partition("{")[2])
+        code, asked = await command(plane, {}, "pending", "-n", namespace, "-q", "shared", *server)
+        assert (code, "does not apply --queue" in asked, "mine" in asked) == (0, True, True), asked
         code, table = await command(plane, environment, "pending", "-n", namespace)
         found = ["mine" in table, "BlockedByQueueHead" in table, "secret" in table]
         assert (code, found) == (0, [True, True, False]), table
@@ -132,9 +154,28 @@ async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tm
 
         status, body = await ask(plane, environment, namespace_path(foreign))
         assert (status, body["reason"]) == (403, "Forbidden")
+        await harness.karmada.queue("secret-queue")
+        await expect_no_command_names_others(plane, environment, namespace)
         harness.karmada.namespace = foreign
         await harness.clear()
         harness.karmada.namespace = namespace
+
+
+async def expect_no_command_names_others(plane, environment: dict[str, str], namespace: str) -> None:
+    """Run every command as the tenant, and compare what it prints with the names that the arguments do not contain."""
+    groups = [(f"{group.name} ", group.typer_instance) for group in app.registered_groups]
+    known = {f"{prefix}{each.name}" for prefix, typer in [("", app), *groups] for each in typer.registered_commands}
+    assert known == {*ASK, *READ_FILES}
+    for name, variants in ASK.items():
+        for arguments in variants:
+            _, text = await command(plane, environment, *name.split(), *arguments)
+            hidden = {"secret-job", "secret-namespace", "secret-queue"} - {
+                *" ".join(arguments).replace("/", " ").split()
+            }
+            assert not [each for each in hidden if each in text], (name, arguments, text)
+    for query in ("", "?kind=Job&name=mine", "?name=secret-job", "?kind=HyperJob"):
+        _, body = await ask(plane, environment, f"{namespace_path(namespace)}{query}")
+        assert "secret" not in json.dumps(body), (query, body)
 
 
 @pytest.mark.parametrize("role", ["view", "edit"])
@@ -156,8 +197,18 @@ async def test_stock_role_lets_a_tenant_see_why_it_waits(etcd, tmp_path, role):
                         await asyncio.sleep(0.2)
                         state = json.loads(await tenant.get(f"{jobs}/mine")).get("status", {}).get("state", {})
                 assert (state["phase"], state["reason"]) == ("Pending", "InsufficientCapacity")
-                with pytest.raises(Forbidden):
-                    await tenant.get("/apis/work.karmada.io/v1alpha2/resourcebindings")
+                # Claims of its namespace, but no DataSource: these name the data of all tenants.
+                assert (
+                    json.loads(await tenant.get(DATA_SOURCE_CLAIMS.item_path(namespace, "").rstrip("/")))["items"] == []
+                )
+                for path in (
+                    "/apis/work.karmada.io/v1alpha2/resourcebindings",
+                    DATA_SOURCES.path,
+                    f"{DATA_SOURCES.path}/any",
+                    DATA_SOURCE_CLAIMS.path,
+                ):
+                    with pytest.raises(Forbidden):
+                        await tenant.get(path)
             code, text = await command(plane, environment, "explain", "job", "mine", "-n", namespace)
             shown = [each in text for each in ("at position 1 of 1", "InsufficientCapacity", "Queued since", "OTHERS")]
             assert (code, shown) == (0, [True] * 4), text

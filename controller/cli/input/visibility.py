@@ -13,6 +13,7 @@ import msgspec
 
 from controller.api.meta import ConfigMap
 from controller.api.visibility import VisibleWorkloads, namespace_path
+from controller.cli.errors import InputError
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, read_status
 
@@ -31,18 +32,19 @@ class VisibilityError(Exception):
     """The endpoint cannot be asked, or does not answer; the message says why and what to do."""
 
 
-class _Address(NamedTuple):
+class ServerAddress(NamedTuple):
+    """Where the endpoint is, and how its certificate is verified."""
+
     url: str
     ca: str = ""
     """CA certificates in PEM; empty for those of the system."""
 
 
-async def visible_workloads(api: Api, namespace: str, name: str = "", *, karmada_namespace: str) -> VisibleWorkloads:
+async def visible_workloads(api: Api, address: ServerAddress, namespace: str, name: str = "") -> VisibleWorkloads:
     """Return the workloads of *namespace*, all or the Job *name*; raise `VisibilityError`."""
     if not api.access.authorization:
         text = "this kubeconfig has no token, which the endpoint needs; use one with a token"
         raise VisibilityError(text)
-    address = await _address(api, karmada_namespace)
     if not address.url.startswith("https://"):
         raise VisibilityError(f"the address {address.url!r} of the endpoint does not begin with https://")
     try:
@@ -65,17 +67,25 @@ async def visible_workloads(api: Api, namespace: str, name: str = "", *, karmada
         raise VisibilityError(f"{address.url} did not answer with a list of workloads: {error}") from error
 
 
-async def _address(api: Api, karmada_namespace: str) -> _Address:
+def address_of(url: str, ca: Path | None = None) -> ServerAddress:
+    """Return the address *url* with the CA certificates in the file *ca*; raise `InputError`."""
+    try:
+        return ServerAddress(url, ca.read_text() if ca else "")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{ca}: the CA certificates are not in PEM") from error
+
+
+async def published_address(api: Api, karmada_namespace: str) -> ServerAddress:
     """Return the address in the environment, or the one that the chart publishes in the control plane."""
     if url := os.environ.get(URL_VARIABLE):
         file = os.environ.get(CA_VARIABLE)
-        return _Address(url, await asyncio.to_thread(Path(file).read_text) if file else "")
+        return await asyncio.to_thread(address_of, url, Path(file) if file else None)
     try:
         data = msgspec.json.decode(await api.get(_CONFIG_MAP.format(karmada_namespace)), type=ConfigMap).data
     except (ApiError, msgspec.MsgspecError) as error:
-        remedy = f"ask an operator to switch `visibility.enabled` on, or set {URL_VARIABLE}"
+        remedy = "ask an operator to switch `visibility.enabled` on, or name it with --server-url"
         raise VisibilityError(f"the address of the visibility endpoint is not known: {error}; {remedy}") from error
-    return _Address(data.get("url", ""), data.get("ca.crt", ""))
+    return ServerAddress(data.get("url", ""), data.get("ca.crt", ""))
 
 
 async def _get(api: Api, url: str, context: ssl.SSLContext) -> tuple[int, bytes]:
