@@ -1,7 +1,7 @@
 """The pages in a real browser: every page at three widths, light and dark, with a keyboard, and without JavaScript.
 
-They need Playwright for Python (`pip install playwright`, not among the locked requirements because of its size) and
-Debian's Chromium (`apt-get install chromium`, or the program that CHROMIUM names); without them they are skipped.
+They need Debian's Chromium (`apt-get install chromium`, or the program that CHROMIUM names), and Playwright and
+axe-core, which are among the locked requirements of development; without one of them they are skipped with that reason.
 SCREENSHOTS names a folder for pictures of the pages.
 """
 
@@ -20,7 +20,8 @@ from tests.console.objects import cluster, pending_job, queue
 from tests.history.logs import Log, job
 from tests.history.logs import cluster as logged_cluster
 
-playwright = pytest.importorskip("playwright.async_api", reason="Playwright for Python is not installed")
+playwright = pytest.importorskip("playwright.async_api", reason="Playwright is not installed: run `make setup`")
+axe = pytest.importorskip("axe_core_python.async_playwright", reason="axe-core is not installed: run `make setup`")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 SCREENSHOTS = os.environ.get("SCREENSHOTS")
 
@@ -121,7 +122,6 @@ async def test_pages_fit_their_window_without_errors(model, width, scheme):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_pages_have_no_accessibility_findings(model, scheme):
-    axe = pytest.importorskip("axe_core_python.async_playwright", reason="axe-core-python is not installed")
     async with browser_on(model, scheme=scheme) as (page, url, _):
         for name, path in PAGES.items():
             await page.goto(url + path)
