@@ -53,14 +53,14 @@ class Context:
         """The part of them that does not depend on usage; it stays while the reservations are the same."""
 
     def invalidate(self) -> None:
-        """Discard what follows from workloads: one has changed, or a cycle begins."""
+        """Discard what follows from workloads and fair shares: one has changed, or a cycle begins."""
         self._borrowing = self._active_reservations = None
 
     def update_reservations(self, quota: Quota, now: int) -> None:
-        """Forecast the reservations again, because fair shares, workloads or the time have changed."""
-        self._active_reservations = None
+        """Forecast the reservations again where workloads, usage or the time have changed."""
         demands = partial(reservation_demands, quota, self.workloads, self.feasibility_cache)
-        self.windows.update(demands, quota, self.policy, now)
+        if self.windows.update(demands, quota, self.policy, now):
+            self._active_reservations = None
 
     def end_cycle(self, admitted_so_far: Iterable[WorkloadUid]) -> None:
         """Discard the borrowing rules, and remember what a cut plan has admitted."""

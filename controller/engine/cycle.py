@@ -184,7 +184,9 @@ class Cycle:
         yield from self._classify(stale)
         changed |= self._context.pending.changed
         self._context.ageing.order(self._context.pending.changed)
-        return self._context.shares.update()
+        shares = self._context.shares.update()
+        self._context.invalidate()
+        return shares
 
     def _classify(self, stale: dict[WorkloadClass, None]) -> Steps[None]:
         """Find the classes that are pending for another reason than capacity; add the classes evaluated to *stale*.

@@ -97,16 +97,17 @@ class BackfillWindows:
 
     def update(
         self, demands: Callable[[], Iterable[ReservationDemand]], quota: Quota, policy: Policy, now: int
-    ) -> None:
-        """Forecast the reservations again, the oldest first: each is expected to start before the next.
+    ) -> bool:
+        """Forecast the reservations where that is needed, the oldest first; return whether they were forecast.
 
-        Until an expected end, or while a reservation is fulfilled, windows depend only on the workloads and on usage.
+        Each is expected to start before the next. Until an expected end, or while a reservation is fulfilled, windows
+        depend only on the workloads and on usage.
         """
         workloads = self._workloads
         clusters = self._feasibility_cache.generation, self._cluster_usage.version
         inputs = quota, quota.version, clusters, workloads.version, policy.backfill
         if inputs == self._inputs and (self._valid_until is None or now < self._valid_until):
-            return
+            return False
         releases = sorted(self._known_releases(now), key=_release_order) if workloads.with_reservation else []
         self._inputs = inputs
         self._valid_until = releases[0].at if releases else None
@@ -122,6 +123,7 @@ class BackfillWindows:
             for uid, owner in self.backfilled.items()
             if owner in owners and uid in workloads.by_uid and workloads[uid].state is WorkloadState.ADMITTED
         }
+        return True
 
     def _forecast(
         self,
