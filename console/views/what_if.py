@@ -146,8 +146,8 @@ def _object_changes(document: object) -> Iterator[WhatIf]:
         raise BadQueryError("an object has no valid metadata.name or metadata.namespace")
     namespace = (namespace or "default") if resource.namespaced else ""
     parts: dict[str, object] = {part: body[part] for part in ("spec", "status") if part in body}
-    if kept := {part: metadata[part] for part in ("labels", "annotations") if part in metadata}:
-        parts["metadata"] = kept
+    if copied := {part: metadata[part] for part in ("labels", "annotations") if part in metadata}:
+        parts["metadata"] = copied
     target = "/".join(part for part in (resource.kind.lower(), namespace, name) if part)
     for path, value in _fields(parts):
         # Written as a change of one line, by which a message names it.

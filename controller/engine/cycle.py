@@ -173,7 +173,8 @@ class Cycle:
     def _update_order(self) -> set[QueueName]:
         """Raise job priorities by waiting (O10); return the queues in which that may have changed the order."""
         context = self._context
-        admitted_so_far = (context.workloads[uid] for uid in context.admitted_so_far)
+        by_uid = context.workloads.by_uid
+        admitted_so_far = (by_uid[uid] for uid in context.admitted_so_far if uid in by_uid)
         return context.ageing.update(context.pending.changed, context.planned_at, admitted_so_far)
 
     def _update_shares(self, stale: dict[WorkloadClass, None], changed: set[QueueName]) -> Steps[QueueShares]:

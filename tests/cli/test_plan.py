@@ -71,6 +71,7 @@ def test_json_report_has_the_documented_fields(plan):
                 "fairShare": {"cpu": "6"},
                 "allocated": {"cpu": "4"},
                 "limit": {"cpu": "6"},
+                "limited": ["cpu"],
                 "share": 0.667,
             },
             {
@@ -78,6 +79,7 @@ def test_json_report_has_the_documented_fields(plan):
                 "fairShare": {"cpu": "8"},
                 "allocated": {"cpu": "4"},
                 "limit": {"cpu": "8"},
+                "limited": ["cpu"],
                 "share": 0.5,
             },
         ],
@@ -175,6 +177,7 @@ def test_queue_outside_the_hierarchy_is_listed_with_usage(plan):
         "fairShare": {"cpu": "0"},
         "allocated": {"cpu": "1"},
         "limit": {"cpu": "0"},
+        "limited": [],
         "share": None,
     }
 

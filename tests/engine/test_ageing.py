@@ -144,6 +144,16 @@ def test_waiting_does_not_let_a_workload_evict_others():
     assert not state.plan(NOW + 6 * MINUTE).decisions
 
 
+def test_workload_may_leave_between_the_parts_of_a_plan():
+    state = engine(Ageing(after_ms=10 * MINUTE, step=1, max_raise=5))
+    for each in (job("first", 1), job("second", 0)):
+        state.workload_changed(each, NOW)
+    (admission,) = state.plan(NOW, most=1).decisions
+    assert admission.workload.name == "first"
+    state.workload_removed(WorkloadUid("first"), NOW)
+    assert admitted(state, NOW) == ["second"]
+
+
 @pytest.mark.parametrize(("priority", "evicted"), [(15, []), (25, ["low"])])
 def test_victim_counts_with_its_priority_at_admission(priority, evicted):
     state = engine(Ageing(10 * MINUTE, 10, 20), preemption=EvictionPolicy(enabled=True))

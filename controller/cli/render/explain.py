@@ -413,10 +413,8 @@ def _share_table(queue: WorkloadQueue, asked: Amounts, style: OutputStyle) -> st
     return "".join(f"\n{' ' * _INDENT}{line}" for line in lines)
 
 
-def _share_rows(standing: QueueShareReport, asked: Amounts) -> Iterator[tuple[str, ...]]:
-    for name in (resource for resource in standing.allocated if resource in asked):
-        amounts = (standing.allocated, standing.fair_share, standing.limit)
-        yield standing.name, name, *(format_amount(name, resource) for resource in amounts)
+def _share_rows(share: QueueShareReport, asked: Amounts) -> Iterator[tuple[str, ...]]:
+    return (row for row in _amount_rows(share) if row[1] in asked)
 
 
 def _ahead_lines(pending: PendingState) -> Iterator[str]:
@@ -505,6 +503,6 @@ def _below(report: QueueExplanation) -> str:
 def _amount_rows(share: QueueShareReport | QueueReport) -> Iterator[tuple[str, ...]]:
     for name in share.allocated:
         amounts = [format_amount(name, each) for each in (share.allocated, share.fair_share, share.limit)]
-        if isinstance(share, QueueReport) and name not in share.limited:
+        if name not in share.limited and name in share.limit:
             amounts[2] = "no limit"
         yield share.name, name, *amounts

@@ -55,6 +55,8 @@ class QueueShareReport(msgspec.Struct, rename="camel", frozen=True):
     fair_share: Amounts
     allocated: Amounts
     limit: Amounts
+    limited: tuple[str, ...]
+    """Resources for which the queue or an ancestor has a capability; others are limited by the capacity only."""
     share: float | None
 
 
@@ -477,7 +479,7 @@ def _main_resources(amounts: Iterable[Amounts]) -> list[str]:
 
 def _share_cell(resource: str, queue: QueueShares) -> str:
     used, share, limit = (in_unit(resource, amounts) for amounts in (queue.allocated, queue.fair_share, queue.limit))
-    is_limited = not isinstance(queue, QueueReport) or resource in queue.limited or limit == "-"
+    is_limited = resource in queue.limited or limit == "-"
     return f"{used}/{share}/{limit if is_limited else _NO_LIMIT}"
 
 

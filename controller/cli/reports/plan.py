@@ -83,16 +83,18 @@ def usage_after_plan(snapshot: Snapshot, name: QueueName) -> Resources:
 def _share_report(snapshot: Snapshot, name: QueueName, usage: Resources) -> QueueShareReport:
     shares = snapshot.shares
     resources = relevant_resources(snapshot, name)
-    is_known = name in shares.quota.tree.nodes
-    limit = shares.quota.limits[name].limit if is_known else {}
+    node = shares.quota.tree.nodes.get(name)
+    limit = shares.quota.limits[name].limit if node else {}
+    limits = quantities({resource: max(amount, 0) for resource, amount in limit.items()}, resources)
     return QueueShareReport(
         name=name,
         fair_share=quantities(
             shares.fair_shares.get(name, {}), [resource for resource in resources if resource != PODS]
         ),
         allocated=quantities(usage, resources),
-        limit=quantities({resource: max(amount, 0) for resource, amount in limit.items()}, resources),
-        share=_share(snapshot, name, usage) if is_known else None,
+        limit=limits,
+        limited=tuple(resource for resource in limits if node and _is_limited(node, resource)),
+        share=_share(snapshot, name, usage) if node else None,
     )
 
 
@@ -194,7 +196,7 @@ def queue_report(
         fair_share=standing.fair_share,
         allocated=standing.allocated,
         limit=standing.limit,
-        limited=tuple(resource for resource in standing.limit if node and _is_limited(node, resource)),
+        limited=standing.limited,
         share=standing.share,
         reachable=None if within is None else quantities(within, standing.fair_share),
         next_cycle=_next_cycle(snapshot, name, node) if with_next_cycle else None,
