@@ -7,7 +7,7 @@ they were observed.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,11 +19,18 @@ import structlog
 from console.history import History
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
-from controller.api.keys import Resource
+from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES, Resource
 from controller.cache.dynamic_informers import DynamicInformers, build_informers, served_path
 from controller.cache.store import Store
 from controller.cli.input.live import active_configuration, read_run_times
 from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource, Snapshot, plan_snapshot
+from controller.controllers.data_sources.claims import (
+    ClaimIndex,
+    ObservedClaim,
+    ObservedSource,
+    observe_claim,
+    observe_source,
+)
 from controller.controllers.hyperjob.children import cached_hyperjob_of
 from controller.controllers.hyperjob.observed import ObservedHyperJob, decode_hyperjob
 from controller.engine.engine import Engine
@@ -98,6 +105,7 @@ class Model:
         self._kinds = DynamicInformers(api, self.store, self.informers, options=self._options)
         self._kinds.set_kinds(self.store.kinds)
         self.hyperjobs = {resource: self._new_collection() for resource in HYPERJOB_RESOURCES}
+        self._claims = ClaimIndex()
         self._run_times = RunTimes()
         self._engine = Engine()
         self._snapshot: Snapshot | None = None
@@ -114,6 +122,22 @@ class Model:
         if after is not None:
             self.store.hyperjob_changed(after.uid, cached_hyperjob_of(after))
         self._wake.set()
+
+    def claim_changed(self, before: ObservedClaim | None, after: ObservedClaim | None) -> None:
+        """Let the workloads of a DataSourceClaim require its data (C6)."""
+        self._claims.claim_changed(before, after)
+        self._require_data(claim for claim in (before, after) if claim is not None)
+
+    def source_changed(self, before: ObservedSource | None, after: ObservedSource | None) -> None:
+        """Let the workloads of all claims of a DataSource require its clusters."""
+        self._claims.source_changed(before, after)
+        for name in {source.key for source in (before, after) if source is not None}:
+            self._require_data(self._claims.claims_at(name))
+
+    def _require_data(self, claims: Iterable[ObservedClaim]) -> None:
+        on_move = self.configuration.values.data_sources.on_move
+        for workload in {claim.workload for claim in claims}:
+            self.store.data_changed(workload, self._claims.requirement(workload, on_move))
 
     async def read(self, path: str) -> bytes:
         """Return one object of the control plane as JSON; raise `ApiError`."""
@@ -151,6 +175,8 @@ class Model:
             group.create_task(self._kinds.run())
             for resource in HYPERJOB_RESOURCES:
                 group.create_task(self._watch_hyperjobs(resource))
+            group.create_task(self._watch_data(DATA_SOURCES, Collection(observe_source, self.source_changed)))
+            group.create_task(self._watch_data(DATA_SOURCE_CLAIMS, Collection(observe_claim, self.claim_changed)))
             group.create_task(self._refresh_after_changes())
         raise AssertionError("the tasks run until they are cancelled")
 
@@ -221,6 +247,17 @@ class Model:
                         for informer in self.informers.values():
                             informer.relist()
             await asyncio.sleep(_CONFIGURATION_SECONDS)
+
+    async def _watch_data(self, resource: Resource, sink: Collection[Any]) -> NoReturn:
+        """Watch sources or claims of data once their CRD is installed."""
+        informer: Informer[Any] = Informer(
+            self._api, resource.path, decode=sink.decode, sink=sink, options=self._options
+        )
+        while True:
+            with suppress(ApiError, msgspec.MsgspecError):
+                if await served_path(self._api, ApiKind(resource.api_version, resource.kind)):
+                    await informer.run()
+            await asyncio.sleep(_DISCOVERY_SECONDS)
 
     async def _watch_hyperjobs(self, resource: Resource) -> NoReturn:
         """Watch the HyperJobs of one API group once its CRD is installed."""

@@ -24,9 +24,9 @@ from controller.cache.objects import CachedBinding, WorkloadPhase
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf, parse_what_if
 from controller.cli.render.amounts import format_time
-from controller.cli.render.explain import CandidateReport
+from controller.cli.render.explain import CandidateReport, DataReport
 from controller.cli.render.plan import StartReport
-from controller.cli.reports.explain import candidate_reports, counterfactual_reports
+from controller.cli.reports.explain import candidate_reports, counterfactual_reports, data_reports
 from controller.cli.reports.forecast import start_forecasts
 from controller.engine import remedies
 from controller.engine.state.hierarchy import QueueName
@@ -195,6 +195,8 @@ class WorkloadView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     changes: tuple[Change, ...] = ()
     hidden_changes: int = 0
     """Changes of objects that the reader may not name."""
+    data: tuple[DataReport, ...] = ()
+    """The data that its claims name; where they are only for readers of clusters."""
     clusters: tuple[CandidateReport, ...] = ()
     placed: tuple[tuple[str, str], ...] = ()
     """The clusters that it is admitted to, each with its charge."""
@@ -280,12 +282,21 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         analysis=insights.status if pending else "",
         changes=shown,
         hidden_changes=hidden,
+        data=_data(snapshot, workload, reader),
         clusters=tuple(reports)[:_MAX_CLUSTERS],
         placed=tuple((charge.cluster, amounts_text(charge.charge)) for charge in _charges(workload)),
         evictions=workload.evictions,
         record=_record(binding),
         commands=_commands(workload),
     )
+
+
+def _data(snapshot: Snapshot, workload: Workload, reader: Reader) -> tuple[DataReport, ...]:
+    """Return the data that its claims name; where they are only for readers of clusters."""
+    reports = data_reports(snapshot, workload)
+    if reader.all_clusters:
+        return reports
+    return tuple(msgspec.structs.replace(each, source=None, clusters=()) for each in reports)
 
 
 def _charges(workload: Workload) -> Iterable[ClusterCharge]:

@@ -10,7 +10,8 @@ import pytest
 from console.pages import render
 from console.views.listing import BadQueryError, Query
 from console.views.what_if import requested_changes
-from tests.console.consoles import OPERATOR, console_of, model_of, tenant_of
+from controller.controllers.data_sources.claims import observe_claim, observe_source
+from tests.console.consoles import NOW, OPERATOR, console_of, model_of, tenant_of
 from tests.console.objects import cluster, pending_job, queue
 
 USERS = {"op": OPERATOR, "one": tenant_of("one")}
@@ -170,3 +171,48 @@ async def test_yaml_plans_what_a_line_plans(tmp_path, monkeypatch):
         assert (await console.get(f"/api/v1/what-if?{urlencode({'change': text})}", "one")).status == 403
         page = await console.text(f"/what-if?{urlencode({'change': text})}", "op")
         assert "kind: Cluster" in page
+
+
+def claimed_data(name, *, workload="train", source="images"):
+    reference = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": workload}
+    return {
+        "apiVersion": "datadependency.volcano.sh/v1alpha1",
+        "kind": "DataSourceClaim",
+        "metadata": {"name": name, "namespace": "one", "uid": name, "resourceVersion": "1"},
+        "spec": {"system": "lake", "dataSourceType": "dir", "dataSourceName": "images", "workload": reference},
+        "status": {"phase": "Bound", "boundDataSource": source},
+    }
+
+
+def located_data(*clusters):
+    spec = {"system": "lake", "type": "dir", "name": "images", "locality": {"clusterNames": list(clusters)}}
+    return {
+        "apiVersion": "datadependency.volcano.sh/v1alpha1",
+        "kind": "DataSource",
+        "metadata": {"name": "images", "uid": "images", "resourceVersion": "1"},
+        "spec": spec,
+    }
+
+
+async def test_workload_page_names_the_data_of_its_claims(tmp_path):
+    model = model_of(tmp_path, queue("a"), cluster("m1"), cluster("m2"), *pending_job("one", "train", "a", cpu=600))
+    claim = observe_claim(msgspec.json.encode(claimed_data("c")))
+    source = observe_source(msgspec.json.encode(located_data("m2")))
+    async with console_of(model, USERS) as console:
+        model.claim_changed(None, claim)
+        model.refresh(NOW)
+        waiting = await settled(console, "/api/v1/workloads/one/Job/train")
+        assert (waiting["reason"], waiting["data"][0]["source"]) == ("DataNotReady", None)
+        model.source_changed(None, source)
+        model.refresh(NOW)
+        found = await settled(console, "/api/v1/workloads/one/Job/train")
+        assert found["reason"] != "DataNotReady"
+        (data,) = found["data"]
+        assert (data["claim"], data["source"], data["clusters"]) == ("c", "images", ["m2"])
+        assert {row["name"]: row["exclusion"] for row in found["clusters"]}["m1"] == "DataMissing"
+        assert "held by m2" in await console.text("/workloads/one/Job/train", "op")
+        (own,) = (await settled(console, "/api/v1/workloads/one/Job/train", "one"))["data"]
+        assert (own["claim"], own["source"], own["clusters"]) == ("c", None, [])
+        model.claim_changed(claim, None)
+        model.refresh(NOW)
+        assert "data" not in await settled(console, "/api/v1/workloads/one/Job/train")

@@ -168,20 +168,20 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         finished_on=_finished_on(snapshot, workload),
         start=forecast_starts(snapshot, [workload]).get(workload.uid),
         events=msgspec.UNSET if events is None else _published_events(events),
-        data=_data_reports(snapshot, workload),
+        data=data_reports(snapshot, workload) or msgspec.UNSET,
     )
     # Last: the trials return the state to that before the plan.
     counterfactuals, is_complete = _counterfactuals(snapshot, workload)
     return msgspec.structs.replace(explanation, counterfactuals=counterfactuals, counterfactuals_complete=is_complete)
 
 
-def _data_reports(snapshot: Snapshot, workload: Workload) -> tuple[DataReport, ...] | msgspec.UnsetType:
+def data_reports(snapshot: Snapshot, workload: Workload) -> tuple[DataReport, ...]:
+    """Return the data that the DataSourceClaims of a workload name."""
     binding = snapshot.binding(workload)
     claimed = snapshot.store.data_requirement(binding).claimed if binding is not None else ()
-    reports = (
+    return tuple(
         DataReport(each.claim, each.data, each.source or None, each.clusters, each.is_preferred) for each in claimed
     )
-    return tuple(reports) or msgspec.UNSET
 
 
 def counterfactual_reports(snapshot: Snapshot, workload: Workload) -> tuple[CounterfactualReport, ...] | None:
