@@ -81,17 +81,19 @@ class Collection(Generic[F]):
         self.is_complete = True
 
     def upsert(self, obj: F) -> None:
-        """Store *facts*, unless a newer version is cached or the object was deleted."""
+        """Store *obj*, unless a newer version is cached or the object was deleted."""
         before = self._objects.get(obj.key)
-        if before is obj or obj.uid in self._deleted_uids:
-            return
-        if before is not None and before.resource_version > obj.resource_version:
+        if (
+            before is obj
+            or obj.uid in self._deleted_uids
+            or (before is not None and before.resource_version > obj.resource_version)
+        ):
             return
         self._objects[obj.key] = obj
         self._on_change(before, obj)
 
     def remove(self, obj: F) -> None:
-        """Delete an object; *facts* is its last state."""
+        """Delete an object; *obj* is its last state."""
         self._record_deletion(obj.uid)
         known = self._objects.get(obj.key)
         if known is not None and known.uid == obj.uid:

@@ -48,7 +48,7 @@ def test_no_part_is_admitted_if_one_does_not_fit():
     assert admitted(scenario) == {}
     told = reason(scenario, "part-0")
     assert told.reason is Reason.HYPERJOB_DOES_NOT_FIT
-    assert told.subject == "Job ml/part-1 (QueueLimitReached)"
+    assert told.subject == "Job ml/part-1 (InsufficientCapacity)"
 
 
 def test_failed_gang_trial_leaves_usage_unchanged():
@@ -61,7 +61,7 @@ def test_failed_gang_trial_leaves_usage_unchanged():
 def test_gang_is_admitted_with_its_minimum_of_parts():
     scenario = play([4, 4, 4], room={"m1": 4, "m2": 4}, minimum=2)
     assert admitted(scenario) == {"part-0": "m1", "part-1": "m2"}
-    assert reason(scenario, "part-2").reason is Reason.QUEUE_LIMIT_REACHED
+    assert reason(scenario, "part-2").reason is Reason.INSUFFICIENT_CAPACITY
 
 
 def test_parts_beyond_the_minimum_are_admitted_one_by_one():
