@@ -113,7 +113,7 @@ class _Status:
     held: Nomination | None = None
     reserved: Reservation | None = None
     evictions: int = 0
-    attempts: int = 0
+    failed_starts: int = 0
     stays_until: int = 0
 
 
@@ -264,7 +264,7 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
         nomination=status.held,
         reservation=status.reserved,
         eviction_retry_at=status.stays_until,
-        failed_starts=status.attempts,
+        failed_starts=status.failed_starts,
         has_run=status.state is WorkloadState.ADMITTED and inputs.local_state.has_run,
         unplaced=status.state is WorkloadState.ADMITTED and not binding.is_suspended and not binding.targets,
         placed_at=clusters_changed_at(binding) if status.state is WorkloadState.ADMITTED else 0,
@@ -384,7 +384,7 @@ def _with_record(inputs: _Inputs, status: _Status) -> _Status:
         reserved_clusters = sorted((record.reserved_clusters or {}).items())
         booked = tuple(ClusterCharge(name, amounts) for name, amounts in reserved_clusters)
         reserved = Reservation(record.reserved_since, booked, record.nominated_requests, record.promised_start)
-    return replace(status, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
+    return replace(status, held=held, reserved=reserved, evictions=record.evictions, failed_starts=record.attempts)
 
 
 def _with_local_state(status: _Status, local_state: LocalState) -> _Status:
@@ -406,7 +406,7 @@ def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
             return replace(status, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None)
         case AssumedEviction() if status.state is WorkloadState.ADMITTED:
             hold = outcome.back_off or status.hold or Refusal(Reason.PREEMPTION_IN_PROGRESS)
-            past = EvictionHistory(status.evictions, status.attempts)
+            past = EvictionHistory(status.evictions, status.failed_starts)
             past = past.after_eviction(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
             return replace(status, state=WorkloadState.PENDING, hold=hold, **past._asdict())
         case AssumedRecordUpdate() if status.state is WorkloadState.PENDING:

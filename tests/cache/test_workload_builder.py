@@ -8,9 +8,10 @@ import pytest
 
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
+from controller.cache.assumed_writes import AssumedEviction
 from controller.cache.objects import BindingCondition, CachedHyperJob
 from controller.cache.store import Store
-from controller.engine.reasons import Reason
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
@@ -735,3 +736,25 @@ def test_failed_job_recreated_by_karmada_is_charged_again():
     assert states[1].admission is not None
     assert [each.cluster for each in states[1].admission.cluster_charges] == ["m2"]
     assert states[1].has_moved
+
+
+@pytest.mark.parametrize(
+    ("has_run", "taken_back", "counts"),
+    [
+        pytest.param(True, False, (1, 0), id="preempted"),
+        pytest.param(False, True, (0, 1), id="failed-start"),
+        pytest.param(True, True, (1, 0), id="taken-back-after-a-run"),
+    ],
+)
+def test_eviction_in_progress_counts_at_once(has_run, taken_back, counts):
+    store, ear = Store(), FakeEventHandler()
+    store.bindings.replace([store.bindings.decode(binding("j1", paused=False, clusters=["m1"], record=ADMITTED))])
+    store.jobs.replace([store.jobs.decode(job("j1"))])
+    back_off = Refusal(Reason.STARTUP_BACKOFF, until=5) if taken_back else None
+    store.assume("rb-j1", AssumedEviction(back_off, has_run=has_run))
+    store.mark_changed(["rb-j1"])
+    store.sync_to(ear, 0)
+    workload = ear.workloads["rb-j1"]
+    assert workload.state is WorkloadState.PENDING
+    assert (workload.evictions, workload.failed_starts) == counts
+    assert workload.hold.reason is (Reason.STARTUP_BACKOFF if taken_back else Reason.PREEMPTION_IN_PROGRESS)

@@ -168,6 +168,7 @@ def controller_process(network: Network, name: str, configuration: Path, *, fail
         api = client(network, name, user_agent="volcano-global-controller", timeouts=timeouts)
         stage = client(network, name, user_agent="volcano-global-hyperjobs", timeouts=timeouts)
         running.controller = Controller(settings, file, api, for_hyperjobs=stage)
+        running.controller.store.on_error.append(lambda uid, error: failed(f"{name} set aside {uid}: {error!r}"))
         await running.controller.run(asyncio.Event())
 
     running = ControllerProcess(Process(name, main, failed=failed))
