@@ -174,7 +174,7 @@ async def test_three_questions_about_a_job_are_answered_by_clicks(model, monkeyp
     async with browser_on(model) as (page, url, _):
         await page.goto(f"{url}/queues/team-a")
         await page.click('a[href="/workloads/one/Job/train-7"]')
-        assert "below its limit" in await page.inner_text("#why")
+        assert "all usable clusters together have 2 left" in await page.inner_text("#why")
         assert "When it starts" in await page.inner_text("#start")
         await page.locator("#changes table").wait_for()
         await page.click("#changes a >> nth=0")
