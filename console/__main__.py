@@ -5,7 +5,6 @@ import gc
 import signal
 import sys
 from contextlib import suppress
-from typing import NoReturn
 
 import structlog
 
@@ -21,7 +20,7 @@ from controller.api.flags import SettingsError
 from controller.kube.access_reviews import Access
 from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
-from controller.kube.serving_certificate import Certificate, CertificateError, utc_now
+from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.reporting.probes import configure_logging, serve_probes
 
 _CONNECTIONS = 64
@@ -34,7 +33,8 @@ async def serve(settings: ConsoleSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    certificate = _certificate(settings)
+    folder = settings.certificate_directory
+    certificate = Certificate.read(folder, settings.proxy_client_ca) if folder is not None else None
     connect = Api.connect(
         settings.kubeconfig, context=settings.context, user_agent="volcano-global-console", connections=_CONNECTIONS
     )
@@ -51,7 +51,7 @@ async def serve(settings: ConsoleSettings) -> None:
         if history.is_enabled:
             started.append(tasks.create_task(history.run(seconds=settings.refresh_seconds)))
         if certificate is not None:
-            started.append(tasks.create_task(_reload(certificate, settings.poll_seconds)))
+            started.append(tasks.create_task(certificate.follow(seconds=settings.poll_seconds)))
         async with (
             serve_probes(model.reason_not_ready, host=settings.probe_host, port=settings.probe_port),
             server.serve(certificate) as port,
@@ -75,22 +75,6 @@ def _history_access(settings: ConsoleSettings, api: Api) -> HistoryAccess | None
     if settings.history_url is None:
         return None
     return HistoryAccess(settings.history_url, lambda: api.access, settings.history_ca)
-
-
-def _certificate(settings: ConsoleSettings) -> Certificate | None:
-    if settings.certificate_directory is None:
-        return None
-    certificate = Certificate(settings.certificate_directory, settings.proxy_client_ca)
-    certificate.refresh()
-    if certificate.not_after is None:
-        raise CertificateError(certificate.not_ready_reason(utc_now()))
-    return certificate
-
-
-async def _reload(certificate: Certificate, seconds: float) -> NoReturn:
-    while True:
-        await asyncio.sleep(seconds)
-        certificate.refresh()
 
 
 def main() -> None:

@@ -104,7 +104,7 @@ class Model:
         self.informers = build_informers(api, self.store, self._options)
         self._kinds = DynamicInformers(api, self.store, self.informers, options=self._options)
         self._kinds.set_kinds(self.store.kinds)
-        self.hyperjobs = {resource: self._new_collection() for resource in HYPERJOB_RESOURCES}
+        self.hyperjobs = {resource: self._new_collection(resource) for resource in HYPERJOB_RESOURCES}
         self._claims = ClaimIndex()
         self._run_times = RunTimes()
         self._engine = Engine()
@@ -113,8 +113,8 @@ class Model:
         self._wake = asyncio.Event()
         self.store.on_change.append(self._wake.set)
 
-    def _new_collection(self) -> Collection[ObservedHyperJob]:
-        return Collection(partial(decode_hyperjob, resource=HYPERJOB_RESOURCES[0]), self._hyperjob_changed)
+    def _new_collection(self, resource: Resource) -> Collection[ObservedHyperJob]:
+        return Collection(partial(decode_hyperjob, resource=resource), self._hyperjob_changed)
 
     def _hyperjob_changed(self, before: ObservedHyperJob | None, after: ObservedHyperJob | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
@@ -173,10 +173,14 @@ class Model:
             for informer in self.informers.values():
                 group.create_task(informer.run())
             group.create_task(self._kinds.run())
-            for resource in HYPERJOB_RESOURCES:
-                group.create_task(self._watch_hyperjobs(resource))
-            group.create_task(self._watch_data(DATA_SOURCES, Collection(observe_source, self.source_changed)))
-            group.create_task(self._watch_data(DATA_SOURCE_CLAIMS, Collection(observe_claim, self.claim_changed)))
+            for resource, hyperjobs in self.hyperjobs.items():
+                group.create_task(self._watch_when_served(resource, hyperjobs, self.store.expect_hyperjobs))
+            sources, claims = (
+                Collection(observe_source, self.source_changed),
+                Collection(observe_claim, self.claim_changed),
+            )
+            group.create_task(self._watch_when_served(DATA_SOURCES, sources))
+            group.create_task(self._watch_when_served(DATA_SOURCE_CLAIMS, claims))
             group.create_task(self._refresh_after_changes())
         raise AssertionError("the tasks run until they are cancelled")
 
@@ -248,30 +252,17 @@ class Model:
                             informer.relist()
             await asyncio.sleep(_CONFIGURATION_SECONDS)
 
-    async def _watch_data(self, resource: Resource, sink: Collection[Any]) -> NoReturn:
-        """Watch sources or claims of data once their CRD is installed."""
+    async def _watch_when_served(
+        self, resource: Resource, sink: Collection[Any], on_served: Callable[[], None] | None = None
+    ) -> NoReturn:
+        """Watch *resource* once its CRD is installed, after calling *on_served*."""
         informer: Informer[Any] = Informer(
             self._api, resource.path, decode=sink.decode, sink=sink, options=self._options
         )
         while True:
             with suppress(ApiError, msgspec.MsgspecError):
                 if await served_path(self._api, ApiKind(resource.api_version, resource.kind)):
-                    await informer.run()
-            await asyncio.sleep(_DISCOVERY_SECONDS)
-
-    async def _watch_hyperjobs(self, resource: Resource) -> NoReturn:
-        """Watch the HyperJobs of one API group once its CRD is installed."""
-        sink = self.hyperjobs[resource]
-        informer: Informer[Any] = Informer(
-            self._api,
-            resource.path,
-            decode=partial(decode_hyperjob, resource=resource),
-            sink=sink,
-            options=self._options,
-        )
-        while True:
-            with suppress(ApiError, msgspec.MsgspecError):
-                if await served_path(self._api, ApiKind(resource.api_version, resource.kind)):
-                    self.store.expect_hyperjobs()
+                    if on_served is not None:
+                        on_served()
                     await informer.run()
             await asyncio.sleep(_DISCOVERY_SECONDS)

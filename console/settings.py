@@ -1,6 +1,5 @@
 """The web console's flags with their defaults and reasons."""
 
-import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self
@@ -8,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from controller.api.flags import read_flags
+from controller.api.flags import is_loopback, read_flags
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
@@ -80,14 +79,6 @@ class ConsoleSettings(BaseModel):
         description="CA certificates of the history endpoints, reloaded when they change; default: those of the system",
     )
 
-    @property
-    def is_loopback(self) -> bool:
-        """Return whether only programs on the same machine can connect."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
     @model_validator(mode="after")
     def _authenticates_history(self) -> Self:
         """Refuse to send the console's own token in plain text, or to an address without a port."""
@@ -104,7 +95,7 @@ class ConsoleSettings(BaseModel):
     @model_validator(mode="after")
     def _encrypts(self) -> Self:
         """Refuse to send tokens over a network in plain text."""
-        if self.certificate_directory is None and not self.is_loopback:
+        if self.certificate_directory is None and not is_loopback(self.host):
             raise ValueError("set certificate-directory, or listen on a loopback address: users send their tokens")
         if self.proxy_client_ca is not None and self.certificate_directory is None:
             raise ValueError("proxy-client-ca requires certificate-directory: the proxy is authenticated by TLS")

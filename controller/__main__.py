@@ -10,7 +10,7 @@ import uuid
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Never, NoReturn
+from typing import Any, Never
 
 import structlog
 
@@ -40,7 +40,7 @@ from controller.kube.event_recorder import EventRecorder, RecorderOptions
 from controller.kube.informer import WatchOptions
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.leader_election import Candidate, LeaderElection
-from controller.kube.serving_certificate import Certificate, CertificateError, utc_now
+from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.kube.timing import Backoff, SteadyClock, wall_clock
 from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder
 from controller.reporting.metrics import ControllerMetrics
@@ -340,12 +340,6 @@ async def _log_decisions(
         await asyncio.to_thread(decision_log.stop, _DECISION_LOG_STOP_SECONDS)
 
 
-async def _reload(certificate: Certificate, *, seconds: float) -> NoReturn:
-    while True:
-        await asyncio.sleep(seconds)
-        certificate.refresh()
-
-
 @asynccontextmanager
 async def _serve_tenants(settings: ControllerSettings, process: Controller, api: Api) -> AsyncIterator[None]:
     """Serve the visibility endpoint, if a port is configured, until the context ends."""
@@ -353,14 +347,11 @@ async def _serve_tenants(settings: ControllerSettings, process: Controller, api:
     if folder is None or port is None:
         yield
         return
-    certificate = Certificate(folder)
-    certificate.refresh()
-    if certificate.not_after is None:
-        raise CertificateError(certificate.not_ready_reason(utc_now()))
+    certificate = Certificate.read(folder)
     visibility = Visibility(Access(api), lambda: process.loop.state, leads=lambda: process.election.leads)
     async with serve_endpoint(visibility, certificate, host=settings.host, port=port) as bound:
         log.info("visibility endpoint started", port=bound)
-        following = asyncio.create_task(_reload(certificate, seconds=settings.poll_seconds))
+        following = asyncio.create_task(certificate.follow(seconds=settings.poll_seconds))
         try:
             yield
         finally:

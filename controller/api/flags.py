@@ -1,6 +1,7 @@
 """Reads command-line flags into a settings model: one flag for each field, with its default and reason in the help."""
 
 import argparse
+import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import TypeVar, get_args
 
@@ -14,6 +15,14 @@ Groups = Mapping[str, Mapping[str, str | None]]
 
 class SettingsError(Exception):
     """A flag is invalid; the message names it."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs on the same machine can connect to a server that listens on *host*."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_flags(

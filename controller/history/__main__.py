@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-from contextlib import suppress
 
 import structlog
 
@@ -13,7 +12,7 @@ from controller.history.settings import HistorySettings, parse_flags
 from controller.kube.access_reviews import Access
 from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
-from controller.kube.serving_certificate import Certificate, CertificateError, utc_now
+from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.reporting.probes import configure_logging, serve_probes
 from controller.visibility.https import serve_endpoint
 
@@ -27,7 +26,8 @@ async def serve(settings: HistorySettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    certificate = _certificate(settings)
+    folder = settings.certificate_directory
+    certificate = Certificate.read(folder) if folder is not None else None
     connect = Api.connect(
         settings.kubeconfig, context=settings.context, user_agent="volcano-global-history", connections=_CONNECTIONS
     )
@@ -36,23 +36,11 @@ async def serve(settings: HistorySettings) -> None:
         probes = serve_probes(lambda: None, host=settings.probe_host, port=settings.probe_port)
         async with probes, serve_endpoint(history, certificate, host=settings.host, port=settings.port) as port:
             log.info("history endpoint started", port=port, file=str(settings.decision_log))
-            while not stop.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(settings.poll_seconds):
-                        await stop.wait()
-                if certificate is not None:
-                    certificate.refresh()
+            following = asyncio.create_task(certificate.follow(seconds=settings.poll_seconds)) if certificate else None
+            await stop.wait()
+            if following is not None:
+                following.cancel()
     log.info("history endpoint stopped")
-
-
-def _certificate(settings: HistorySettings) -> Certificate | None:
-    if settings.certificate_directory is None:
-        return None
-    certificate = Certificate(settings.certificate_directory)
-    certificate.refresh()
-    if certificate.not_after is None:
-        raise CertificateError(certificate.not_ready_reason(utc_now()))
-    return certificate
 
 
 def main() -> None:

@@ -1,13 +1,12 @@
 """The flags of the history endpoint with their defaults and reasons."""
 
-import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from controller.api.flags import read_flags
+from controller.api.flags import is_loopback, read_flags
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
@@ -46,11 +45,7 @@ class HistorySettings(BaseModel):
     @model_validator(mode="after")
     def _encrypts(self) -> Self:
         """Refuse to receive tokens over a network in plain text."""
-        try:
-            is_loopback = ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            is_loopback = self.host == "localhost"
-        if self.certificate_directory is None and not is_loopback:
+        if self.certificate_directory is None and not is_loopback(self.host):
             raise ValueError("set certificate-directory, or listen on a loopback address: callers send their tokens")
         return self
 

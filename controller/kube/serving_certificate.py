@@ -10,6 +10,7 @@ import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 from cryptography import x509
@@ -48,6 +49,15 @@ class Certificate:
         self.context = make_context(requires_client_certificate=client_ca is not None)
         self.context.sni_callback = self._select_context
 
+    @classmethod
+    def read(cls, directory: Path, client_ca: Path | None = None) -> "Certificate":
+        """Return the certificate in *directory*; raise `CertificateError` if there is none that can be served."""
+        certificate = cls(directory, client_ca)
+        certificate.refresh()
+        if certificate.not_after is None:
+            raise CertificateError(certificate.not_ready_reason(utc_now()))
+        return certificate
+
     @property
     def not_after(self) -> datetime | None:
         """When the served certificate expires; ``None`` before the first one."""
@@ -77,6 +87,12 @@ class Certificate:
             if str(error) != self._load_error:
                 log.warning("certificate load failed", reason=str(error))
             self._load_error = str(error)
+
+    async def follow(self, *, seconds: float) -> NoReturn:
+        """Load the folder again every *seconds*, until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            self.refresh()
 
     def not_ready_reason(self, now: datetime) -> str | None:
         """Return why the certificate served at *now* is not valid, or ``None``."""
