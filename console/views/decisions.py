@@ -10,11 +10,12 @@ import msgspec
 from console.model import Model
 from console.reader import Reader
 from console.views.listing import (
-    MAX_PAGES,
     PAGE_SIZE,
     BadQueryError,
     Paging,
     Query,
+    merge_consecutive,
+    paging,
     quantities_text,
     shown_snapshot,
 )
@@ -102,14 +103,7 @@ def decisions_view(model: Model, query: Query, reader: Reader) -> DecisionsView:
     action = query.choice("action", ACTIONS)
     since, until = parse_time(query.text("since")), parse_time(query.text("until"), is_end=True)
     chosen = list(_selected(model, query, reader, action, since or 0, until or 2**62))
-    page = Paging(
-        query.page,
-        min(max(-(-len(chosen) // PAGE_SIZE), 1), MAX_PAGES),
-        len(chosen),
-        query.choice("sort", ("newest", "oldest")),
-        ("newest", "oldest"),
-        query.text("q"),
-    )
+    page = paging(len(chosen), query, ("newest", "oldest"))
     if page.sort == "oldest":
         chosen.reverse()
     start = (page.page - 1) * PAGE_SIZE
@@ -153,20 +147,13 @@ def _selected(  # noqa: PLR0913, PLR0917 -- what a list depends on
 
 
 def grouped(decisions: Iterable[LoggedDecision], model: Model, reader: Reader) -> Iterator[DecisionRow]:
-    """Yield rows; consecutive decisions about workloads of others are one row for each action and queue."""
-    others: DecisionRow | None = None
-    for decision in decisions:
-        row = decision_row(decision, model, reader)
-        if not row.name and others is not None and (row.action, row.queue) == (others.action, others.queue):
-            others = msgspec.structs.replace(others, count=others.count + 1)
-            continue
-        if others is not None:
-            yield others
-        others = None if row.name else row
-        if row.name:
-            yield row
-    if others is not None:
-        yield others
+    """Return rows; consecutive decisions about workloads of others are one row for each action and queue."""
+
+    def are_alike(last: DecisionRow, row: DecisionRow) -> bool:
+        return not last.name and not row.name and (last.action, last.queue) == (row.action, row.queue)
+
+    rows = (decision_row(decision, model, reader) for decision in decisions)
+    return merge_consecutive(rows, are_alike, lambda last: msgspec.structs.replace(last, count=last.count + 1))
 
 
 def decision_row(decision: LoggedDecision, model: Model, reader: Reader) -> DecisionRow:
@@ -194,9 +181,9 @@ def decision_row(decision: LoggedDecision, model: Model, reader: Reader) -> Deci
 
 
 def _preemptor(decision: LoggedDecision, model: Model, reader: Reader) -> str:
-    if not decision.for_whom:
+    if not decision.preemptor:
         return ""
-    workload = shown_snapshot(model).state.workloads.get(WorkloadUid(decision.for_whom))
+    workload = shown_snapshot(model).state.workloads.get(WorkloadUid(decision.preemptor))
     return workload.path if workload is not None and reader.may_read(workload.namespace) else ANOTHER_WORKLOAD
 
 

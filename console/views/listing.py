@@ -1,7 +1,7 @@
 """What the pages share: the snapshot, the rows of a list that are filtered, sorted and paged, and amounts as text."""
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
@@ -96,6 +96,20 @@ def paging(total: int, query: Query, sorts: tuple[str, ...]) -> Paging:
     """Return the description of the requested page of *total* rows."""
     pages = min(max(-(-total // PAGE_SIZE), 1), MAX_PAGES)
     return Paging(query.page, pages, total, query.choice("sort", sorts), sorts, query.text("q"))
+
+
+def merge_consecutive(rows: Iterable[T], are_alike: Callable[[T, T], bool], merge: Callable[[T], T]) -> Iterator[T]:
+    """Yield *rows*; each one that is alike the row before it is merged into that."""
+    last: T | None = None
+    for row in rows:
+        if last is not None and are_alike(last, row):
+            last = merge(last)
+            continue
+        if last is not None:
+            yield last
+        last = row
+    if last is not None:
+        yield last
 
 
 class Bar(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):

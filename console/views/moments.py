@@ -8,8 +8,17 @@ from console.history import MomentAnswer
 from console.model import Model
 from console.reader import Reader
 from console.views.decisions import DecisionRow, decision_row, exact_time, grouped, parse_time
-from console.views.listing import MAX_PAGES, PAGE_SIZE, BadQueryError, Paging, Query, quantities_text, shown_snapshot
-from controller.api.visibility import Moment, PendingThen, QueueThen
+from console.views.listing import (
+    MAX_PAGES,
+    PAGE_SIZE,
+    BadQueryError,
+    Paging,
+    Query,
+    merge_consecutive,
+    quantities_text,
+    shown_snapshot,
+)
+from controller.api.visibility import LoggedQueue, LoggedWorkload, Moment
 from controller.cli.render.amounts import format_time
 from controller.engine.state.hierarchy import QueueName
 
@@ -142,7 +151,7 @@ def moment_view(
     )
 
 
-def _queue(queue: QueueThen) -> QueueAtMoment:
+def _queue(queue: LoggedQueue) -> QueueAtMoment:
     used, fair, limit = (quantities_text(amounts) for amounts in (queue.allocated, queue.fair_share, queue.limit))
     return QueueAtMoment(
         queue.name, queue.priority, queue.weight, queue.pending, queue.admitted, used, fair, limit, queue.share
@@ -162,26 +171,18 @@ def _clusters(moment: Moment) -> tuple[ClusterAtMoment, ...]:
     )
 
 
-def _ordered(rows: Iterable[PendingThen], model: Model, reader: Reader) -> Iterator[OrderAtMoment]:
-    others: OrderAtMoment | None = None
-    for each in rows:
-        row = _order_row(each, model, reader)
-        if row.name:
-            if others is not None:
-                yield others
-            others = None
-            yield row
-        elif others is not None and (others.queue, others.position + others.count) == (row.queue, row.position):
-            others = msgspec.structs.replace(others, count=others.count + 1, action="")
-        else:
-            if others is not None:
-                yield others
-            others = row
-    if others is not None:
-        yield others
+def _ordered(rows: Iterable[LoggedWorkload], model: Model, reader: Reader) -> Iterator[OrderAtMoment]:
+    def are_alike(last: OrderAtMoment, row: OrderAtMoment) -> bool:
+        is_next = (last.queue, last.position + last.count) == (row.queue, row.position)
+        return not last.name and not row.name and is_next
+
+    found = (_order_row(each, model, reader) for each in rows)
+    return merge_consecutive(
+        found, are_alike, lambda last: msgspec.structs.replace(last, count=last.count + 1, action="")
+    )
 
 
-def _order_row(pending: PendingThen, model: Model, reader: Reader) -> OrderAtMoment:
+def _order_row(pending: LoggedWorkload, model: Model, reader: Reader) -> OrderAtMoment:
     decision = pending.decision
     queue = pending.queue if reader.may_name(QueueName(pending.queue), model) else ""
     action = decision.action if decision is not None else ""
@@ -204,7 +205,7 @@ def _order_row(pending: PendingThen, model: Model, reader: Reader) -> OrderAtMom
     )
 
 
-def _compared(pending: PendingThen, moment: Moment, model: Model, reader: Reader) -> Compared:
+def _compared(pending: LoggedWorkload, moment: Moment, model: Model, reader: Reader) -> Compared:
     queue = next((each for each in moment.queues if each.name == pending.queue), None)
     row = _order_row(pending, model, reader)
     if queue is None or not row.queue:
@@ -233,14 +234,14 @@ def _explanation(first: str, second: str, moment: Moment, model: Model, reader: 
     if other.uid in admitted:
         earlier, later = (name, compared) if admitted[one.uid] < admitted[other.uid] else (compared, name)
         yield f"This plan admitted both, {earlier} before {later}."
-    yield from _turn(one, other, compared, moment, model, reader)
+    yield from _reasons_for_order(one, other, compared, moment, model, reader)
     decision = other.decision
     if other.uid not in admitted and reader.may_read(other.namespace) and decision is not None and decision.message:
         message = decision_row(decision, model, reader).message
         yield f"{compared[0].upper()}{compared[1:]} could not start after that: {message}."
 
 
-def _label(pending: PendingThen, model: Model, reader: Reader) -> str:
+def _label(pending: LoggedWorkload, model: Model, reader: Reader) -> str:
     if reader.may_read(pending.namespace):
         path = f"{pending.namespace}/{pending.name}" if pending.namespace else pending.name
         return f"{pending.kind} {path}"
@@ -248,10 +249,10 @@ def _label(pending: PendingThen, model: Model, reader: Reader) -> str:
     return f"a job of queue {pending.queue}" if may_name else "a job of another queue"
 
 
-def _turn(  # noqa: PLR0913, PLR0917 -- both workloads and what the reader may see
-    one: PendingThen, other: PendingThen, compared: str, moment: Moment, model: Model, reader: Reader
+def _reasons_for_order(  # noqa: PLR0913, PLR0917 -- both workloads and what the reader may see
+    one: LoggedWorkload, other: LoggedWorkload, compared: str, moment: Moment, model: Model, reader: Reader
 ) -> Iterator[str]:
-    """Yield whose turn was first, and by which rule."""
+    """Yield why one of them was first in the order, and by which rule."""
     if one.queue == other.queue:
         if one.position > other.position:
             yield f"{compared[0].upper()}{compared[1:]} was ahead of it in the queue, but this plan could not admit it."

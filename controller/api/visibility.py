@@ -106,7 +106,7 @@ class LoggedDecision(msgspec.Struct, rename="camel", frozen=True, omit_defaults=
     facts: dict[str, Any] = {}
     position: int | None = None
     clusters: tuple[DecidedCluster, ...] = ()
-    for_whom: str = ""
+    preemptor: str = msgspec.field(default="", name="forWhom")
     """The uid of the preemptor."""
     nominated_cluster: str = ""
 
@@ -129,7 +129,7 @@ class Decisions(msgspec.Struct, rename="camel", frozen=True):
     kind: str = "DecisionList"
 
 
-class QueueThen(msgspec.Struct, rename="camel", frozen=True):
+class LoggedQueue(msgspec.Struct, rename="camel", frozen=True):
     """One queue before the plan of a moment; the numbers and amounts include the queues below it."""
 
     name: str
@@ -146,7 +146,7 @@ class QueueThen(msgspec.Struct, rename="camel", frozen=True):
     """Usage divided by fair share; null if infinite, or without a fair share."""
 
 
-class ClusterThen(msgspec.Struct, rename="camel", frozen=True):
+class LoggedCluster(msgspec.Struct, rename="camel", frozen=True):
     """One cluster before the plan of a moment."""
 
     name: str
@@ -156,7 +156,7 @@ class ClusterThen(msgspec.Struct, rename="camel", frozen=True):
     allocatable: Amounts
 
 
-class PendingThen(msgspec.Struct, rename="camel", frozen=True):
+class LoggedWorkload(msgspec.Struct, rename="camel", frozen=True):
     """One workload that was pending before the plan of a moment."""
 
     uid: str
@@ -184,9 +184,9 @@ class Moment(msgspec.Struct, rename="camel", frozen=True):
     tenant_fairness: str
     is_intact: bool
     """Whether the log was not altered, and this plan is reproduced as it was recorded."""
-    queues: tuple[QueueThen, ...]
-    clusters: tuple[ClusterThen, ...]
-    pending: tuple[PendingThen, ...]
+    queues: tuple[LoggedQueue, ...]
+    clusters: tuple[LoggedCluster, ...]
+    pending: tuple[LoggedWorkload, ...]
     """The first workloads of each queue, those that were decided, and the requested ones."""
     decisions: tuple[LoggedDecision, ...]
     omitted: int

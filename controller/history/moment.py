@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from controller.api.quantity import format_quantity
-from controller.api.visibility import Amounts, ClusterThen, LoggedDecision, Moment, PendingThen, QueueThen
+from controller.api.visibility import Amounts, LoggedCluster, LoggedDecision, LoggedQueue, LoggedWorkload, Moment
 from controller.cache.translate.units import format_resources
 from controller.cli.input.snapshot import CurrentUsage, current_usage
 from controller.engine.engine import Engine
@@ -29,7 +29,7 @@ _LINES = 500
 
 
 @dataclass(slots=True)
-class _Before:
+class _StateBefore:
     """What the plan changes, as it was before."""
 
     current: CurrentUsage | None = None
@@ -74,7 +74,7 @@ def read_moment(path: Path, plan: LoggedPlan, focus: Collection[str], *, seconds
 
 
 def _replayed(file: LogFile, number: int, focus: Collection[str], seconds: float) -> Moment:
-    before = _Before()
+    before = _StateBefore()
     try:
         replayed = replay_plan(_limited(file.lines, seconds), number, before.take)
     except DecisionLogError as error:
@@ -95,7 +95,7 @@ def _limited(lines: BinaryIO, seconds: float) -> Iterator[bytes]:
 class _Describer:
     """Describes one replayed plan."""
 
-    def __init__(self, file: LogFile, replayed: ReplayedPlan, before: _Before, current: CurrentUsage) -> None:
+    def __init__(self, file: LogFile, replayed: ReplayedPlan, before: _StateBefore, current: CurrentUsage) -> None:
         self._file = file
         self._state, self._entry = replayed.state, replayed.entry
         self._replayed = replayed
@@ -133,7 +133,7 @@ class _Describer:
         fields = record_fields(record, self._entry.number, self._entry.revision)
         return msgspec.convert({**fields, "at": self._entry.now}, LoggedDecision)
 
-    def _queues(self) -> Iterator[QueueThen]:
+    def _queues(self) -> Iterator[LoggedQueue]:
         shares = self._state.queue_shares
         if shares is None:
             return
@@ -149,7 +149,7 @@ class _Describer:
             is_infinite, share = shares.usage_ratio_with(name, used) if node is not None else (True, 0)
             limit = shares.quota.limits[name].limit if node is not None else {}
             fair = shares.fair_shares.get(name, {})
-            yield QueueThen(
+            yield LoggedQueue(
                 name=name,
                 path=tuple(each.name for each in reversed(list(node.path()))) if node is not None else (),
                 weight=queue.weight,
@@ -162,11 +162,11 @@ class _Describer:
                 share=None if is_infinite else round(float(share), 3),
             )
 
-    def _clusters(self) -> Iterator[ClusterThen]:
+    def _clusters(self) -> Iterator[LoggedCluster]:
         clusters = sorted(self._current.clusters, key=lambda state: state.name)
         self._omitted += max(len(clusters) - _MAX_CLUSTERS, 0)
         for state in clusters[:_MAX_CLUSTERS]:
-            yield ClusterThen(
+            yield LoggedCluster(
                 state.name,
                 self._current.admitted_on.get(state.name, 0),
                 _amounts(state.charged),
@@ -174,7 +174,7 @@ class _Describer:
                 _amounts(state.allocatable),
             )
 
-    def _pending(self, decided: dict[str, LoggedDecision], focus: Collection[str]) -> Iterator[PendingThen]:
+    def _pending(self, decided: dict[str, LoggedDecision], focus: Collection[str]) -> Iterator[LoggedWorkload]:
         order = self._before.order
         each = min(max(_MAX_PENDING // max(len(order), 1), 1), _PER_QUEUE)
         for queue in sorted(order):
@@ -184,12 +184,14 @@ class _Describer:
                 else:
                     self._omitted += 1
 
-    def _row(self, queue: QueueName, position: int, workload: Workload, decided: LoggedDecision | None) -> PendingThen:
+    def _row(
+        self, queue: QueueName, position: int, workload: Workload, decided: LoggedDecision | None
+    ) -> LoggedWorkload:
         refusal = self._state.refusal(WorkloadUid(workload.uid))
         if decided is None and refusal is not None:
             now_at = self._state.position(self._state.workloads[workload.uid])
             decided = self._decision(self._builder.pending_record(workload, refusal, now_at))
-        return PendingThen(
+        return LoggedWorkload(
             uid=workload.uid,
             kind=workload.kind,
             namespace=workload.namespace,

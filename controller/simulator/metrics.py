@@ -146,9 +146,12 @@ class AdvanceReservationCosts:
             for reserved in classes[0].requirements.reserved_clusters
         }
         self._idle = [
-            (each, total(positive(state.cluster_usage.cluster_state(name).headroom) for name in each.clusters), blocks)
+            (
+                each,
+                total(positive(state.cluster_usage.cluster_state(name).headroom) for name in each.clusters),
+                each.name in blocking,
+            )
             for each in state.policy.advance_reservations
-            for blocks in (each.name in blocking,)
         ]
 
     def close(self, now: int) -> None:

@@ -80,7 +80,7 @@ async def test_names_of_others_in_messages_are_removed(model):
     facts = {"subject": "Job two/secret", "queue": "a"}
     model.history.add([decision(1, "Wait", reason="BlockedByQueueHead", message=message, facts=facts)])
     other = next(each for each in model.snapshot.state.workloads.values() if each.namespace == "two")
-    model.history.add([decision(2, "Evict", reason="Reclaimed", message="its queue had borrowed", for_whom=other.uid)])
+    model.history.add([decision(2, "Evict", reason="Reclaimed", message="its queue had borrowed", preemptor=other.uid)])
     async with console_of(model, USERS) as console:
         for token, sees in (("op", True), ("one", False)):
             blocked, evicted = await rows(console, "/api/v1/decisions?action=Any&sort=oldest", token)
@@ -104,7 +104,7 @@ async def test_timeline_has_the_logged_steps(model):
     steps = [
         decision(0, "Wait", reason="InsufficientCapacity", message="no cluster", **known),
         decision(1, "Admit", clusters=(DecidedCluster("m1"),), **known),
-        decision(2, "Evict", reason="Preempted", message="preempted", for_whom="uid-unknown", **known),
+        decision(2, "Evict", reason="Preempted", message="preempted", preemptor="uid-unknown", **known),
     ]
     model.history.add(msgspec.structs.replace(each, at=each.at + at) for each in steps)
     async with console_of(model, USERS) as console:

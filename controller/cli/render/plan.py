@@ -244,13 +244,13 @@ QueueShares = QueueShareReport | QueueReport
 
 def plan_table(report: PlanReport, style: OutputStyle) -> str:
     """Format the decisions in order with their clusters and reasons, then the queues."""
+    reservations = _advance_reservations(report.reserved_in_advance, style)
+    rest = f"{_share_table(report.queues, style)}{reservations}{_notes(report.notes, style)}"
     if not report.decisions:
-        kept = _advance_reservations(report.reserved_in_advance, style)
-        return f"No workload is pending.\n\n{_share_table(report.queues, style)}{kept}{_notes(report.notes, style)}"
+        return f"No workload is pending.\n\n{rest}"
     decisions = table([Column(title) for title in _DECISION_TITLES], map(_decision_row, report.decisions), style)
     difference = "" if report.what_if is None else f"{_difference(report.what_if, style)}\n\n"
-    kept = _advance_reservations(report.reserved_in_advance, style)
-    return f"{difference}{decisions}\n\n{_share_table(report.queues, style)}{kept}{_notes(report.notes, style)}"
+    return f"{difference}{decisions}\n\n{rest}"
 
 
 def _advance_reservations(reservations: Sequence[AdvanceReservationReport], style: OutputStyle) -> str:
