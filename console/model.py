@@ -246,6 +246,7 @@ class Model:
                     log.info("default configuration used", reason=problem)
                 if configuration.revision != self.configuration.revision:
                     self.configuration = configuration
+                    self._require_data(self._claims.claims.values())
                     if self.store.configure(configuration.values):
                         self._kinds.set_kinds(self.store.kinds)
                         for informer in self.informers.values():
