@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from localup.karmada.binding import binding_for
 from localup.karmada.clusters import MemberDescription, with_summary
+from localup.karmada.detector import binding_for
 from localup.karmada.member import Member
 from localup.karmada.objects import (
     APPLIED_PLACEMENT,
@@ -25,7 +25,7 @@ from localup.karmada.objects import (
     with_spec,
     with_status,
 )
-from localup.karmada.placement import format_applied_placement, place
+from localup.karmada.scheduler import format_applied_placement, place
 from localup.karmada.status import aggregate_status
 from localup.karmada.workloads import amounts
 from localup.karmada.works import with_applied_status, work_for

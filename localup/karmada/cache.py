@@ -30,6 +30,7 @@ from localup.karmada.objects import (
     Key,
     Object,
     StoredObject,
+    binding_key,
     finalizers_of,
     is_a,
     is_terminating,
@@ -38,7 +39,6 @@ from localup.karmada.objects import (
     uid_of,
     with_metadata,
 )
-from localup.karmada.works import binding_key
 
 EventHandler = Callable[[Object | None, Object | None], None]
 """Called with an object before and after a change; ``None`` where it does not exist."""

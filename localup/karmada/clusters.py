@@ -1,27 +1,51 @@
-"""Simulated member clusters as described by their Clusters, and the status of these Clusters.
+"""Implements Karmada's cluster and execution controllers on members that annotations of their Clusters describe.
 
-Zero amounts and empty parts of the summary are omitted (facts, §2); the summary has no timestamp.
+The manifest of a Work is in its member as soon as the Work is observed, and is removed when the Work is deleted. After
+a restart, jobs continue from the status of their Work. A cluster that is not ready accepts no new workloads; running
+ones stay. Zero amounts and empty parts of a summary are omitted (facts, §2); the summary has no timestamp.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+import structlog
+
 from controller.api.quantity import QuantityError
 from controller.engine.state.resources import EMPTY, MILLI, PODS, Resources, total
+from controller.kube.errors import Conflict
+from localup.karmada.cache import STATUS, ControlPlaneCache
+from localup.karmada.controller import Controller, WorkQueue
 from localup.karmada.member import Member, allocatable_modelings
 from localup.karmada.objects import (
+    NAMESPACES,
     TEMPLATES,
+    WORK_FINALIZER,
     Condition,
+    Key,
     Object,
     annotations_of,
+    cluster_of,
+    condition,
+    execution_namespace,
+    generation_of,
+    is_terminating,
+    key_of,
+    new_object,
     nonempty,
+    same_specification,
     spec_of,
+    status_of,
     with_conditions,
+    with_spec,
     with_status,
 )
-from localup.karmada.workloads import amounts, quantities
+from localup.karmada.settings import StandInSettings
+from localup.karmada.status import health, reported_status, run_from_status, status_in_member
+from localup.karmada.workloads import amounts, parse_workload, quantities
+from localup.karmada.works import manifest_of, with_applied_status, with_suspended_condition
 
 ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
 NODES: Final = "standin.volcano-global.io/nodes"
@@ -151,3 +175,223 @@ def _nodes(text: str) -> tuple[Resources, ...]:
     if not all(count > 0 for count, _ in shapes) or not 0 < sum(count for count, _ in shapes) <= _MAX_NODES:
         raise DescriptionError(f"{NODES}: write 1 to {_MAX_NODES} nodes, like {example}")
     return tuple(size for count, size in shapes for _ in range(count))
+
+
+log = structlog.get_logger()
+
+NOT_READY: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/not-ready"}
+UNREACHABLE: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/unreachable"}
+_BY_READINESS: Final = {"True": [], "False": [NOT_READY], "Unknown": [UNREACHABLE]}
+
+
+@dataclass(slots=True)
+class SimulatedCluster:
+    """Simulated member of a Cluster.
+
+    Attributes:
+        description: The annotations of the Cluster.
+        member: The member's nodes and workloads.
+        submitted: Works whose status must be reported after the next advance.
+        changed_at: Time of the first change of workloads that is not in the summary.
+        written_at: Time of the last write of the Cluster's status.
+    """
+
+    description: MemberDescription
+    member: Member[Key]
+    submitted: set[Key]
+    changed_at: float | None = None
+    written_at: float = 0
+
+    def note_change(self, now: float) -> None:
+        """Record that the summary is out of date since *now* at the latest."""
+        self.changed_at = now if self.changed_at is None else self.changed_at
+
+
+class ClusterController(Controller[str]):
+    """Advances simulated members and updates their Clusters: status, execution namespace, and taint by readiness."""
+
+    def __init__(self, cache: ControlPlaneCache, settings: StandInSettings) -> None:
+        super().__init__(cache)
+        self.clusters: dict[str, SimulatedCluster] = {}
+        self._settings = settings
+        self._with_namespace: set[str] = set()
+        self._event_handlers: list[Callable[[str, set[Key]], None]] = []
+        cache.clusters.add_event_handler(self._cluster_changed)
+
+    def add_event_handler(self, handler: Callable[[str, set[Key]], None]) -> None:
+        """Call *handler* with a cluster and its works with a changed status; with none when its description changed."""
+        self._event_handlers.append(handler)
+
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        name = key_of(new or old or {}).name
+        if new is None:
+            self.clusters.pop(name, None)
+        elif old is None or not same_specification(old, new):
+            self._describe(name, new)
+            self.queue.add(name)
+
+    def _describe(self, name: str, cluster: Object) -> None:
+        try:
+            description = MemberDescription.of(cluster)
+        except DescriptionError as error:
+            log.error("cluster description invalid", cluster=name, error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
+            return
+        known = self.clusters.get(name)
+        if description is None:
+            self.clusters.pop(name, None)
+        elif known is None or known.description != description:
+            new = known or SimulatedCluster(description, Member(pods_late=self._settings.pods_late), set())
+            self.clusters[name] = new
+            new.description, new.changed_at = description, None
+            description.apply_to(new.member)
+            self._notify(name, set())
+
+    async def reconcile(self, key: str) -> None:
+        """Advance a member; write the status of its Cluster unless it was written within the period; set its taint."""
+        simulated = self.clusters.get(key)
+        cluster: Object | None = self.cache.clusters.get(Key("", key))
+        if simulated is not None:
+            self._advance(key, simulated)
+        if cluster is None or is_terminating(cluster):
+            return
+        if key not in self._with_namespace:
+            with suppress(Conflict):
+                await self.cache.create(new_object(NAMESPACES, execution_namespace(key)))
+            self._with_namespace.add(key)
+        # A new cluster is tainted before it is ready, because the removal of the taint triggers scheduling.
+        cluster = await self._taint(cluster)
+        if simulated is not None:
+            await self._taint(await self._write_status(cluster, simulated))
+
+    async def _taint(self, cluster: Object) -> Object:
+        """Return *cluster* with the taint that matches its readiness."""
+        wanted = tainted(cluster)
+        if wanted is cluster:
+            return cluster
+        taints = [taint["key"] for taint in _taints_of(wanted)]
+        log.info("cluster tainted", cluster=key_of(cluster).name, taints=taints)
+        return await self.cache.update(cluster, wanted)
+
+    def _advance(self, name: str, simulated: SimulatedCluster) -> None:
+        now, member = self.cache.now(), simulated.member
+        changed, simulated.submitted = simulated.submitted, set()
+        changed |= member.advance(now)
+        if changed:
+            simulated.note_change(now)
+            self._notify(name, changed)
+        if (next_change := member.next_change()) is not None:
+            self.queue.add_after(name, max(0, next_change - now))
+
+    async def _write_status(self, cluster: Object, simulated: SimulatedCluster) -> Object:
+        """Return *cluster* with its current status, or unchanged before the next status is due."""
+        now, late = self.cache.now(), self._settings.summary_late if simulated.written_at else 0
+        due = max(simulated.written_at + self._settings.status_period, (simulated.changed_at or 0) + late)
+        if now < due:
+            self.queue.add_after(key_of(cluster).name, due - now)
+            return cluster
+        updated = with_summary(cluster, simulated.description, simulated.member, now=now)
+        simulated.changed_at = None
+        written = await self.cache.update(cluster, updated, part=STATUS)
+        if written is not cluster:
+            simulated.written_at = self.cache.now()
+        return written
+
+    def _notify(self, name: str, works: set[Key]) -> None:
+        for handler in self._event_handlers:
+            handler(name, works)
+
+
+def _taints_of(cluster: Object) -> list[Object]:
+    return list(spec_of(cluster).get("taints") or ())
+
+
+def tainted(cluster: Object) -> Object:
+    """Return *cluster* with exactly the taint that matches its readiness."""
+    ready = condition(status_of(cluster).get("conditions") or (), "Ready")
+    wanted = _BY_READINESS[ready["status"] if ready else "False"]
+    others = [taint for taint in _taints_of(cluster) if taint["key"] not in {NOT_READY["key"], UNREACHABLE["key"]}]
+    present = [taint["key"] for taint in _taints_of(cluster) if taint not in others]
+    if present == [taint["key"] for taint in wanted]:
+        return cluster
+    return with_spec(cluster, taints=[*others, *wanted] or None)
+
+
+class ExecutionController(Controller[Key]):
+    """Runs manifests of Works in simulated members and reports their status."""
+
+    def __init__(self, cache: ControlPlaneCache, clusters: ClusterController, *, run_time: float) -> None:
+        super().__init__(cache)
+        self._reports = self.new_queue("reports", self._report)
+        self._clusters = clusters
+        self._run_time = run_time
+        cache.works.add_event_handler(self._work_changed)
+        clusters.add_event_handler(self._cluster_changed)
+
+    @property
+    def queues(self) -> list[WorkQueue[Key]]:
+        """The queues of submissions and of status reports."""
+        return [self.queue, self._reports]
+
+    def _work_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            self._remove(old)
+        elif new is not None and (old is None or generation_of(old) != generation_of(new)):
+            self.queue.add(key_of(new))
+
+    def _cluster_changed(self, name: str, works: set[Key]) -> None:
+        for key in sorted(works):
+            self._reports.add(key)
+        if not works:
+            for work in self.cache.works:
+                if cluster_of(key_of(work).namespace) == name:
+                    self.queue.add(key_of(work))
+
+    async def reconcile(self, key: Key) -> None:
+        """Submit the manifest of a Work to its member, or remove it."""
+        work, simulated = self.cache.works.get(key), self._cluster_for(key)
+        if work is None or simulated is None or not simulated.description.is_reachable:
+            return
+        if is_terminating(work):
+            self._remove(work)
+            await self.cache.remove_finalizer(work, WORK_FINALIZER)
+        elif spec_of(work).get("suspendDispatching"):
+            await self.cache.update(work, with_suspended_condition(work, now=self.cache.now()), part=STATUS)
+        else:
+            self._submit(work, simulated)
+
+    def _submit(self, work: Object, simulated: SimulatedCluster) -> None:
+        key, manifest, member = key_of(work), manifest_of(work), simulated.member
+        try:
+            workload = parse_workload(manifest, run_time=self._run_time)
+        except ValueError as error:
+            log.error("manifest invalid", work=str(key), error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
+            return
+        run = None if key in member.runs else run_from_status(manifest, reported_status(work) or {}, workload)
+        if run is not None:
+            member.adopt(key, run)
+        else:
+            member.submit(key, workload, self.cache.now())
+        simulated.submitted.add(key)
+        self._clusters.queue.add(cluster_of(key.namespace))
+
+    def _remove(self, work: Object) -> None:
+        """Remove the workload from its member; `preserveResourcesOnDeletion` keeps it (facts, §1)."""
+        simulated = self._cluster_for(key_of(work))
+        if simulated is not None and not spec_of(work).get("preserveResourcesOnDeletion"):
+            simulated.member.remove(key_of(work))
+            simulated.note_change(self.cache.now())
+            self._clusters.queue.add(cluster_of(key_of(work).namespace))
+
+    async def _report(self, key: Key) -> None:
+        work, simulated = self.cache.works.get(key), self._cluster_for(key)
+        run = simulated.member.runs.get(key) if simulated else None
+        if work is None or run is None or is_terminating(work):
+            return
+        manifest = manifest_of(work)
+        now = self.cache.now()
+        updated = with_applied_status(work, status_in_member(manifest, run), health(manifest, run), now=now)
+        if await self.cache.update(work, updated, part=STATUS) is not work:
+            log.info("job status reported", work=str(key), phase=str(run.phase), running=run.running)
+
+    def _cluster_for(self, key: Key) -> SimulatedCluster | None:
+        return self._clusters.clusters.get(cluster_of(key.namespace))

@@ -311,3 +311,16 @@ def digest(text: str) -> str:
     for byte in text.encode():
         value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
     return "".join(_SAFE[ord(digit) % len(_SAFE)] for digit in str(value))
+
+
+def binding_key(work: Object) -> Key:
+    """Return the key of the binding of a Work."""
+    annotations = annotations_of(work)
+    if CLUSTER_BINDING_NAME in annotations:
+        return Key("", annotations[CLUSTER_BINDING_NAME])
+    return Key(annotations.get(BINDING_NAMESPACE, ""), annotations.get(BINDING_NAME, ""))
+
+
+def target_names(binding: Object) -> list[str]:
+    """Return the cluster names in `spec.clusters`."""
+    return [str(cluster["name"]) for cluster in spec_of(binding).get("clusters") or ()]

@@ -10,14 +10,13 @@ import structlog
 
 from controller.kube.client import Api
 from localup.karmada.cache import ControlPlaneCache
+from localup.karmada.clusters import ClusterController, ExecutionController
 from localup.karmada.controller import Controller
-from localup.karmada.controllers.clusters import ClusterController, ExecutionController
-from localup.karmada.controllers.detector import Detector
-from localup.karmada.controllers.dispatch import BindingController, BindingStatusController
-from localup.karmada.controllers.eviction import EvictionController
-from localup.karmada.controllers.namespaces import NamespaceSyncController
-from localup.karmada.controllers.scheduler import Scheduler
+from localup.karmada.detector import Detector
+from localup.karmada.evictions import EvictionController
+from localup.karmada.scheduler import Scheduler
 from localup.karmada.settings import StandInSettings
+from localup.karmada.works import BindingController, BindingStatusController, NamespaceSyncController
 
 log = structlog.get_logger()
 

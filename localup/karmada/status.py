@@ -27,14 +27,13 @@ from localup.karmada.objects import (
     seconds_of,
     spec_of,
     status_of,
+    target_names,
     timestamp,
     with_condition,
     with_conditions,
     with_status,
 )
-from localup.karmada.placement import target_names
 from localup.karmada.workloads import Workload, min_available
-from localup.karmada.works import reported_health, reported_status
 
 Status = dict[str, Any]
 
@@ -183,3 +182,15 @@ def _batch_jobs(statuses: Sequence[Object], now: float) -> Status:
 
 def _sum_counts(statuses: Sequence[Object], counts: Sequence[str]) -> dict[str, int]:
     return {name: sum(int(status.get(name, 0)) for status in statuses) for name in counts}
+
+
+def reported_status(work: Object) -> Object | None:
+    """Return the manifest status reported by a Work."""
+    reports = status_of(work).get("manifestStatuses") or ()
+    return reports[0].get("status") if reports else None
+
+
+def reported_health(work: Object) -> str:
+    """Return the manifest health reported by a Work."""
+    reports = status_of(work).get("manifestStatuses") or ()
+    return str(reports[0].get("health", "Unknown")) if reports else "Unknown"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from localup.karmada.controllers.clusters import NOT_READY, UNREACHABLE, tainted
-from localup.karmada.controllers.dispatch import retained_clusters
-from localup.karmada.controllers.eviction import evicted, unfinished_tasks
+from localup.karmada.clusters import NOT_READY, UNREACHABLE, tainted
+from localup.karmada.evictions import evicted, unfinished_tasks
+from localup.karmada.works import retained_clusters
 
 NOON = 1_800_000_000.0
 BEGUN = "2027-01-15T08:00:00Z"

@@ -3,7 +3,7 @@
 import pytest
 
 from localup.karmada import objects as names
-from localup.karmada.binding import Claim, is_claimed, policy_of, selects_or_claims, with_claim, without_claim
+from localup.karmada.detector import Claim, is_claimed, policy_of, selects_or_claims, with_claim, without_claim
 
 
 def template(*, labels=None, annotations=None):

@@ -16,10 +16,11 @@ from localup.karmada.objects import (
     seconds_of,
     spec_of,
     status_of,
+    target_names,
     timestamp,
     with_spec,
 )
-from localup.karmada.placement import target_names, untolerated_taint
+from localup.karmada.scheduler import untolerated_taint
 
 DIRECTLY = "Directly"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from localup.karmada.objects import APPLIED_PLACEMENT
-from localup.karmada.placement import Reason, format_applied_placement, place
+from localup.karmada.scheduler import Reason, format_applied_placement, place
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "namespace": "team-a"}
 ONE = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]

@@ -3,7 +3,7 @@
 import pytest
 
 from localup.karmada import objects as names
-from localup.karmada.binding import binding_for, owner_of, updated_binding
+from localup.karmada.detector import binding_for, owner_of, updated_binding
 from localup.karmada.objects import merge_patch
 
 ONE_CLUSTER = {"spreadByField": "cluster", "maxGroups": 1, "minGroups": 1}

@@ -1,1 +1,0 @@
-"""The controllers of the stand-in, each like the one of Karmada with the same name."""
