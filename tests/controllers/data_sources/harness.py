@@ -48,6 +48,7 @@ class DirectApi:
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
+        self.requests: list[str] = []
         self.writes: list[str] = []
         self.fail_before: int | None = None
         """Number of the write that never arrives."""
@@ -109,6 +110,7 @@ class DirectApi:
         return answer
 
     async def _send(self, verb: str, path: str, body: bytes, kind: str, parameters: Parameters) -> bytes:
+        self.requests.append(f"{verb} {path}")
         await asyncio.sleep(0.001)
         response = self.server.handle(request(verb, path, body or None, kind, **parameters))
         if response.status >= 400:

@@ -186,6 +186,20 @@ def test_deleted_source_is_located_again():
     run(story)
 
 
+def test_deleted_source_without_a_plugin_unbinds_its_claims():
+    async def story(harness: Harness) -> None:
+        harness.source("by-hand", "x", "m2", system="hive", metadata={"finalizers": [SOURCE_FINALIZER]})
+        harness.claim("c", "x", system="hive")
+        await settled(harness)
+        assert harness.status("c")["phase"] == "Bound"
+        harness.remove(DATA_SOURCES, "by-hand")
+        await settled(harness)
+        assert (harness.sources, harness.status("c")["phase"]) == ({}, "Pending")
+        assert harness.reason("c") == "PluginMissing"
+
+    run(story)
+
+
 def test_finalizers_of_upstream_do_not_block_deletion():
     async def story(harness: Harness) -> None:
         harness.source("old", "prod.db.user", "m2", metadata={"finalizers": [SOURCE_FINALIZER, "other.io/keep"]})
@@ -418,5 +432,68 @@ def test_new_cluster_without_the_data_is_excluded():
         clusters.remove(clusters.get("m3"))
         await settled(harness)
         assert excluded(harness) == ["m2"]
+
+    run(story)
+
+
+def test_unplaced_deployment_follows_its_changed_source():
+    async def story(harness: Harness) -> None:
+        harness.source("by-hand", "x", "m1", system="hive")
+        harness.claim("c", "x", workload=DEPLOYMENT, system="hive")
+        harness.binding("test-app")
+        await settled(harness)
+        assert excluded(harness) == ["m2", "m3"]
+        harness.change(DATA_SOURCES, "by-hand", {"spec": {"locality": {"clusterNames": ["m2"]}}})
+        await settled(harness)
+        assert sorted(excluded(harness)) == ["m1", "m3"]
+
+    run(story)
+
+
+def test_unplaced_deployment_follows_its_changed_claim():
+    async def story(harness: Harness) -> None:
+        harness.plugin.answers["prod.db.other"] = ("m3",)
+        harness.claim("c", workload=DEPLOYMENT)
+        harness.binding("test-app")
+        await settled(harness)
+        harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"dataSourceName": "prod.db.other"}})
+        await settled(harness)
+        assert sorted(excluded(harness)) == ["m1", "m2"]
+
+    run(story)
+
+
+def test_claim_of_another_deployment_moves_the_affinity():
+    async def story(harness: Harness) -> None:
+        harness.claim("c", workload=DEPLOYMENT)
+        harness.binding("test-app")
+        harness.binding("next-app")
+        await settled(harness)
+        harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"workload": {"name": "next-app"}}})
+        await settled(harness)
+        assert excluded(harness) is None
+        assert harness.bound_binding("next-app")["spec"]["placement"]["clusterAffinity"]["exclude"] == ["m2", "m3"]
+
+    run(story)
+
+
+def test_workload_without_claim_causes_no_request():
+    async def story(harness: Harness) -> None:
+        harness.claim("c")
+        harness.claim("d", workload=DEPLOYMENT)
+        await settled(harness, 35)
+        harness.api.requests.clear()
+        harness.binding("plain", "Job")
+        harness.binding("other-app")
+        await settled(harness)
+        path = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/other-app-deployment"
+        harness.send("PATCH", path, {"spec": {"clusters": [{"name": "m1", "replicas": 1}]}}, "merge-patch")
+        harness.send("DELETE", path)
+        await settled(harness)
+        assert (harness.api.requests, harness.plugin.asked) == ([], ["prod.db.user"])
+        # A workload with a claim does cause requests.
+        harness.binding("test-app")
+        await settled(harness)
+        assert len(harness.api.requests) > 1
 
     run(story)
