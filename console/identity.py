@@ -40,11 +40,12 @@ class Identity:
         if self._hosts and host not in self._hosts:
             raise RefusedError(421, "MisdirectedRequest", f"the console does not serve the host {host!r}")
 
-    def check_origin(self, request: web.Request) -> None:
-        """Refuse a form that another site has sent."""
+    def check_origin(self, request: web.Request, *, is_form: bool = False) -> None:
+        """Refuse a request of another site's page, and a form without an origin."""
         origin = request.headers.get("Origin")
         own = f"{'https' if self._is_encrypted else 'http'}://{request.host}"
-        if origin != own and not (origin is None and request.headers.get("Sec-Fetch-Site") == "same-origin"):
+        is_known = not is_form or request.headers.get("Sec-Fetch-Site") == "same-origin"
+        if origin != own and not (origin is None and is_known):
             raise RefusedError(403, "Forbidden", "the request does not come from a page of the console")
 
     async def user(self, request: web.Request) -> User:

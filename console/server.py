@@ -100,6 +100,7 @@ class ConsoleServer:
             self._served.add(request.transport)
         try:
             self._identity.check_host(request)
+            self._identity.check_origin(request)
             self._identity.limit(request)
             if len(request.path_qs) > _MAX_PATH or len(request.query) > _MAX_PARAMETERS:
                 raise RefusedError(414, "URITooLong", "the address is too long")
@@ -183,7 +184,7 @@ class ConsoleServer:
         return web.Response(text=page, status=status, content_type="text/html")
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
-        self._identity.check_origin(request)
+        self._identity.check_origin(request, is_form=True)
         form = await request.post()
         token, following = str(form.get("token", "")).strip(), _safe_path(str(form.get("next", "/")))
         if await self._identity.user_of(token) is None:
@@ -193,7 +194,7 @@ class ConsoleServer:
         return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
-        self._identity.check_origin(request)
+        self._identity.check_origin(request, is_form=True)
         response = web.Response(status=303, headers={"Location": "/login"})
         self._identity.end(response)
         return response

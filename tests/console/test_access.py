@@ -1,8 +1,10 @@
 """Login, rights, headers and limits of the console.
 
-The weaknesses that KueueViz had are among them: other sites (kueue#12734), unlimited bodies (kueue#12614), connections
-without time limits (kueue#12590), unlimited reviews (kueue#12536, kueue#13172), streams that outlive their token
-(kueue#12563), no authorization (kueue#11143), and authentication that is off by default.
+The weaknesses that KueueViz had are among them: streams for other sites (kueue#12734), unlimited input (kueue#12614),
+work for each client and change (kueue#12535), connections without time limits (kueue#12590), unlimited reviews
+(kueue#12536, kueue#13172), streams that outlive their token (kueue#12563), no authorization (kueue#11143), and
+authentication that is off by default. That containers do not run as root (kueue#12586) is tested with the chart and the
+image, and the limits of reviews and their caches with the reviews.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ import zlib
 
 import pytest
 
+from console.renders import Renders
 from console.settings import ConsoleSettings
 from controller.api.visibility import RESOURCE
 from tests.console.consoles import OPERATOR, console_of, model_of, tenant_of
@@ -124,6 +127,19 @@ async def test_form_of_another_site_is_refused(model, origin):
             assert "Set-Cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("origin", ["null", "https://evil.example", "http://127.0.0.1", "http://queues.evil.example"])
+async def test_page_of_another_site_reads_nothing(model, origin):
+    async with console_of(model, USERS) as console:
+        for path in ("/events?path=/", "/api/v1/overview", "/", "/login"):
+            cookie = await console.get(path, Cookie="volcano-global=op", Origin=origin)
+            token = await console.get(path, "op", Origin=origin)
+            assert (cookie.status, token.status) == (403, 403), path
+            assert "train" not in await cookie.text()
+            assert "Access-Control-Allow-Origin" not in cookie.headers
+        own = str(console.client.make_url("/")).rstrip("/")
+        assert (await console.get("/api/v1/overview", Cookie="volcano-global=op", Origin=own)).status == 200
+
+
 @pytest.mark.parametrize("following", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:1"])
 async def test_login_never_leads_to_another_site(model, following):
     async with console_of(model, USERS) as console:
@@ -226,6 +242,26 @@ async def test_bodies_are_limited(model):
         assert answer.status == 413
 
 
+async def test_input_on_an_open_stream_is_not_buffered(model):
+    request = b"GET /events?path=/ HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer op\r\n\r\n"
+    async with console_of(model, USERS, port=0) as console, console.server.serve(None) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        assert b"200" in await reader.readline()
+        sent, chunk = 0, request * 1000
+        try:
+            while sent < 64 << 20:
+                writer.write(chunk)
+                async with asyncio.timeout(1):
+                    await writer.drain()
+                sent += len(chunk)
+        except TimeoutError:
+            pass
+        # The sockets' own buffers hold some megabytes.
+        assert sent < 32 << 20
+        writer.transport.abort()
+
+
 @pytest.mark.parametrize("query", ["page=0", "page=x", "page=99999", "sort=nonsense", f"q={'x' * 300}"])
 async def test_invalid_parameters_are_refused(model, query):
     async with console_of(model, USERS) as console:
@@ -255,6 +291,31 @@ async def test_stream_sends_the_page_again_when_it_changes(model):
         assert "train-one" in text
         assert "later" not in text
         stream.close()
+
+
+async def test_change_is_rendered_once_for_all_streams(model, monkeypatch):
+    rendered = []
+    render_page = Renders.html
+
+    def count(renders, page, path, query, data, **more):
+        rendered.append(path)
+        return render_page(renders, page, path, query, data, **more)
+
+    monkeypatch.setattr(Renders, "html", count)
+    users = {f"op-{number}": OPERATOR for number in range(10)}
+    async with console_of(model, users) as console:
+        streams = [await console.get("/events?path=/workloads", user) for user in users]
+        for stream in streams:
+            await read_event(stream)
+        assert rendered == ["/workloads"]
+        for binding in list(model.store.bindings):
+            model.store.bindings.remove(binding)
+        model.refresh(model.snapshot.now + 1000)
+        for stream in streams:
+            await read_event(stream)
+        assert rendered == ["/workloads"] * 2
+        for stream in streams:
+            stream.close()
 
 
 async def test_revoked_right_closes_the_stream(model, monkeypatch):
