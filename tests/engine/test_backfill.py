@@ -35,17 +35,35 @@ class Missed:
     started: int | None
 
 
-class Schedule:
-    """A random load on up to three clusters, with the run time of each workload, exact without *overrun*."""
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large a random schedule is; times are in minutes."""
 
-    def __init__(self, seed: int, policy: Policy, *, overrun: int = 0) -> None:
+    workloads: tuple[int, int] = (10, 40)
+    gap: int = 15
+    run_time: int = 200
+    size: tuple[int, int] = (4, 12)
+
+
+SMALL = Scale(workloads=(4, 7), gap=2, run_time=8, size=(3, 6))
+
+
+class Schedule:
+    """A random load on up to three clusters, with the run time of each workload, exact without *overrun*.
+
+    The promises of queue "q" are judged: it deserves all, so its reservations bind the other queues.
+    """
+
+    def __init__(self, seed: int, policy: Policy, *, overrun: int = 0, scale: Scale = Scale()) -> None:
         self.dice = Random(seed)
+        self.scale = scale
         self.now = START
         self.overrun = overrun
         """How much longer each workload runs than is known."""
         self.state = Engine(policy)
+        self.state.cycle.reason_updates.is_enabled = False
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(1, 3))]
-        self.size = self.dice.randint(4, 12)
+        self.size = self.dice.randint(*scale.size)
         for name in self.names:
             allocatable = {"cpu": self.size, "memory": 2 * self.size}
             self.state.cluster_changed(
@@ -54,10 +72,15 @@ class Schedule:
         self.state.queue_changed(
             Queue(QueueName("p"), capability=self.dice.choice([{}, {"cpu": self.size * len(self.names) - 1}]))
         )
-        self.state.queue_changed(Queue(QueueName("q"), parent=QueueName("p")))
+        everything = {"cpu": self.size * len(self.names), "memory": 2 * self.size * len(self.names)}
+        self.state.queue_changed(Queue(QueueName("q"), parent=QueueName("p"), deserved=everything))
+        self.queues = [QueueName("q"), QueueName("q"), QueueName("other")][: self.dice.randint(1, 3)]
+        guarantee = {"cpu": 1} if self.dice.random() < 0.2 else {}
+        self.state.queue_changed(Queue(QueueName("other"), parent=QueueName("p"), guarantee=guarantee))
         self.events: list[tuple[int, int, str]] = []
         self.run_times: dict[WorkloadUid, int] = {}
         self.promised: dict[WorkloadUid, int] = {}
+        self.promises = 0
         self.backfilled = 0
         self.missed: list[Missed] = []
         self.wakes: set[int] = set()
@@ -65,15 +88,17 @@ class Schedule:
 
     def _submit_all(self) -> None:
         at = self.now
-        for number in range(self.dice.randint(10, 40)):
+        self.unsubmitted = self.dice.randint(*self.scale.workloads)
+        for number in range(self.unsubmitted):
             heappush(self.events, (at, number, "submit"))
-            at += self.dice.randint(0, 15) * MINUTE
+            at += self.dice.randint(0, self.scale.gap) * MINUTE
 
     def _workloads(self, number: int) -> list[Workload]:
         is_wide = self.dice.random() < 0.3
         parts = self.dice.randint(2, len(self.names)) if is_wide and len(self.names) > 1 else 1
         gang = HyperJobGang(f"h{number}/1", parts, parts) if parts > 1 and self.dice.random() < 0.5 else None
-        run_time = self.dice.randint(1, 200) * MINUTE
+        run_time = self.dice.randint(1, self.scale.run_time) * MINUTE
+        queue = self.dice.choice(self.queues)
         found = []
         for part in range(parts if gang else 1):
             cpu = self.dice.randint(self.size // 2, self.size - 1) if is_wide else self.dice.randint(1, self.size // 2)
@@ -83,23 +108,20 @@ class Schedule:
             shape = SchedulingRequirements(requests, requests, placement)
             uid = WorkloadUid(f"w{number:03}-{part}")
             found.append(
-                Workload(
-                    uid, "ns", uid, "Job", QueueName("q"), shape, created_at=self.now, gang=gang, run_time_ms=run_time
-                )
+                Workload(uid, "ns", uid, "Job", queue, shape, created_at=self.now, gang=gang, run_time_ms=run_time)
             )
         return found
 
     def play(self) -> None:
-        """Play the load to its end."""
+        """Play the load until no further promise can be given."""
         changed_at = self.now
         while self.events and self.now < changed_at + 500 * MINUTE:
             self.now = self.events[0][0]
-            changed_at = (
-                self.now if any(what != "wake" for at, _, what in self.events if at == self.now) else changed_at
-            )
             while self.events and self.events[0][0] <= self.now:
                 _, number, what = heappop(self.events)
+                changed_at = changed_at if what == "wake" else self.now
                 if what == "submit":
+                    self.unsubmitted -= 1
                     for workload in self._workloads(number):
                         self.run_times[workload.uid] = (workload.run_time_ms or 0) + self.overrun
                         self.state.workload_changed(workload, self.now)
@@ -107,14 +129,18 @@ class Schedule:
                     workload = self.state.workloads[WorkloadUid(what)]
                     over = replace(workload, state=WorkloadState.FINISHED, admission=None)
                     self.state.workload_changed(over, self.now)
-            self._plan()
+            if len(self.state.pending):
+                self._plan()
+            elif not self.unsubmitted:
+                return
 
     def _plan(self) -> None:
         plan = self.state.plan(self.now)
         for note in plan.record_updates:
             if note.reservation is None:
                 self.promised.pop(note.workload.uid, None)
-            elif note.reservation.promised_start is not None:
+            elif note.reservation.promised_start is not None and note.workload.queue == "q":
+                self.promises += note.workload.uid not in self.promised
                 self.promised.setdefault(note.workload.uid, note.reservation.promised_start)
         for decision in plan.decisions:
             uid = decision.workload.uid
@@ -130,18 +156,18 @@ class Schedule:
             heappush(self.events, (plan.wake_at, -1, "wake"))
 
 
-def play(seed: int, *, enabled: bool = True, overrun: int = 0) -> Schedule:
+def play(seed: int, *, enabled: bool = True, overrun: int = 0, scale: Scale = Scale()) -> Schedule:
     policy = Policy(head_reservation=HeadReservation(after_ms=MINUTE), backfill=Backfill(enabled=enabled))
-    schedule = Schedule(seed, policy, overrun=overrun)
+    schedule = Schedule(seed, policy, overrun=overrun, scale=scale)
     schedule.play()
     return schedule
 
 
-def check(seeds: range) -> int:
+def check(seeds: range, scale: Scale = Scale()) -> int:
     """Return how many workloads were admitted while others had a promise, of which none was missed."""
     backfilled = 0
     for seed in seeds:
-        schedule = play(seed)
+        schedule = play(seed, scale=scale)
         assert not schedule.missed, f"seed {seed}"
         backfilled += schedule.backfilled
     return backfilled
@@ -154,7 +180,7 @@ def test_exact_run_times_miss_no_promised_start():
 @pytest.mark.long
 def test_exact_run_times_miss_no_promise_in_100_000_schedules():
     count = int(os.environ.get("SCHEDULES", "100000"))
-    assert check(range(1000, 1000 + count)) > count
+    assert check(range(1000, 1000 + count), SMALL) > count // 2
 
 
 def test_disabled_backfill_promises_nothing():

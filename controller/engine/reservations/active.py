@@ -6,7 +6,7 @@ share one. It binds all workloads except those with an older reservation, those 
 and expires them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 
@@ -401,6 +401,8 @@ class ActiveReservations:
         refusal = self._first_quota_refusal(workload, feasibility.charge, quota, binding)
         if refusal is not None:
             return refusal
+        if workload.has_reservation:
+            binding += self._younger_promises(workload, feasibility.charge)
         clusters = {booking.cluster for booking in choice.cluster_charges}
         if not any(clusters.intersection(reservation.charges_by_cluster) for reservation in binding):
             return choice
@@ -412,21 +414,39 @@ class ActiveReservations:
         return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=cluster, subject=blocking.first.path)
 
     def _binding_reservations(self, workload: Workload, charge: Resources) -> list[_Reservation]:
-        """Return the reservations that bind *workload*."""
+        """Return the reservations that bind *workload*; of one with a reservation the older ones."""
         binding = []
-        leaf, run_time = self.queue_shares.quota.tree.nodes[workload.queue], run_time_bound(workload.run_time_ms)
         for reservation, is_exceeding in zip(self._reservations, self._exceeding, strict=True):
             if workload.uid in reservation.requirements:
                 # Later reservations yield to this one.
                 break
-            if self._ends_before(reservation, run_time):
-                continue
-            is_own = workload.gang is not None and workload.gang == reservation.first.gang
-            is_other = all(node.name != workload.queue for node, _ in reservation.charges)
-            is_below = is_other and is_exceeding and self.queue_shares.first_above_fair_share(leaf, charge) is None
-            if not is_own and not is_below:
+            if self._binds(reservation, workload, charge, is_exceeding=is_exceeding):
                 binding.append(reservation)
         return binding
+
+    def _younger_promises(self, workload: Workload, charge: Resources) -> Iterator[_Reservation]:
+        """Yield the younger reservations that bind *workload* on clusters other than those of its own one.
+
+        They were promised a start for which it starts on its own clusters.
+        """
+        is_younger = False
+        for reservation, is_exceeding in zip(self._reservations, self._exceeding, strict=True):
+            if workload.uid in reservation.requirements:
+                is_younger = True
+                continue
+            is_promised = is_younger and reservation.shadow_time is not None
+            if is_promised and self._binds(reservation, workload, charge, is_exceeding=is_exceeding):
+                yield reservation
+
+    def _binds(self, reservation: _Reservation, workload: Workload, charge: Resources, *, is_exceeding: bool) -> bool:
+        """Return whether *reservation*, of another workload, binds *workload*."""
+        if self._ends_before(reservation, run_time_bound(workload.run_time_ms)):
+            return False
+        leaf = self.queue_shares.quota.tree.nodes[workload.queue]
+        is_own = workload.gang is not None and workload.gang == reservation.first.gang
+        is_other = all(node.name != workload.queue for node, _ in reservation.charges)
+        is_below = is_other and is_exceeding and self.queue_shares.first_above_fair_share(leaf, charge) is None
+        return not is_own and not is_below
 
     def _exceeds_fair_share(self, reservation: _Reservation) -> bool:
         """Say whether admitting the reservation would lift its queue above its fair share."""
