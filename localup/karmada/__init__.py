@@ -17,7 +17,7 @@ Reproduced:
   after the grace period of its task (§1); template changes reach the clusters of a suspended binding (8);
 - clusters: taints by readiness, and NoExecute taints, which move running workloads (§1, §2);
 - status from the member to the template; the status of an evicted job stays (§1) until the template changes for
-  another reason; a pending job has no pods, so no summary includes it (§2); summaries and pods may be delayed.
+  another reason; a pending job has no pods, so no summary includes it (§2).
 
 Not reproduced: overrides, preemption among policies, failover of applications, static weights, spread by region,
 the component estimator, quotas, priorities, events, dependencies of templates, tolerations with an end, and node

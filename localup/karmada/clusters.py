@@ -192,19 +192,13 @@ class SimulatedCluster:
         description: The annotations of the Cluster.
         member: The member's nodes and workloads.
         submitted: Works whose status must be reported after the next advance.
-        changed_at: Time of the first change of workloads that is not in the summary.
         written_at: Time of the last write of the Cluster's status.
     """
 
     description: MemberDescription
     member: Member[Key]
     submitted: set[Key]
-    changed_at: float | None = None
     written_at: float = 0
-
-    def note_change(self, now: float) -> None:
-        """Record that the summary is out of date since *now* at the latest."""
-        self.changed_at = now if self.changed_at is None else self.changed_at
 
 
 class ClusterController(Controller[str]):
@@ -240,9 +234,9 @@ class ClusterController(Controller[str]):
         if description is None:
             self.clusters.pop(name, None)
         elif known is None or known.description != description:
-            new = known or SimulatedCluster(description, Member(pods_late=self._settings.pods_late), set())
+            new = known or SimulatedCluster(description, Member(), set())
             self.clusters[name] = new
-            new.description, new.changed_at = description, None
+            new.description = description
             description.apply_to(new.member)
             self._notify(name, set())
 
@@ -277,20 +271,17 @@ class ClusterController(Controller[str]):
         changed, simulated.submitted = simulated.submitted, set()
         changed |= member.advance(now)
         if changed:
-            simulated.note_change(now)
             self._notify(name, changed)
         if (next_change := member.next_change()) is not None:
             self.queue.add_after(name, max(0, next_change - now))
 
     async def _write_status(self, cluster: Object, simulated: SimulatedCluster) -> Object:
         """Return *cluster* with its current status, or unchanged before the next status is due."""
-        now, late = self.cache.now(), self._settings.summary_late if simulated.written_at else 0
-        due = max(simulated.written_at + self._settings.status_period, (simulated.changed_at or 0) + late)
+        now, due = self.cache.now(), simulated.written_at + self._settings.status_period
         if now < due:
             self.queue.add_after(key_of(cluster).name, due - now)
             return cluster
         updated = with_summary(cluster, simulated.description, simulated.member, now=now)
-        simulated.changed_at = None
         written = await self.cache.update(cluster, updated, part=STATUS)
         if written is not cluster:
             simulated.written_at = self.cache.now()
@@ -379,7 +370,6 @@ class ExecutionController(Controller[Key]):
         simulated = self._cluster_for(key_of(work))
         if simulated is not None and not spec_of(work).get("preserveResourcesOnDeletion"):
             simulated.member.remove(key_of(work))
-            simulated.note_change(self.cache.now())
             self._clusters.queue.add(cluster_of(key_of(work).namespace))
 
     async def _report(self, key: Key) -> None:

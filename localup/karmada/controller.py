@@ -1,7 +1,4 @@
-"""Base of the controllers: a work queue of keys with deduplication and exponential backoff.
-
-A key is processed by one worker at a time. It does not say what changed.
-"""
+"""Base of the controllers: a work queue of keys with exponential backoff; a key does not say what changed."""
 
 import asyncio
 import random
@@ -10,6 +7,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from controller.controllers.data_sources import work_queue
 from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.timing import Backoff
 from localup.karmada.cache import ControlPlaneCache, Store
@@ -25,7 +23,7 @@ class RetryError(Exception):
 
 
 class WorkQueue(Generic[K]):
-    """Work queue of one controller; *jitter* randomises its backoff."""
+    """Work queue of one controller with its reconciler; *jitter* randomises the backoff after errors."""
 
     def __init__(
         self, name: str, reconcile: Callable[[K], Awaitable[None]], jitter: Callable[[], float] = random.random
@@ -33,52 +31,22 @@ class WorkQueue(Generic[K]):
         self.name = name
         self._reconcile = reconcile
         self._jitter = jitter
-        self._waiting: asyncio.Queue[K] = asyncio.Queue()
-        self._queued: set[K] = set()
-        self._processing: set[K] = set()
+        self._keys = work_queue.WorkQueue[K]()
         self._backoffs: dict[K, Backoff] = {}
-        self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
         """Queue *key*."""
-        if key not in self._queued:
-            self._queued.add(key)
-            if key not in self._processing:
-                self._waiting.put_nowait(key)
+        self._keys.add(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Queue *key* after a delay; an earlier pending timer wins."""
-        loop = asyncio.get_running_loop()
-        timer = self._timers.get(key)
-        if timer is not None and timer.when() <= loop.time() + seconds:
-            return
-        if timer is not None:
-            timer.cancel()
-        self._timers[key] = loop.call_later(seconds, self._fire, key)
+        """Queue *key* after a delay, unless it is due earlier already."""
+        self._keys.add(key, seconds=seconds)
 
     async def serve(self, workers: int) -> None:
         """Process keys with *workers* concurrent workers until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(workers):
-                    tasks.create_task(self._work())
-        finally:
-            for timer in self._timers.values():
-                timer.cancel()
-
-    def _fire(self, key: K) -> None:
-        del self._timers[key]
-        self.add(key)
-
-    async def _work(self) -> None:
-        while True:
-            key = await self._waiting.get()
-            self._queued.discard(key)
-            self._processing.add(key)
-            await self._process(key)
-            self._processing.discard(key)
-            if key in self._queued:
-                self._waiting.put_nowait(key)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(workers):
+                tasks.create_task(work_queue.run_worker(self._keys, self._process))
 
     async def _process(self, key: K) -> None:
         try:

@@ -154,11 +154,8 @@ class Run:
     @property
     def ends(self) -> float | None:
         """Return the end time if known."""
-        return (
-            None
-            if self.phase is not Phase.RUNNING or self.workload.run_seconds is None
-            else self.since + self.workload.run_seconds
-        )
+        lasts = self.workload.run_seconds
+        return None if self.phase is not Phase.RUNNING or lasts is None else self.since + lasts
 
     @property
     def used(self) -> Resources:
@@ -183,15 +180,11 @@ class Member(Generic[K]):
     allocatable: Resources = EMPTY
     external_usage: Resources = EMPTY
     """Usage of pods outside of the simulation."""
-    pods_late: float = 0
-    """Seconds until a fitting job has pods."""
     node_sizes: tuple[Resources, ...] = ()
     """Allocatable resources of each node; if empty, one node has all allocatable resources."""
     runs: dict[K, Run] = field(default_factory=dict)
     _active: dict[K, None] = field(default_factory=dict)
     _placements: dict[K, Placement] = field(default_factory=dict)
-    _advanced_at: float = 0
-    """Time of the last advance."""
 
     def submit(self, key: K, workload: Workload, now: float) -> None:
         """Add a job, or resize an existing one."""
@@ -217,7 +210,6 @@ class Member(Generic[K]):
 
     def advance(self, now: float) -> set[K]:
         """Process everything due by *now* and return the changed jobs."""
-        self._advanced_at = now
         before = {key: self.runs[key] for key in self._active}
         for key in before:
             self._finish(key, now)
@@ -227,8 +219,8 @@ class Member(Generic[K]):
         return {key for key, run in before.items() if self.runs[key] != run}
 
     def next_change(self) -> float | None:
-        """Return when the next job ends or its pod delay ends."""
-        return min((at for key in self._active if (at := self._changes(key)) is not None), default=None)
+        """Return when the next job ends."""
+        return min((at for key in self._active if (at := self.runs[key].ends) is not None), default=None)
 
     @property
     def used(self) -> Resources:
@@ -283,14 +275,6 @@ class Member(Generic[K]):
                 row.extend(forced)
         return packing
 
-    def _changes(self, key: K) -> float | None:
-        """Return when a job may change on its own; ``None`` for pending jobs after their pod delay."""
-        run = self.runs[key]
-        if run.phase is not Phase.PENDING:
-            return run.ends
-        due = run.since + self.pods_late
-        return due if due > self._advanced_at else None
-
     def _finish(self, key: K, now: float) -> None:
         run = self.runs[key]
         if run.ends is not None and run.ends <= now:
@@ -299,10 +283,10 @@ class Member(Generic[K]):
             del self._active[key]
 
     def _start_pods(self, key: K, packing: Packing, now: float) -> None:
-        """Start the gang of a pending job after its pod delay if it fits, and as many more pods as fit."""
+        """Start the gang of a pending job if it fits, and as many more pods as fit."""
         run, rows = self.runs[key], self._placements[key]
         if run.phase is Phase.PENDING:
-            gang = packing.place_gang(run.workload.tasks) if now >= run.since + self.pods_late else None
+            gang = packing.place_gang(run.workload.tasks)
             if gang is None:
                 return
             run, rows = replace(run, phase=Phase.RUNNING, since=now), gang

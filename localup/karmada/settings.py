@@ -1,11 +1,13 @@
 """Settings of the stand-in: what it propagates, and times of Karmada and of member clusters in seconds."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
-from controller.api.keys import JOBS, Resource
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from controller.api.keys import Resource
 from controller.simulator.trace import parse_duration
-from localup.karmada.objects import DEPLOYMENTS
+from localup.karmada.objects import TEMPLATES
 
 
 def seconds_in(text: str) -> float:
@@ -13,24 +15,32 @@ def seconds_in(text: str) -> float:
     return parse_duration(text) / 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandInSettings:
-    """Settings of one run; by default like Karmada's, only with shorter times of members.
+def _known(template: str) -> str:
+    if template not in TEMPLATES:
+        raise ValueError(f"it is none of {', '.join(TEMPLATES)}")
+    return template
 
-    Attributes:
-        templates: Kinds of templates that are propagated.
-        run_time: Run time of jobs without a run time annotation.
-        status_period: Minimum time between two status writes of a Cluster; 10 s in a real Karmada (facts, §2).
-        summary_late: Delay of Cluster summaries after a change of a member's workloads (§2).
-        pods_late: Delay until an admitted job has pods; meanwhile no summary includes it (§2).
-        graceful_eviction_timeout: Grace period of eviction tasks that specify none (§1).
-        taint_eviction: Whether NoExecute taints move running workloads (§1); off by default in Karmada.
-    """
 
-    templates: Sequence[Resource] = (JOBS, DEPLOYMENTS)
-    run_time: float = 10
-    status_period: float = 1
-    summary_late: float = 0
-    pods_late: float = 0
-    graceful_eviction_timeout: float = 600
-    taint_eviction: bool = False
+Seconds = Annotated[float, BeforeValidator(lambda value: seconds_in(value) if isinstance(value, str) else value)]
+
+
+class StandInSettings(BaseModel):
+    """Settings of one run; by default like Karmada's, only with shorter times of members."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kubeconfig: Path | None = Field(None, description="kubeconfig of the API server")
+    run_time: Seconds = Field(10, description="run time of jobs without a run time annotation")
+    status_period: Seconds = Field(
+        1, description="minimum time between two writes of a Cluster's status; 10s in a real Karmada"
+    )
+    graceful_eviction_timeout: Seconds = Field(600, description="grace period of evictions that name none")
+    taint_eviction: bool = Field(default=False, description="evict by NoExecute taints, as Karmada does if enabled")
+    template: tuple[Annotated[str, AfterValidator(_known)], ...] = Field(
+        ("volcano-job", "deployment"), description=f"kind to propagate, may be repeated: {', '.join(TEMPLATES)}"
+    )
+
+    @property
+    def templates(self) -> list[Resource]:
+        """The kinds that are propagated."""
+        return [TEMPLATES[name] for name in self.template]

@@ -1,41 +1,34 @@
 """Command line of the member clusters for a real Karmada: `python -m localup.members --help`."""
 
-from pathlib import Path
-from typing import Annotated
+import sys
 
-import typer
-
-from controller.kube.client import Api
+from controller.api.flags import SettingsError, read_flags
+from controller.kube.kubeconfig import KubeconfigError
+from controller.reporting.probes import configure_logging
 from localup.binaries import Binaries
-from localup.karmada.__main__ import configure_logging, parse_duration, serve
-from localup.members.members import MemberApiServers, Members
+from localup.karmada.__main__ import serve
+from localup.members.members import MemberApiServers, Members, MembersSettings
 
-app = typer.Typer(add_completion=False)
+_DESCRIPTION = "Run an API server with a fake kubelet for every annotated Cluster until SIGTERM."
 
 
-@app.command(help="Run an API server with a fake kubelet for every annotated Cluster until SIGTERM.")
-def members(
-    *,
-    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the control plane.", exists=True, dir_okay=False)],
-    store: Annotated[str, typer.Option(help="Storage of the members: the URL of an etcd and a prefix.")],
-    programs: Annotated[Path, typer.Option(help="Folder of kube-apiserver.", exists=True, file_okay=False)],
-    run_time: Annotated[str, typer.Option(help="Run time of jobs without a run time annotation.")] = "10s",
-    pods_late: Annotated[str, typer.Option(help="Delay until a fitting job has pods.")] = "0s",
-) -> None:
-    """Validate the options and run."""
-    seconds, late = parse_duration(run_time), parse_duration(pods_late)
-    apiservers = MemberApiServers(store, Binaries(programs))
-
-    async def run() -> None:
-        async with Api.connect(kubeconfig, user_agent="members") as api:
-            await Members(api, apiservers, run_time=seconds, pods_late=late).run()
-
+def main() -> None:
+    """Parse the flags and run."""
+    configure_logging()
     try:
-        serve(run(), "localup.members")
-    finally:
-        apiservers.stop()
+        settings = read_flags(MembersSettings, None, description=_DESCRIPTION)
+        apiservers = MemberApiServers(settings.store, Binaries(settings.programs))
+        try:
+            serve(
+                lambda api: Members(api, apiservers, run_time=settings.run_time).run(),
+                settings.kubeconfig,
+                user_agent="members",
+            )
+        finally:
+            apiservers.stop()
+    except (SettingsError, KubeconfigError) as error:
+        sys.exit(f"localup.members: {error}")
 
 
 if __name__ == "__main__":
-    configure_logging()
-    app()
+    main()

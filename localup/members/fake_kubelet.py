@@ -101,11 +101,11 @@ class ObjectRef(NamedTuple):
 class FakeKubelet:
     """Fake Volcano and kubelets of a member cluster."""
 
-    def __init__(self, api: Api, *, run_time: float, pods_late: float) -> None:
+    def __init__(self, api: Api, *, run_time: float) -> None:
         self._api = api
         self._run_time = run_time
         self._cache = Cache(api, (*_KINDS, _PODS), in_flight=_IN_FLIGHT)
-        self._member = Member[ObjectRef](pods_late=pods_late)
+        self._member = Member[ObjectRef]()
         self._pods = self._cache.stores[_PODS]
         self._queue = WorkQueue[ObjectRef]("fake kubelet", self._reconcile)
         self._advances = WorkQueue[str]("advances", self._advance)

@@ -6,11 +6,13 @@ An API server keeps its objects while its Cluster is deleted.
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 import structlog
+from pydantic import BaseModel, ConfigDict, Field
 
 from controller.api.keys import CLUSTERS
 from controller.kube.client import Api
@@ -21,7 +23,20 @@ from localup.karmada.cache import Cache
 from localup.karmada.clusters import DescriptionError, MemberDescription
 from localup.karmada.controller import WorkQueue
 from localup.karmada.objects import Key, Object, annotations_of, is_terminating, key_of
+from localup.karmada.settings import Seconds
 from localup.members.fake_kubelet import FakeKubelet
+
+
+class MembersSettings(BaseModel):
+    """The flags."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kubeconfig: Path = Field(description="kubeconfig of the control plane")
+    store: str = Field(description="storage of the members: the URL of an etcd and a prefix")
+    programs: Path = Field(description="folder of kube-apiserver")
+    run_time: Seconds = Field(10, description="run time of jobs without a run time annotation")
+
 
 #: The only CRD of a member.
 _DEFINITIONS: Final = CRDS / "batch.volcano.sh_jobs.yaml"
@@ -93,11 +108,10 @@ class Member:
 class Members:
     """All member clusters of a control plane."""
 
-    def __init__(self, api: Api, apiservers: MemberApiServers, *, run_time: float, pods_late: float) -> None:
+    def __init__(self, api: Api, apiservers: MemberApiServers, *, run_time: float) -> None:
         self._api = api
         self._apiservers = apiservers
         self._run_time = run_time
-        self._pods_late = pods_late
         self._cache = Cache(api, (CLUSTERS,))
         self._clusters = self._cache.stores[CLUSTERS]
         self._members: dict[str, Member] = {}
@@ -143,7 +157,7 @@ class Members:
         apiserver = await asyncio.to_thread(self._apiservers.ensure, name)
         connecting = Api.connect(apiserver.plane.kubeconfig("admin"), user_agent="member-player")
         api = await self._connections.enter_async_context(connecting)
-        member = Member(apiserver, FakeKubelet(api, run_time=self._run_time, pods_late=self._pods_late))
+        member = Member(apiserver, FakeKubelet(api, run_time=self._run_time))
         self._tasks.create_task(member.kubelet.run())
         self._members[name] = member
         log.info("member started", cluster=name, server=apiserver.plane.url)

@@ -16,7 +16,6 @@ from typing import Any
 from aiohttp import web
 
 from controller.__main__ import Controller
-from controller.api.keys import JOBS
 from controller.kube.client import Api, Timeouts
 from controller.kube.config_file import ConfigurationFile
 from controller.kube.kubeconfig import ApiServerAccess
@@ -255,7 +254,7 @@ class _ReviewRequest:
 
 def karmada_process(network: Network, *, failed: Report) -> Process:
     """Return the stand-in for Karmada, not started."""
-    settings = StandInSettings(templates=[JOBS], run_time=60, status_period=5)
+    settings = StandInSettings(template=("volcano-job",), run_time=60, status_period=5)
 
     async def main() -> None:
         api = client(network, "karmada", user_agent="karmada-stand-in")

@@ -122,16 +122,6 @@ def test_invalid_run_time_is_ignored(text):
     assert parse_workload(manifest, run_time=7).run_seconds == 7
 
 
-def test_job_with_pod_delay_is_pending_though_it_fits():
-    cluster = member()
-    cluster.pods_late = 5
-    cluster.submit(key("a"), load(), 100)
-    cluster.advance(104)
-    assert (phases(cluster), cluster.next_change(), cluster.allocating) == ({"a": "Pending"}, 105, {})
-    cluster.advance(105)
-    assert (phases(cluster), cluster.next_change()) == ({"a": "Running"}, 115)
-
-
 def nodes_member(*gpus):
     """Return a member with one node per number of GPUs."""
     sizes = tuple({"gpu": count * 1000, PODS: 110_000} for count in gpus)
