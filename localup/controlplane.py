@@ -3,10 +3,8 @@
 It blocks; call it from a thread if an event loop runs.
 """
 
-import http.client
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Protocol, Self, TypeVar
 
@@ -15,7 +13,7 @@ from localup.apply import apply_files, wait_until
 from localup.binaries import Binaries
 from localup.credentials import Credentials, issue, write_kubeconfig
 from localup.folders import RunFolder
-from localup.managed_process import Server, stop_on_error
+from localup.managed_process import Server, is_http_ready, stop_on_error
 from localup.processes import ChildProcess
 
 _HERE: Final = Path(__file__).parent
@@ -284,11 +282,4 @@ class Etcd(LocalServer):
         ]
 
     def _is_ready(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.ports[0], timeout=5)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == HTTPStatus.OK
-        except http.client.HTTPException:
-            return False
-        finally:
-            connection.close()
+        return is_http_ready(self.server.ports[0])

@@ -123,12 +123,18 @@ def run_to_completion(name: str, log: Path, command: Sequence[str | Path]) -> No
 
 def is_http_ready(port: int, *, path: str = "/readyz") -> bool:
     """Return whether the server on *port* of this machine responds with 200 at *path*."""
+    return http_get(port, path) is not None
+
+
+def http_get(port: int, path: str) -> str | None:
+    """Return what the server on *port* of this machine serves at *path*, ``None`` unless it responds with 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PROBE_TIMEOUT_SECONDS)
     try:
         connection.request("GET", path)
-        return connection.getresponse().status == HTTPStatus.OK
+        response = connection.getresponse()
+        return response.read().decode() if response.status == HTTPStatus.OK else None
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()
 

@@ -16,6 +16,7 @@ from localup.managed_process import (
     Command,
     ManagedProcess,
     ProcessOptions,
+    http_get,
     is_http_ready,
     run_to_completion,
     stop_on_error,
@@ -113,6 +114,10 @@ class Stack:
     def metrics_url(self) -> str:
         """URL of the controller's metrics."""
         return f"http://127.0.0.1:{self._ports['controller']}/metrics"
+
+    def metrics(self) -> str:
+        """Return the controller's metrics, nothing while it does not respond."""
+        return http_get(self._ports["controller"], "/metrics") or ""
 
     @property
     def console_url(self) -> str:

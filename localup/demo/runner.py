@@ -35,7 +35,7 @@ from localup.demo.scenario import (
     write_configuration,
 )
 from localup.demo.table import DemoConsole
-from localup.demo.view import WATCHED, View
+from localup.demo.view import WATCHED, View, parse_queue_usage
 from localup.karmada.objects import StoredObject
 from localup.managed_process import ProcessOptions
 from localup.processes import ProcessError, tail
@@ -64,10 +64,9 @@ class DemoRunner:
     def __init__(self, stack: Stack, scenario: Sequence[ScenarioStep], console: DemoConsole, *, seconds: float) -> None:
         jobs = {job.name: job for step in scenario for job in step.jobs}
         hyperjobs = {hyperjob.name: hyperjob for step in scenario for hyperjob in step.hyperjobs}
-        self.view = View(jobs, hyperjobs, queues())
+        self.view = View(jobs, hyperjobs)
         self._stack = stack
         self._remaining_steps = list(scenario)
-        self._joined: list[str] = []
         self._previous_jobs: list[str] = []
         self._tenant = stack.plane.client("tenant")
         self._console = console
@@ -87,7 +86,7 @@ class DemoRunner:
             while not self._is_over():
                 await self._start_next_step()
                 await self._poll()
-            self._update_usage()
+            await self._update_usage()
         return evaluate(self.view.timeline.jobs.values(), self.view.hyperjobs.all.values())
 
     async def follow(self) -> None:
@@ -125,7 +124,7 @@ class DemoRunner:
         await asyncio.sleep(_TICK_SECONDS)
         for pending_reason in self._pending_reasons.read_new():
             self._console.print_entries(self.view.timeline.on_pending_reason(pending_reason, self._now))
-        self._update_usage()
+        await self._update_usage()
         self._check()
 
     @property
@@ -157,12 +156,11 @@ class DemoRunner:
             self.view.timeline.on_submitted(demo_job, self._now)
         await asyncio.to_thread(submit, self._tenant, [*step.jobs, *step.hyperjobs])
         await asyncio.to_thread(join_clusters, self._stack.plane.admin, step.clusters)
-        self._joined += step.clusters
         self._previous_jobs = [demo_job.name for demo_job in step.jobs]
 
     def _may_start(self, step: ScenarioStep) -> bool:
-        """Return whether *step* may start: its time has come, joined clusters report a summary, its condition holds."""
-        if step.starts_at > self._now or not self.view.have_summaries(self._joined):
+        """Return whether *step* may start: its time has come and its condition holds."""
+        if step.starts_at > self._now:
             return False
         if step.start_when == "running":
             return self.view.timeline.is_running(self._previous_jobs)
@@ -180,13 +178,15 @@ class DemoRunner:
             log = tail(self._stack.plane.folder / "kube-apiserver.log")
             raise ProcessError(f"the API server is not ready: {error}; its last lines:\n{log}") from error
 
-    def _update_usage(self) -> None:
-        """Recompute the usage of queues after changes and print it periodically."""
+    async def _update_usage(self) -> None:
+        """Read the usage of queues after changes and print it periodically."""
         if not self._has_changes or self._now - self._usage_updated_at < _USAGE_SECONDS:
             return
         self._has_changes = False
         self._usage_updated_at = self._now
-        usage = table.queue_table(self._now, self.view.update_usage(self._now))
+        rows = parse_queue_usage(await asyncio.to_thread(self._stack.metrics), queues())
+        self.view.usage.moments.append((self._now, rows))
+        usage = table.queue_table(self._now, rows)
         lines = self._console.table_height
         if lines is not None:
             timeline, hyperjobs = self.view.timeline.jobs.values(), self.view.hyperjobs.all.values()

@@ -13,7 +13,7 @@ from controller.engine.reasons import Reason
 from controller.engine.state.resources import Resources, scale, total
 from localup.api import Api
 from localup.apply import Manifest, apply, create_namespace, read_manifests, wait_until
-from localup.karmada.objects import Object, new_object, nonempty
+from localup.karmada.objects import new_object, nonempty
 from localup.karmada.workloads import parse_workload
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
@@ -178,11 +178,7 @@ def create_objects(admin: Api) -> None:
     for queue in queues():
         state = "Closed" if queue == _CLOSED else "Open"
         admin.merge(f"{QUEUES.path}/{queue}/status", {"status": {"state": state}})
-    wait_until(
-        lambda: all(map(has_summary, admin.get(CLUSTERS.path)["items"])),
-        "clusters with a resource summary",
-        seconds=_JOIN_SECONDS,
-    )
+    _wait_for_summaries(admin)
 
 
 def queues() -> list[str]:
@@ -206,11 +202,15 @@ def write_configuration(folder: Path, *, reclaim: bool) -> Path:
 
 
 def join_clusters(admin: Api, clusters: Iterable[str]) -> None:
-    """Create member clusters; they report their summary asynchronously."""
+    """Create member clusters and return when they report a resource summary."""
     names = set(clusters)
     apply(admin, [manifest for manifest in read_manifests(_JOINING_CLUSTERS) if manifest["metadata"]["name"] in names])
+    _wait_for_summaries(admin)
 
 
-def has_summary(cluster: Object) -> bool:
-    """Return whether a member cluster reports a resource summary."""
-    return "resourceSummary" in cluster.get("status", {})
+def _wait_for_summaries(admin: Api) -> None:
+    wait_until(
+        lambda: all("resourceSummary" in item.get("status", {}) for item in admin.get(CLUSTERS.path)["items"]),
+        "clusters with a resource summary",
+        seconds=_JOIN_SECONDS,
+    )

@@ -6,7 +6,6 @@ On a terminal the output is coloured and a live table stays below it; elsewhere 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from math import floor, inf
 from typing import Final
 
@@ -15,7 +14,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from controller.engine.state.resources import MILLI
 from localup.demo.progress import DemoResult, HyperJobProgress, JobProgress, JobStage, TimelineEntry
 from localup.demo.scenario import queues
 from localup.demo.view import QueueUsage, UsageHistory, View
@@ -158,7 +156,7 @@ def peak_table(usage: UsageHistory, queues: Sequence[str]) -> Table:
     table = _table("queues", "queue", right=headers)
     for queue in queues:
         peaks = [usage.peak(queue, resource) for resource in _SHOWN]
-        table.add_row(queue, *(format_amount(amount) for peak in peaks for amount in (peak.used, peak.fair_share)))
+        table.add_row(queue, *(format_amount(amount) for peak in peaks for amount in peak))
     return table
 
 
@@ -197,9 +195,9 @@ def outcome(progress: JobProgress) -> str:
     return str(progress.stage)
 
 
-def format_amount(amount: int | Fraction | None) -> str:
-    """Return thousandths as units rounded down to tenths; zero as a dash."""
-    return f"{floor(amount * 10 / MILLI) / 10:g}" if amount else "-"
+def format_amount(amount: float | None) -> str:
+    """Return an amount rounded down to tenths; zero as a dash."""
+    return f"{floor(round(amount * 10, 6)) / 10:g}" if amount else "-"
 
 
 def _table(title: str, first: str, *, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
@@ -241,8 +239,8 @@ def _sentences(view: View) -> Iterator[str]:
     reclaimed_at = min((progress.times[JobStage.SUBMITTED] for progress in jobs if progress.spec.reclaims), default=inf)
     if contention := view.usage.contention(*_TENANTS, CPU, before=reclaimed_at):
         lasted, *used = contention
-        amounts = " and ".join(f"{name} {float(item) / 1000:.1f}" for name, item in zip(_TENANTS, used, strict=True))
-        ratio = f", 1 : {float(used[1] / used[0]):.1f}" if used[0] else ""
+        amounts = " and ".join(f"{name} {item:.1f}" for name, item in zip(_TENANTS, used, strict=True))
+        ratio = f", 1 : {used[1] / used[0]:.1f}" if used[0] else ""
         yield f"weights 1 and 3: for {lasted:.1f} s both tenants had pending jobs; average CPUs: {amounts}{ratio}"
     waits = [
         max((item.waited for item in jobs if item.spec.queue in names and item.waited is not None), default=None)

@@ -1,6 +1,5 @@
 import io
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 from rich.console import Console
@@ -9,7 +8,7 @@ from localup.demo import table
 from localup.demo.progress import JobStage, PendingReason, Timeline, TimelineEntry
 from localup.demo.scenario import volcano_job
 from localup.demo.table import DemoConsole
-from localup.demo.view import QueueUsage, UsageHistory
+from localup.demo.view import QueueUsage, UsageHistory, parse_queue_usage
 
 
 def printed(shown, *, width=80):
@@ -23,6 +22,14 @@ def console_output(*, terminal, width=80):
     return out, DemoConsole(Console(file=out, force_terminal=terminal, width=width, highlight=False, _environ={}))
 
 
+METRICS = """\
+volcano_global_queue_resource_usage{queue="team-a",resource="cpu"} 12.0
+volcano_global_queue_resource_fair_share{queue="team-a",resource="cpu"} 9.6
+volcano_global_queue_resource_limit{queue="team-a",resource="cpu"} 48.0
+volcano_global_admitted_active_workloads{queue="team-a"} 3.0
+volcano_global_pending_workloads{queue="team-a",status="active"} 3.0
+volcano_global_pending_workloads{queue="team-a",status="inadmissible"} 1.0
+"""
 LINE = TimelineEntry(
     12.34, "team-a/train-01", JobStage.PENDING, "InsufficientCapacity: " + "no candidate cluster has room now " * 3
 )
@@ -31,9 +38,9 @@ LINE = TimelineEntry(
 @pytest.mark.parametrize(
     ("held", "text"),
     [
-        pytest.param(4000, "4", id="whole"),
-        pytest.param(Fraction(48000, 5), "9.6", id="tenths"),
-        pytest.param(Fraction(40000, 3), "13.3", id="rounded-down"),
+        pytest.param(4.0, "4", id="whole"),
+        pytest.param(2.3, "2.3", id="tenths"),
+        pytest.param(40 / 3, "13.3", id="rounded-down"),
         pytest.param(0, "-", id="nothing"),
         pytest.param(None, "-", id="unknown"),
     ],
@@ -43,10 +50,14 @@ def test_amounts_are_units_rounded_down_to_tenths(held, text):
 
 
 def test_queue_table_shows_usage_and_fair_share():
-    row = QueueUsage("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, {"cpu": 48000}, admitted=3, pending=4)
-    text = printed(table.queue_table(7.6, [row]))
+    rows = parse_queue_usage(METRICS, ["team-a"])
+    text = printed(table.queue_table(7.6, rows))
     assert "queues at 7.6 s" in text
     assert text.splitlines()[-1].split() == ["team-a", "12", "9.6", "48", "-", "-", "-", "3", "4"]
+
+
+def test_controller_that_does_not_lead_reports_no_usage():
+    assert parse_queue_usage("# TYPE volcano_global_leader gauge\nvolcano_global_leader 0.0\n", ["team-a"]) == []
 
 
 def test_every_table_fits_80_columns(demo_job, binding_status):
@@ -54,7 +65,7 @@ def test_every_table_fits_80_columns(demo_job, binding_status):
     timeline.on_submitted(demo_job, 0)
     timeline.on_binding(binding_status(), 1.0)
     timeline.on_pending_reason(PendingReason(demo_job.name, "PriorityClassNotAllowed", ""), 2.0)
-    usage.moments.append((0, [QueueUsage("team-a", {"cpu": 123456000, "nvidia.com/gpu": 123456000})]))
+    usage.moments.append((0, [QueueUsage("team-a", {"cpu": 123456, "nvidia.com/gpu": 123456})]))
     for shown in (table.job_table(timeline.jobs.values()), table.peak_table(usage, ["team-a"])):
         assert "…" not in printed(shown)
         assert max(map(len, printed(shown).splitlines())) <= 80
@@ -99,7 +110,7 @@ def view_of_nine_jobs(demo_job, binding_status, *, lines):
     timeline.on_pending_reason(
         PendingReason("team-a/train-0", "InsufficientCapacity", "no candidate cluster has room now " * 3), 1.0
     )
-    amounts = {"cpu": 1328000, "nvidia.com/gpu": 352000}
+    amounts = {"cpu": 1328, "nvidia.com/gpu": 352}
     queues = table.queue_table(7.6, [QueueUsage("global-ai", amounts, amounts, amounts, admitted=12, pending=12)])
     return table.live_view(queues, timeline.jobs.values(), (), lines=lines)
 
