@@ -99,6 +99,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 _HELM: Final = MODULE / "helm"
+_HELM_MODULE: Final = "helm.sh/helm/v4"
 _PROGRAMS: Final = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -139,18 +140,19 @@ class Binaries:
 def ensure_binaries(say: Callable[[str], None] = print) -> Binaries:
     """Return the programs; missing ones are built first, which takes some minutes."""
     go, installed = find_go(), installed_programs(say)
-    binaries = Binaries(cache_folder() / "bin" / build_key(go.version, installed))
-    if missing(binaries):
-        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another process that builds")):
-            binaries.folder.mkdir(parents=True, exist_ok=True)
-            for name, path in installed.items():
-                (binaries.folder / name).unlink(missing_ok=True)
-                (binaries.folder / name).symlink_to(path)
-            if names := missing(binaries):  # the other process may have built them
-                minutes = "6 to 8 minutes" if "kube-apiserver" in names else "2 to 4 minutes"
-                say(f"building {', '.join(names)} once; this takes {minutes} on two idle cores")
-                build(binaries, go)
-    return binaries
+    folder = cache_folder() / "bin" / build_key(go.version, installed)
+    _ensure(_Build(folder, MODULE, "control-plane", _PROGRAMS, _flags(), go), say, installed)
+    return Binaries(folder)
+
+
+def ensure_helm(say: Callable[[str], None] = print) -> Path:
+    """Return the path of Helm, which only the chart's tests need; if missing, it is built first (two minutes)."""
+    go = find_go()
+    stamp = f"-s -w -X {_HELM_MODULE}/internal/version.version={_pinned(_HELM, _HELM_MODULE)}"
+    flags = ["-trimpath", "-buildvcs=false", "-ldflags", stamp]
+    folder = cache_folder() / "bin" / _key(_HELM, flags, go.version)
+    _ensure(_Build(folder, _HELM, "helm", {"helm": f"{_HELM_MODULE}/cmd/helm"}, flags, go), say)
+    return folder / "helm"
 
 
 def installed_programs(say: Callable[[str], None], outer: Mapping[str, str] = os.environ) -> dict[str, Path]:
@@ -161,7 +163,7 @@ def installed_programs(say: Callable[[str], None], outer: Mapping[str, str] = os
         program = shutil.which(name, path=folders)
         if program is None:
             continue
-        version, oldest = _installed_version(program), _numbers(_pinned(name))
+        version, oldest = _installed_version(program), _numbers(_pinned(MODULE, _MODULES[name]))
         if version >= oldest:
             found[name] = Path(program).resolve()
         else:
@@ -180,11 +182,6 @@ def _installed_version(program: str) -> tuple[int, ...]:
     return _numbers(found[1]) if found else ()
 
 
-def missing(binaries: Binaries) -> list[str]:
-    """Return the names of programs that are not built."""
-    return [name for name in _PROGRAMS if not (binaries.folder / name).exists()]
-
-
 def build_key(go_version: str, installed: Mapping[str, Path] = MappingProxyType({})) -> str:
     """Return the folder name for the current pins, sources, flags, Go version and installed programs."""
     own = (MODULE / "controllers" / "main.go").read_text()
@@ -201,73 +198,16 @@ def _key(module: Path, *inputs: object) -> str:
 
 def kubernetes_version() -> str:
     """Return the pinned version of Kubernetes, such as ``v1.36.3``."""
-    return _pinned("kube-apiserver")
+    return _pinned(MODULE, _MODULES["kube-apiserver"])
 
 
-def _pinned(program: str) -> str:
-    """Return the pinned version of the module of *program*."""
-    module = _MODULES[program]
-    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+def _pinned(folder: Path, module: str) -> str:
+    """Return the version of *module* that the Go module in *folder* pins."""
+    pattern = rf"^\s*(?:require )?{re.escape(module)} (v\S+)"
+    found = re.search(pattern, (folder / "go.mod").read_text(), re.MULTILINE)
     if not found:
-        raise StepError(f"{MODULE / 'go.mod'} does not pin {module}; restore the file from the repository")
+        raise StepError(f"{folder / 'go.mod'} does not pin {module}; restore the file from the repository")
     return found[1]
-
-
-def build(binaries: Binaries, go: Go) -> None:
-    """Build missing programs in one run of the compiler; the caller must hold the lock.
-
-    Modules and compiler cache are deleted after success and after an interrupt. After a failure they remain for the
-    next attempt.
-    """
-    scratch = cache_folder() / "build"
-    names = missing(binaries)
-    try:
-        _check_disk(scratch)
-        source = Source(MODULE, "control-plane", _flags())
-        built = compile_programs([_PROGRAMS[name] for name in names], source, go=go, scratch=scratch)
-        for name in names:
-            (built / _OUTPUTS.get(name, name)).rename(binaries.folder / name)
-    except StepError:
-        raise
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-    shutil.rmtree(scratch, ignore_errors=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Source of a program: the folder of its pins, its name, and compiler flags."""
-
-    module: Path
-    name: str
-    flags: list[str]
-
-
-def compile_programs(packages: Sequence[str], source: Source, *, go: Go, scratch: Path) -> Path:
-    """Compile *packages* into a folder below *scratch* and return it; the caller must hold the lock."""
-    module = scratch / f"module-{source.name}"
-    shutil.rmtree(module, ignore_errors=True)
-    module.mkdir(parents=True)
-    for file in ("go.mod", "go.sum", "controllers"):  # copied, so that builds do not write into the repository
-        if (source.module / file).is_dir():
-            shutil.copytree(source.module / file, module / file)
-        elif (source.module / file).exists():
-            shutil.copyfile(source.module / file, module / file)
-    built = scratch / f"programs-{source.name}"
-    built.mkdir(exist_ok=True)
-    program, environment = go.ensure(scratch), go_environment(scratch)
-
-    def step(title: str, log: str, parts: int = 0) -> Step:
-        return Step(title, scratch / log, _REMEDY, environment, module, parts)
-
-    listed = scratch / f"{source.name}.packages"
-    listed.unlink(missing_ok=True)
-    run([program, "list", "-deps", *packages], step(f"downloading modules of {source.name}", listed.name))
-    parts = sum(not line.startswith("go: ") for line in listed.read_text().splitlines())
-    command: list[str | Path] = [program, "build", "-v", *source.flags, "-o", f"{built}/", *packages]
-    run(command, step(f"building {source.name}", f"{source.name}.log", parts))
-    return built
 
 
 def _flags() -> list[str]:
@@ -279,6 +219,83 @@ def _flags() -> list[str]:
     return ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {stamps}"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """Build of the programs of one Go module into a folder; *packages* are the packages by program."""
+
+    folder: Path
+    module: Path
+    name: str
+    packages: Mapping[str, str]
+    flags: list[str]
+    go: Go
+
+    def missing(self) -> list[str]:
+        """Return the names of programs that are not built."""
+        return [name for name in self.packages if not (self.folder / name).exists()]
+
+
+def _ensure(build: _Build, say: Callable[[str], None], installed: Mapping[str, Path] = MappingProxyType({})) -> None:
+    """Link *installed* programs and build missing ones, unless another process does."""
+    if not build.missing():
+        return
+    with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another process that builds")):
+        build.folder.mkdir(parents=True, exist_ok=True)
+        for name, path in installed.items():
+            (build.folder / name).unlink(missing_ok=True)
+            (build.folder / name).symlink_to(path)
+        if names := build.missing():  # the other process may have built them
+            minutes = "6 to 8 minutes" if "kube-apiserver" in names else "2 to 4 minutes"
+            say(f"building {', '.join(names)} once; this takes {minutes} on two idle cores")
+            _run(build, names)
+
+
+def _run(build: _Build, names: Sequence[str]) -> None:
+    """Build the programs *names* in one run of the compiler; the caller must hold the lock.
+
+    Modules and compiler cache are deleted after success and after an interrupt. After a failure they remain for the
+    next attempt.
+    """
+    scratch = cache_folder() / "build"
+    try:
+        _check_disk(scratch)
+        built = _compile([build.packages[name] for name in names], build, scratch)
+        for name in names:
+            (built / _OUTPUTS.get(name, name)).rename(build.folder / name)
+    except StepError:
+        raise
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _compile(packages: Sequence[str], build: _Build, scratch: Path) -> Path:
+    """Compile *packages* into a folder below *scratch* and return it."""
+    module = scratch / f"module-{build.name}"
+    shutil.rmtree(module, ignore_errors=True)
+    module.mkdir(parents=True)
+    for file in ("go.mod", "go.sum", "controllers"):  # copied, so that builds do not write into the repository
+        if (build.module / file).is_dir():
+            shutil.copytree(build.module / file, module / file)
+        elif (build.module / file).exists():
+            shutil.copyfile(build.module / file, module / file)
+    built = scratch / f"programs-{build.name}"
+    built.mkdir(exist_ok=True)
+    program, environment = build.go.ensure(scratch), go_environment(scratch)
+
+    def step(title: str, log: str, parts: int = 0) -> Step:
+        return Step(f"{title} {build.name}", scratch / log, _REMEDY, environment, module, parts)
+
+    listed = scratch / f"{build.name}.packages"
+    listed.unlink(missing_ok=True)
+    run([program, "list", "-deps", *packages], step("downloading modules of", listed.name))
+    parts = sum(not line.startswith("go: ") for line in listed.read_text().splitlines())
+    command: list[str | Path] = [program, "build", "-v", *build.flags, "-o", f"{built}/", *packages]
+    run(command, step("building", f"{build.name}.log", parts))
+    return built
+
+
 def _check_disk(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     used = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -287,32 +304,3 @@ def _check_disk(folder: Path) -> None:
             f"less than {_NEEDED_BYTES // 1024**3} GiB are free for the build in {folder}; "
             "free disk space or set VOLCANO_GLOBAL_CACHE to another folder"
         )
-
-
-def ensure_helm(say: Callable[[str], None] = print) -> Path:
-    """Return the path of Helm, which only the chart's tests need; if missing, it is built first (two minutes)."""
-    go = find_go()
-    found = re.search(r"^\s*(?:require )?helm\.sh/helm/v4 (v\S+)", (_HELM / "go.mod").read_text(), re.MULTILINE)
-    if not found:
-        raise StepError(f"{_HELM / 'go.mod'} does not pin helm.sh/helm/v4; restore the file from the repository")
-    flags = [
-        "-trimpath",
-        "-buildvcs=false",
-        "-ldflags",
-        f"-s -w -X helm.sh/helm/v4/internal/version.version={found[1]}",
-    ]
-    program = cache_folder() / "bin" / _key(_HELM, flags, go.version) / "helm"
-    if not program.exists():
-        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another process that builds")):
-            if not program.exists():
-                say("building Helm once; this takes about 2 minutes on two cores")
-                scratch = cache_folder() / "build-helm"
-                try:
-                    scratch.mkdir(parents=True, exist_ok=True)
-                    source = Source(_HELM, "helm", flags)
-                    built = compile_programs(["helm.sh/helm/v4/cmd/helm"], source, go=go, scratch=scratch)
-                    program.parent.mkdir(parents=True, exist_ok=True)
-                    (built / "helm").rename(program)
-                finally:
-                    shutil.rmtree(scratch, ignore_errors=True)
-    return program

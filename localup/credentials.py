@@ -15,9 +15,11 @@ from typing import Final
 
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from certs.authority import KeyPair, create_authority
 
 _VALIDITY: Final = dt.timedelta(days=30)
 #: Host name under which the API server calls Karmada's aggregated API server.
@@ -61,7 +63,7 @@ class Credentials:
         files = {
             "tls-cert-file": "apiserver.crt",
             "tls-private-key-file": "apiserver.key",
-            "service-account-key-file": "accounts.key",
+            "service-account-key-file": "accounts.crt",
             "service-account-signing-key-file": "accounts.key",
             "token-auth-file": "tokens.csv",
             # Authentication at aggregated API servers.
@@ -82,15 +84,13 @@ def issue(folder: Path) -> Credentials:
     """Write new credentials for all identities into *folder*."""
     tokens = {name: secrets.token_urlsafe(24) for name in IDENTITIES}
     _write(folder / "tokens.csv", "".join(map(_token_line, tokens.items())))
-    ca_key, accounts = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca = _certificate("localup", ca_key, issuer=None, signer=ca_key)
-    _write(folder / "ca.crt", _pem(ca))
-    _write(folder / "accounts.key", _private_pem(accounts))
-    for file, name in (("apiserver", "kube-apiserver"), ("front-proxy", _FRONT_PROXY)):
-        key = ec.generate_private_key(ec.SECP256R1())
-        _write(folder / f"{file}.crt", _pem(_certificate(name, key, issuer=ca, signer=ca_key)))
-        _write(folder / f"{file}.key", _private_pem(key))
-    return Credentials(folder, ca=_pem(ca), tokens=tokens)
+    ca = create_authority(dt.datetime.now(dt.UTC), _VALIDITY)
+    _write(folder / "ca.crt", ca.certificate_pem().decode())
+    for file, name in (("apiserver", "kube-apiserver"), ("front-proxy", _FRONT_PROXY), ("accounts", "accounts")):
+        issued = _certificate(name, ca)
+        _write(folder / f"{file}.crt", issued.certificate_pem().decode())
+        _write(folder / f"{file}.key", issued.key_pem().decode())
+    return Credentials(folder, ca=ca.certificate_pem().decode(), tokens=tokens)
 
 
 def write_kubeconfig(credentials: Credentials, identity: str, *, url: str) -> Path:
@@ -117,39 +117,22 @@ def _token_line(item: tuple[str, str]) -> str:
     return f"{item[1]},{identity.user},{identity.user}{groups}\n"
 
 
-def _certificate(
-    name: str,
-    key: ec.EllipticCurvePrivateKey,
-    *,
-    issuer: x509.Certificate | None,
-    signer: ec.EllipticCurvePrivateKey,
-) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    builder = (
+def _certificate(name: str, ca: KeyPair) -> KeyPair:
+    """Return a certificate for servers on this machine and for clients."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    here = [x509.DNSName("localhost"), x509.DNSName(AGGREGATED), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer.subject if issuer else subject)
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(ca.certificate.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + _VALIDITY)
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .not_valid_before(ca.lifetime.not_before)
+        .not_valid_after(ca.lifetime.not_after)
+        .add_extension(x509.SubjectAlternativeName(here), critical=False)
+        .sign(ca.key, hashes.SHA256())
     )
-    if issuer:
-        here = [x509.DNSName("localhost"), x509.DNSName(AGGREGATED), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        builder = builder.add_extension(x509.SubjectAlternativeName(here), critical=False)
-    return builder.sign(signer, hashes.SHA256())
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    ).decode()
+    return KeyPair(certificate, key)
 
 
 def _write(path: Path, text: str) -> None:

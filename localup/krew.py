@@ -27,11 +27,7 @@ from controller.cli.__main__ import main
 main()
 """
 
-_DESCRIPTION = """\
-Explains why batch and AI workloads are pending that Volcano Global queues on a
-Karmada control plane: their position and reason, the usage, fair share and limit
-of queues, and the free capacity of member clusters. It only reads.
-"""
+_MANIFEST = Path(__file__).with_name("krew.yaml")
 
 
 def package(source: Path, destination: Path, *, uri: str) -> Path:
@@ -64,29 +60,12 @@ def pack(content: Path, destination: Path, *, version: str, uri: str) -> Path:
     with tarfile.open(archive, "w:gz") as tar:
         for path in sorted(content.iterdir()):
             tar.add(path, path.name)
-    manifest = destination / f"{PLUGIN}.yaml"
-    manifest.write_text(yaml.safe_dump(_manifest(archive, platform, version, uri), sort_keys=False))
-    return manifest
-
-
-def _manifest(archive: Path, platform: dict[str, str], version: str, uri: str) -> dict[str, object]:
-    return {
-        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
-        "kind": "Plugin",
-        "metadata": {"name": PLUGIN},
-        "spec": {
-            "version": f"v{version}",
-            "homepage": "https://volcano.sh",
-            "shortDescription": "Explain queues and pending workloads of Volcano Global",
-            "description": _DESCRIPTION,
-            "caveats": f"It needs python{_PYTHON} in PATH.\n",
-            "platforms": [
-                {
-                    "selector": {"matchLabels": platform},
-                    "uri": f"{uri.rstrip('/')}/{archive.name}",
-                    "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
-                    "bin": _PROGRAM,
-                }
-            ],
-        },
+    manifest = yaml.safe_load(_MANIFEST.read_text().format(python=_PYTHON, version=version))
+    manifest["spec"]["platforms"][0] |= {
+        "selector": {"matchLabels": platform},
+        "uri": f"{uri.rstrip('/')}/{archive.name}",
+        "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
     }
+    path = destination / f"{PLUGIN}.yaml"
+    path.write_text(yaml.safe_dump(manifest, sort_keys=False))
+    return path
