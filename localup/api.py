@@ -67,12 +67,7 @@ class Api:
         return self.request("DELETE", path)
 
     def request(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
-        """Send a request and return the decoded response.
-
-        Raises:
-            ApiError: The server responded with an error.
-            OSError: The server is unreachable.
-        """
+        """Send a request and return the decoded response; raise `ApiError` for an error, else `OSError`."""
         data = None if body is None else json.dumps(body).encode()
         headers = self._headers | ({"Content-Type": content_type} if data else {})
         status, answer = self._exchange(method, path, data, headers)

@@ -132,17 +132,11 @@ class LocalServer:
 
 @dataclass
 class ControlPlane(LocalServer):
-    """API server with the project's CRDs and roles.
+    """API server with the project's CRDs and roles, whose objects have the key *prefix* in *etcd*.
 
-    Several can share one etcd under different prefixes; an additional one can act as a member cluster.
-
-    Attributes:
-        etcd: The started etcd.
-        prefix: The key prefix of its objects in etcd.
-        controllers: Whether to run the controllers for namespaces, garbage collection and role aggregation.
-        audit: Whether to record every write in `audit_log`.
-        flags: Additional API server flags, which override others.
-        crds: The folder of CRDs: the built-in short ones or the real ones.
+    Several can share one etcd under different prefixes; an additional one can act as a member cluster. It runs
+    *controllers* for namespaces, garbage collection and role aggregation, records every write if *audit* is set, and
+    serves the *crds* of a folder: the built-in short ones or the real ones. *flags* override others.
     """
 
     etcd: EtcdServer

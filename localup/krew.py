@@ -31,10 +31,7 @@ _MANIFEST = Path(__file__).with_name("krew.yaml")
 
 
 def package(source: Path, destination: Path, *, uri: str) -> Path:
-    """Write archive and manifest of the project *source* into *destination*; return the manifest.
-
-    *uri* is the address from which Krew will load the archive, without the name of the file.
-    """
+    """Write archive and manifest of *source* into *destination*, for Krew to load from *uri*; return the manifest."""
     shutil.rmtree(destination, ignore_errors=True)
     content = destination / "content"
     install: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -34,14 +34,9 @@ class ProcessOptions:
 
 
 class ManagedProcess(ChildProcess):
-    """Python program of this repository; restarts keep its log and options.
+    """Python program of this repository; restarts keep its options and append to its log.
 
-    Args:
-        name: The name used in messages.
-        log: The file for its output; restarts append to it.
-        command: Returns the arguments of ``python``; called at each start.
-        is_ready: Returns whether it is ready.
-        environment: Environment variables in addition to the current ones.
+    *command* returns the arguments of ``python`` at each start; *environment* is added to the current one.
     """
 
     def __init__(
@@ -82,10 +77,7 @@ class ManagedProcess(ChildProcess):
         return [sys.executable, *self._command()]
 
     def wait(self) -> None:
-        """Return when it is ready.
-
-        Raises ProcessError if it ends or is not ready in time.
-        """
+        """Return when it is ready; raise `ProcessError` if it ends or is not ready in time."""
         self.wait_until_ready(self._is_ready)
 
     def check(self) -> None:
@@ -106,11 +98,7 @@ class ManagedProgram(ManagedProcess):
 
 
 def run_to_completion(name: str, log: Path, command: Sequence[str | Path]) -> None:
-    """Run a Python program of this repository to its end.
-
-    Raises:
-        ProcessError: It failed; the message contains its last output.
-    """
+    """Run a Python program of this repository to its end; raise `ProcessError` with its last output if it fails."""
     process = spawn([sys.executable, *command], log=log, environment=_environment(log.parent, {}))
     try:
         code = process.wait()
@@ -146,13 +134,7 @@ def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
 
 
 class Server(ChildProcess):
-    """Program that keeps its ports through kills and restarts.
-
-    Args:
-        name: The name used in messages.
-        log: The file for its output.
-        count: The number of ports.
-    """
+    """Program that keeps its *count* ports through kills and restarts."""
 
     def __init__(self, name: str, log: Path, *, count: int = 1) -> None:
         super().__init__(name, log)
@@ -176,10 +158,7 @@ class Server(ChildProcess):
                 return
 
     def close(self) -> None:
-        """Kill it and release its ports.
-
-        Its data are deleted anyway, so an orderly shutdown would only cost time.
-        """
+        """Kill it, since its data are deleted anyway, and release its ports."""
         self.kill()
         for port in self.ports:
             ports.release(port)

@@ -103,8 +103,7 @@ class ChildProcess:
     def wait_until_ready(self, is_ready: Callable[[], bool]) -> None:
         """Return when *is_ready* returns true; the limit restarts while it writes to its log.
 
-        Raises:
-            ProcessError: It ended, or is not ready in time.
+        Raises `ProcessError` if it ended, or is not ready in time.
         """
 
         def answers() -> bool:
@@ -172,16 +171,7 @@ class StepError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Purpose of a command.
-
-    Attributes:
-        title: The description shown to the user.
-        log: The file for its output.
-        remedy: What the user should do if it fails.
-        environment: Its environment; by default the current one.
-        cwd: Its working directory.
-        parts: How many parts it has, if it prints a line for each; 0 if unknown.
-    """
+    """Purpose of a command and remedy if it fails, for the user; it prints so many *parts* lines, 0 if unknown."""
 
     title: str
     log: Path

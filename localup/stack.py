@@ -50,14 +50,9 @@ _LEASE: Final = (
 class Stack:
     """The processes, started together or individually; all end with the stack.
 
-    Args:
-        plane: The started control plane.
-        webhook: Whether `start` starts the webhook and applies webhook configurations and policies.
-        karmada: Whether `start` starts the stand-in for Karmada; or the programs of a real Karmada to start instead.
-        controller: Whether `start` starts the controller.
-        options: Additional flags and environment of ``webhook``, ``karmada`` and ``controller``, and of ``console``,
-            which `start` starts with the history endpoint only if it is named here; with a real Karmada also of
-            ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and ``members``.
+    `start` starts the webhook with its configurations and policies, the stand-in for Karmada or the programs of a real
+    one, and the controller, unless excluded; the console with the history endpoint only if *options* name it. *options*
+    are further flags and environment of these processes, and with a real Karmada of its programs and the members.
     """
 
     def __init__(

@@ -22,15 +22,10 @@ _FINAL: Final = frozenset({"Completed", "Failed", "Terminated"})
 
 @dataclass(frozen=True, slots=True)
 class BindingStatus:
-    """State of a binding at one resource version.
+    """State of a job's binding at one resource version.
 
-    Attributes:
-        job: The job of the binding, as `namespace/name`.
-        suspended: Whether scheduling is suspended.
-        clusters: The assigned clusters.
-        phase: The job's phase reported by its cluster; empty before the first report.
-        pods: The number of running pods, or of pods that ran if the job has finished.
-        plan: Identifier of the plan that admitted it together with other workloads; empty if admitted alone.
+    *phase* is empty before the first report of its cluster; *pods* run, or ran if the job has finished; *plan* is that
+    which admitted it together with other workloads.
     """
 
     job: str
@@ -300,13 +295,9 @@ def parse_pending_reason(line: bytes) -> PendingReason | None:
 
 @dataclass(slots=True)
 class HyperJobProgress(Progress):
-    """Observed progress of a HyperJob.
+    """Observed progress of a HyperJob, of a user if it has no *spec*.
 
-    Attributes:
-        spec: ``None`` for a HyperJob that a user submitted; the demo expects nothing of it.
-        split: Each part, as its cluster and number of pods.
-        reasons: Successive pending reasons.
-        plans: By part, the plan that first admitted it.
+    *split* has each part as its cluster and number of pods, *plans* by part the plan that first admitted it.
     """
 
     name: str
@@ -411,14 +402,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """Result of a run; it is successful without problems.
-
-    Attributes:
-        problems: The jobs and HyperJobs that did not reach their expected state.
-        ran: The number of finished jobs.
-        inadmissible: Jobs that stay pending as expected.
-        hyperjobs: HyperJobs that completed as expected.
-    """
+    """Result of a run; jobs and HyperJobs that did not reach their expected state are problems."""
 
     problems: Sequence[Problem]
     ran: int

@@ -52,14 +52,7 @@ _STALLED_SECONDS: Final = 30.0
 
 
 class DemoRunner:
-    """One run of the scenario on a started stack.
-
-    Args:
-        stack: The started processes.
-        scenario: The steps in order of their start times.
-        console: The output.
-        seconds: The time limit.
-    """
+    """One run of the *scenario* on a started stack, for at most so many *seconds*."""
 
     def __init__(self, stack: Stack, scenario: Sequence[ScenarioStep], console: DemoConsole, *, seconds: float) -> None:
         jobs = {job.name: job for step in scenario for job in step.jobs}
@@ -78,10 +71,7 @@ class DemoRunner:
         self._has_changes = False
 
     async def run(self) -> DemoResult:
-        """Run all steps and return the result.
-
-        Raises ProcessError when a process ends.
-        """
+        """Run all steps and return the result; raise `ProcessError` when a process ends."""
         with self._console.live_table():
             while not self._is_over():
                 await self._start_next_step()
@@ -229,15 +219,7 @@ progress of your jobs:"""
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Command line options of the demo.
-
-    Attributes:
-        seconds: The time limit.
-        keep: Whether the environment keeps running after the demo.
-        bare: Whether the environment starts without the scenario.
-        karmada: Programs of a real Karmada that replaces the stand-in.
-        console: Whether the web console runs.
-    """
+    """Command line options of the demo."""
 
     seconds: float
     keep: bool

@@ -31,12 +31,7 @@ _CLOSED: Final = "archive"
 
 @dataclass(frozen=True, slots=True)
 class DemoHyperJob:
-    """A HyperJob of the demo.
-
-    Attributes:
-        manifest: The submitted HyperJob, of either API group.
-        expected_reason: Pending reason expected before admission; ``None`` if it may start immediately.
-    """
+    """A HyperJob of the demo, of either API group, with the pending reason that is expected before its admission."""
 
     manifest: Manifest
     expected_reason: Reason | None = None
@@ -59,13 +54,10 @@ class DemoHyperJob:
 
 @dataclass(frozen=True, slots=True)
 class DemoJob(DemoHyperJob):
-    """A Volcano Job of the demo.
+    """A Volcano Job of the demo; its expected reason is permanent.
 
-    Attributes:
-        expected_reason: Permanent pending reason; ``None`` for a job that is expected to run.
-        hyperjob: The owning HyperJob as `namespace/name`; empty for other jobs.
-        reclaims: Whether other jobs must be evicted before it runs.
-        is_user_submitted: Whether a user submitted it during the demo; the demo expects nothing of it.
+    *hyperjob* is the owning HyperJob as `namespace/name`; with *reclaims* other jobs must be evicted before it runs.
+    The demo expects nothing of a job that a user submitted during the demo.
     """
 
     hyperjob: str = ""
@@ -85,13 +77,10 @@ class DemoJob(DemoHyperJob):
 
 @dataclass(frozen=True, slots=True)
 class ScenarioStep:
-    """Jobs, HyperJobs and member clusters that are created together.
+    """Jobs, HyperJobs and member clusters that are created together, and what is printed and done before.
 
-    Attributes:
-        starts_at: Earliest start, in seconds after the first step.
-        title: Description that the console prints.
-        start_when: What else must hold: jobs of the previous step run, or all jobs are settled.
-        enable_reclaim: Whether reclaim is enabled before this step.
+    It starts *starts_at* seconds after the first step at the earliest; by *start_when* also not before the jobs of the
+    previous step run, or all jobs are settled.
     """
 
     starts_at: float
@@ -142,14 +131,9 @@ def _hyperjob(file: str, expect: str | None = None) -> DemoHyperJob:
 
 
 def volcano_job(name: str, queue: str, *, pods: int, runtime: str, **more: Any) -> Manifest:
-    """Return a Volcano Job whose gang minimum is all of its pods.
+    """Return a Volcano Job whose gang minimum is all of its pods; *name* has its namespace.
 
-    Args:
-        name: Its namespace and name.
-        queue: The name of its queue.
-        pods: The number of pods.
-        runtime: The run time in the simulated member cluster.
-        more: `cpu` and `memory` requests of each pod, its `gpu` limit, and the job's `priority` class.
+    *more* are `cpu` and `memory` requests of each pod, its `gpu` limit, and the job's `priority` class.
     """
     namespace, _, short = name.partition("/")
     requests = {name: str(more[name]) for name in ("cpu", "memory") if name in more}

@@ -73,10 +73,7 @@ class UsageHistory:
     def contention(
         self, first: str, second: str, resource: str, *, before: float = inf
     ) -> tuple[float, float, float] | None:
-        """Return how long both queues had pending jobs while using *resource*, and their average usage.
-
-        Only times before *before* count. Returns ``None`` if both were never pending at once.
-        """
+        """Return how long both queues had pending jobs while using *resource* until *before*, and their average usage."""
         lasted, used = 0.0, [0.0, 0.0]
         moments = [moment for moment in self.moments if moment[0] < before]
         for (at, rows), (until, _) in pairwise(moments):
@@ -89,13 +86,9 @@ class UsageHistory:
 
 
 class View:
-    """Processes changes of objects and tracks the progress of jobs, HyperJobs and queues.
+    """Processes changes of objects and tracks the progress of jobs and HyperJobs.
 
     Jobs outside the scenario are parts of HyperJobs or submitted by a user.
-
-    Args:
-        jobs: The jobs of the scenario by name.
-        hyperjobs: The HyperJobs of the scenario by name.
     """
 
     def __init__(self, jobs: Mapping[str, DemoJob], hyperjobs: Mapping[str, DemoHyperJob]) -> None:

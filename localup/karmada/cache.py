@@ -78,13 +78,7 @@ class Store(Collection[StoredObject]):
 
 
 class Cache:
-    """One store per kind, and writes with limited concurrency; responses are stored.
-
-    Attributes:
-        stores: The stores by kind.
-        now: Returns the time of day in seconds.
-        random: The source of random numbers and of ids.
-    """
+    """One store per kind, and writes with limited concurrency; responses are stored, rejections raise `ApiError`."""
 
     def __init__(
         self,
@@ -123,11 +117,7 @@ class Cache:
         return next((store for resource, store in self.stores.items() if is_a(item, resource)), None)
 
     async def create(self, item: Object) -> Object:
-        """Create *item* and return it as stored.
-
-        Raises:
-            ApiError: The server rejected it; a Conflict if the name exists.
-        """
+        """Create *item* and return it as stored; raise `Conflict` if the name exists."""
         store = self._store(item)
         async with self._semaphore:
             answer = await self._api.create(_collection(store.resource, key_of(item)), msgspec.json.encode(item))
@@ -136,8 +126,7 @@ class Cache:
     async def update(self, old: Object, new: Object, *, part: str = "") -> Object:
         """Patch *old* to *new*, or its status with part `STATUS`; equal objects are not written.
 
-        Raises:
-            ApiError: The server rejected it; a Conflict if *old* is not the current version.
+        Raises `Conflict` if *old* is not the current version.
         """
         patch = merge_patch(old, new)
         if not patch:
@@ -153,8 +142,7 @@ class Cache:
     async def delete(self, item: Object, *, grace_seconds: int | None = None) -> None:
         """Delete *item* with its kind's grace period or *grace_seconds*; absent objects are ignored.
 
-        Raises:
-            ApiError: The server rejected it; a Conflict if another object has the name.
+        Raises `Conflict` if another object has the name.
         """
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid_of(item)}, **grace}

@@ -90,11 +90,7 @@ class MemberDescription:
 
     @classmethod
     def of(cls, cluster: Object) -> Self | None:
-        """Parse the annotations; ``None`` without ``allocatable`` and ``nodes``.
-
-        Raises:
-            DescriptionError: An annotation is invalid.
-        """
+        """Parse the annotations or raise `DescriptionError`; ``None`` without ``allocatable`` and ``nodes``."""
         parsed = annotations_of(cluster)
         if ALLOCATABLE not in parsed and NODES not in parsed:
             return None
@@ -161,11 +157,7 @@ def _amounts(annotation: str, text: str) -> Resources:
 
 
 def _nodes(text: str) -> tuple[Resources, ...]:
-    """Parse the allocatable resources of each node.
-
-    Raises:
-        DescriptionError: It is not a list of counts and amounts, or the number of nodes is 0 or too large.
-    """
+    """Parse the allocatable resources of each node, or raise `DescriptionError`."""
     example = '[{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]'
     try:
         parsed: Any = json.loads(text)
@@ -186,14 +178,7 @@ _BY_READINESS: Final = {"True": [], "False": [NOT_READY], "Unknown": [UNREACHABL
 
 @dataclass(slots=True)
 class SimulatedCluster:
-    """Simulated member of a Cluster.
-
-    Attributes:
-        description: The annotations of the Cluster.
-        member: The member's nodes and workloads.
-        submitted: Works whose status must be reported after the next advance.
-        written_at: Time of the last write of the Cluster's status.
-    """
+    """Simulated member of a Cluster; *submitted* Works must report their status after the next advance."""
 
     description: MemberDescription
     member: Member[Key]

@@ -299,10 +299,7 @@ def _size_fields(template: Object, *, multi_template: bool) -> dict[str, Any]:
 
 
 def _component(index: int, task: Object) -> dict[str, Any]:
-    """Return a task's component with the undercount of Karmada's interpreter (no. 6).
-
-    The replicas are `minAvailable` or 1, never the task's replicas.
-    """
+    """Return a task's component with `minAvailable` or 1 replicas, the undercount of Karmada's interpreter (no. 6)."""
     component = {
         "name": task.get("name") or f"task-{index}",
         "replicaRequirements": replica_requirements(task.get("template") or {}),

@@ -24,14 +24,7 @@ _WORKERS: Final = 16
 
 
 class StandIn:
-    """All controllers of the stand-in for the API server of *api*.
-
-    Args:
-        api: The client.
-        settings: What is propagated, and times of members.
-        now: Returns the time of day in seconds; delays are timers of the running event loop.
-        random: The source of ids and of the randomness of backoffs.
-    """
+    """All controllers of the stand-in; *now* is the time of day in seconds, *random* the source of ids and backoffs."""
 
     def __init__(
         self,

@@ -23,11 +23,7 @@ from localup.karmada.settings import seconds_in
 
 
 def pod_template(template: Object) -> PodTemplate:
-    """Parse a pod template.
-
-    Raises:
-        ValueError: A field is invalid.
-    """
+    """Parse a pod template, or raise `ValueError`."""
     try:
         return translate_pod_template(msgspec.convert(template.get("spec") or {}, PodSpec), "template.spec")
     except msgspec.ValidationError as error:
@@ -93,11 +89,7 @@ class Workload:
 
 
 def parse_workload(manifest: Object, *, run_time: float) -> Workload:
-    """Parse a manifest; *run_time* applies to jobs without a run time annotation.
-
-    Raises:
-        ValueError: A quantity is invalid.
-    """
+    """Parse a manifest, or raise `ValueError`; *run_time* applies to jobs without a run time annotation."""
     if not is_a(manifest, JOBS, BATCH_JOBS, *REPLICATED):
         return Workload(())
     lasts = _run_time(manifest, run_time)

@@ -40,11 +40,7 @@ class Programs:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        """Return the programs of a folder.
-
-        Raises:
-            StepError: A program is missing or not executable.
-        """
+        """Return the programs of a folder, or raise `StepError` if one is missing or not executable."""
         programs = cls(folder.resolve())
         if missing := [name for name in _REQUIRED if programs.path(name) is None]:
             raise StepError(
@@ -68,11 +64,7 @@ class Programs:
 
 
 def programs_from_environment() -> Programs | None:
-    """Return the programs of the folder in `KARMADA_BIN`, ``None`` if it is not set.
-
-    Raises:
-        StepError: A program is missing or not executable.
-    """
+    """Return the programs of the folder in `KARMADA_BIN`, ``None`` if it is not set."""
     folder = os.environ.get(KARMADA_BIN)
     return Programs.from_folder(Path(folder)) if folder else None
 
@@ -85,12 +77,7 @@ _NAME, _NAMESPACE = AGGREGATED.split(".")[:2]
 
 
 class AggregatedServer:
-    """API server of Clusters, registered in a control plane.
-
-    Args:
-        program: The path of `karmada-aggregated-apiserver`.
-        plane: The control plane, which must be started before this.
-    """
+    """API server of Clusters, registered in a started control plane."""
 
     def __init__(self, program: Path, plane: ControlPlane) -> None:
         self._program = program
@@ -98,11 +85,7 @@ class AggregatedServer:
         self._server = Server(_AGGREGATED, plane.folder / f"{_AGGREGATED}.log")
 
     def start(self, credentials: Credentials) -> None:
-        """Replace the CRD of Clusters by this server, and return when it serves them.
-
-        Args:
-            credentials: Contain the server's certificate.
-        """
+        """Replace the CRD of Clusters by this server, and return when it serves them."""
         self.stop()
         wait_until(self._has_no_definition, "CRD of Clusters deleted")
         self._server.serve(lambda ports: self._command(ports, credentials), lambda: True)
@@ -201,14 +184,7 @@ _SHORT_INTERVALS: Final = (
 
 
 class KarmadaProcesses:
-    """Webhook, controller manager, scheduler and members, managed as one process.
-
-    Args:
-        programs: Karmada's programs.
-        plane: The control plane, which must be started before this.
-        options: Additional flags of ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and
-            ``members``.
-    """
+    """Webhook, controller manager, scheduler and members of a started control plane, managed as one process."""
 
     def __init__(
         self, programs: Programs, plane: ControlPlane, options: Mapping[str, ProcessOptions] | None = None
