@@ -3,8 +3,7 @@
 Each process has its own identity. All methods block.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -13,7 +12,6 @@ from localup.api import Api, ApiError
 from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
 from localup.managed_process import (
-    Command,
     ManagedProcess,
     ProcessOptions,
     http_get,
@@ -29,8 +27,7 @@ QUOTA_POLICIES: Final = CHART / "quota-policies.yaml"
 RESERVED_POLICIES: Final = CHART / "reserved-policies.yaml"
 WEBHOOK_CONFIGURATIONS: Final = CHART / "webhooks.yaml"
 _PLACEHOLDER_URL: Final = "https://webhook.invalid"
-_BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/namespaces/localup-probe/resourcebindings?dryRun=All"
-_JOBS: Final = "/apis/batch.volcano.sh/v1alpha1/namespaces/localup-probe/jobs?dryRun=All"
+_PROBES: Final = Path(__file__).with_name("probes.yaml")
 #: Collections of what `start_webhook` applies, in the order in which they are cleared.
 _REGISTRATIONS: Final = (
     *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
@@ -41,10 +38,14 @@ _REMOVE_SECONDS: Final = 3
 _PROCESSES: Final = ("console", "controller", "karmada", "webhook")
 # A fixed identity lets a restarted controller reacquire its lease. The short durations limit its initial delay: it
 # writes nothing until writes of the previous process must have timed out.
-_LEASE: Final = (
-    *("--identity", "localup", "--lease-seconds", "8", "--renew-seconds", "4", "--retry-seconds", "1"),
-    *("--connect-seconds", "1", "--write-seconds", "2"),
-)
+_LEASE: Final = {
+    "identity": "localup",
+    "lease_seconds": 8,
+    "renew_seconds": 4,
+    "retry_seconds": 1,
+    "connect_seconds": 1,
+    "write_seconds": 2,
+}
 
 
 class Stack:
@@ -75,22 +76,45 @@ class Stack:
             "console": "console" in self._options,
             "history": "console" in self._options,
         }
-        self._ports = {
-            name: ports.claim()
-            for name in (
-                *("webhook", "webhook-plain", "controller"),
-                *("console", "console-probes", "history", "history-probes"),
-            )
-        }
-        self.controller = self._process("controller", self._controller_command, partial(self._is_ready, "controller"))
+        servers = ("webhook", "webhook-plain", "controller", "console", "console-probes", "history", "history-probes")
+        self._ports = {name: ports.claim() for name in servers}
+        log = {"decision_log": plane.folder / "decisions.jsonl"}
+        self.controller = self._process(
+            *("controller", "volcano-global-controller", "controller"),
+            {
+                "host": "127.0.0.1",
+                "port": self._ports["controller"],
+                "hyperjob_kubeconfig": plane.kubeconfig("volcano-global-hyperjobs"),
+                **_LEASE,
+                **(log if self._enabled["history"] else {}),
+            },
+        )
+        self.history = self._process(
+            *("history", "volcano-global-console", "history-probes"),
+            {"port": self._ports["history"], **self._probes("history"), **log},
+        )
+        history_url = f"http://127.0.0.1:{self._ports['history']}"
+        self.console = self._process(
+            *("console", "volcano-global-console", "console-probes"),
+            {"port": self._ports["console"], **self._probes("console"), "history_url": history_url},
+        )
+        self.webhook = self._process(
+            *("webhook", "volcano-global-webhook", "webhook-plain"),
+            {
+                "host": "127.0.0.1",
+                "port": self._ports["webhook"],
+                "plain_host": "127.0.0.1",
+                "plain_port": self._ports["webhook-plain"],
+                "certificate_directory": plane.folder / "certificates" / "serving",
+                # There is no other replica that could serve requests during a drain.
+                "drain_seconds": 0,
+            },
+        )
         self.karmada: ManagedProcess | KarmadaProcesses = (
             KarmadaProcesses(karmada, plane, self._options)
             if isinstance(karmada, Programs)
-            else self._process("karmada", self._karmada_command, self._karmada_is_ready)
+            else self._process("karmada", "karmada", "", {})
         )
-        self.webhook = self._process("webhook", self._webhook_command, partial(self._is_ready, "webhook-plain"))
-        self.console = self._process("console", self._console_command, partial(self._is_ready, "console-probes"))
-        self.history = self._process("history", self._history_command, partial(self._is_ready, "history-probes"))
         self._is_registered = False
 
     def __enter__(self) -> Self:
@@ -151,16 +175,15 @@ class Stack:
             [_with_url(manifest, self.webhook_url) for manifest in read_manifests(WEBHOOK_CONFIGURATIONS)],
         )
         self._is_registered = True
-        run_to_completion("certs", self.log("certs"), self._certs_command())
+        places = f"--directory={self.plane.folder / 'certificates'}", "--ip=127.0.0.1"
+        flags = (*places, "--webhook-configuration=volcano-global", "--kubeconfig")
+        kubeconfig = self.plane.kubeconfig("volcano-global-certs")
+        run_to_completion("certs", self.log("certs"), ["-m", "certs", "ensure", *flags, kubeconfig])
         self.webhook.start()
         with self.plane.client("karmada") as karmada, self.plane.client("tenant") as tenant:
             wait_until(lambda: _suspends_bindings(karmada), "webhook in effect")
             wait_until(lambda: _policy_denies(tenant), "policies in effect")
             wait_until(lambda: _accepts_jobs(tenant), "webhook of jobs in effect")
-
-    def start_karmada(self) -> None:
-        """Start or restart Karmada or its stand-in."""
-        self.karmada.start()
 
     def start_controller(self) -> None:
         """Start or restart the controller."""
@@ -183,74 +206,24 @@ class Stack:
         if isinstance(self.karmada, KarmadaProcesses):
             self.karmada.release()
 
-    def _process(self, name: str, command: Command, is_ready: Callable[[], bool]) -> ManagedProcess:
-        environment = self._options.get(name, ProcessOptions()).environment
-        return ManagedProcess(
-            name, self.plane.folder / f"{name}.log", command=command, is_ready=is_ready, environment=environment
+    def _probes(self, name: str) -> dict[str, object]:
+        return {"probe_host": "127.0.0.1", "probe_port": self._ports[f"{name}-probes"]}
+
+    def _process(self, name: str, identity: str, probe: str, flags: Mapping[str, object]) -> ManagedProcess:
+        """Return a process with the kubeconfig of *identity*; without a *probe* port it logs that it is ready."""
+        options = self._options.get(name, ProcessOptions())
+        module = {"history": "controller.history", "karmada": "localup.karmada"}.get(name, name)
+        flags = {"kubeconfig": self.plane.kubeconfig(identity), **flags}
+        named = [f"--{flag.replace('_', '-')}={value}" for flag, value in flags.items()]
+        command = ["-m", module, *named, *options.flags]
+        process = ManagedProcess(
+            name,
+            self.plane.folder / f"{name}.log",
+            command=lambda: command,
+            is_ready=lambda: is_http_ready(self._ports[probe]) if probe else "all lists applied" in process.output,
+            environment=options.environment,
         )
-
-    def _flags(self, name: str) -> Sequence[str | Path]:
-        return self._options.get(name, ProcessOptions()).flags
-
-    def _controller_command(self) -> list[str | Path]:
-        kubeconfig = self.plane.kubeconfig("volcano-global-controller")
-        stage = ("--hyperjob-kubeconfig", self.plane.kubeconfig("volcano-global-hyperjobs"))
-        address = ("--host", "127.0.0.1", "--port", str(self._ports["controller"]))
-        log = ("--decision-log", self._decision_log) if self._enabled["history"] else ()
-        options = (*address, *_LEASE, *log, *self._flags("controller"))
-        return ["-m", "controller", "--kubeconfig", kubeconfig, *stage, *options]
-
-    def _history_command(self) -> list[str | Path]:
-        return [
-            *("-m", "controller.history", "--kubeconfig", self.plane.kubeconfig("volcano-global-console")),
-            *("--decision-log", self._decision_log, "--port", str(self._ports["history"])),
-            *("--probe-host", "127.0.0.1", "--probe-port", str(self._ports["history-probes"])),
-        ]
-
-    def _console_command(self) -> list[str | Path]:
-        return [
-            *("-m", "console", "--kubeconfig", self.plane.kubeconfig("volcano-global-console")),
-            *("--port", str(self._ports["console"])),
-            *("--probe-host", "127.0.0.1", "--probe-port", str(self._ports["console-probes"])),
-            *("--history-url", f"http://127.0.0.1:{self._ports['history']}"),
-            *self._flags("console"),
-        ]
-
-    @property
-    def _decision_log(self) -> Path:
-        return self.plane.folder / "decisions.jsonl"
-
-    def _karmada_command(self) -> list[str | Path]:
-        return ["-m", "localup.karmada", "--kubeconfig", self.plane.kubeconfig("karmada"), *self._flags("karmada")]
-
-    def _webhook_command(self) -> list[str | Path]:
-        return [
-            *("-m", "webhook", "--certificate-directory", self._certificates / "serving"),
-            *("--kubeconfig", self.plane.kubeconfig("volcano-global-webhook")),
-            *("--host", "127.0.0.1", "--port", str(self._ports["webhook"])),
-            *("--plain-host", "127.0.0.1", "--plain-port", str(self._ports["webhook-plain"])),
-            # There is no other replica that could serve requests during a drain.
-            *("--drain-seconds", "0"),
-            *self._flags("webhook"),
-        ]
-
-    def _certs_command(self) -> list[str | Path]:
-        kubeconfig = self.plane.kubeconfig("volcano-global-certs")
-        return [
-            *("-m", "certs", "ensure", "--directory", self._certificates, "--ip", "127.0.0.1"),
-            *("--webhook-configuration", "volcano-global", "--kubeconfig", kubeconfig),
-        ]
-
-    @property
-    def _certificates(self) -> Path:
-        return self.plane.folder / "certificates"
-
-    def _is_ready(self, name: str) -> bool:
-        return is_http_ready(self._ports[name])
-
-    def _karmada_is_ready(self) -> bool:
-        """Return whether the stand-in has listed all objects; it has no health endpoint."""
-        return "all lists applied" in self.karmada.output
+        return process
 
 
 def _with_url(registration: dict[str, Any], url: str) -> dict[str, Any]:
@@ -259,41 +232,30 @@ def _with_url(registration: dict[str, Any], url: str) -> dict[str, Any]:
     return registration
 
 
+def _probe(client: Api, kind: str) -> Any:
+    """Create an object for a dry run; return the object or the error."""
+    (body,) = (item for item in read_manifests(_PROBES) if item["kind"] == kind)
+    path = f"/apis/{body['apiVersion']}/namespaces/localup-probe/{kind.lower()}s?dryRun=All"
+    try:
+        return client.create(path, body)
+    except ApiError as error:
+        return error
+
+
 def _suspends_bindings(karmada: Api) -> bool:
     """Return whether a new binding would be suspended; it is rejected until the webhook's CA is trusted."""
-    try:
-        return bool(karmada.create(_BINDINGS, _probe_binding())["spec"].get("suspension", {}).get("scheduling"))
-    except ApiError:
-        return False
+    answer = _probe(karmada, "ResourceBinding")
+    return not isinstance(answer, ApiError) and bool(answer["spec"].get("suspension", {}).get("scheduling"))
 
 
 def _policy_denies(tenant: Api) -> bool:
-    try:
-        tenant.create(_BINDINGS, _probe_binding())
-    except ApiError as error:
-        return "volcano-global-bindings" in error.message
-    return False
+    answer = _probe(tenant, "ResourceBinding")
+    return isinstance(answer, ApiError) and "volcano-global-bindings" in answer.message
 
 
 def _accepts_jobs(tenant: Api) -> bool:
     """Return whether a valid job would be accepted; it is rejected until the webhook's CA is trusted."""
-    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
-    spec = {"minAvailable": 1, "queue": "default", "tasks": [{"name": "main", "replicas": 1, "template": pod}]}
-    head = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "probe"}}
-    try:
-        tenant.create(_JOBS, {**head, "spec": spec})
-    except ApiError:
-        return False
-    return True
-
-
-def _probe_binding() -> dict[str, Any]:
-    return {
-        "apiVersion": "work.karmada.io/v1alpha2",
-        "kind": "ResourceBinding",
-        "metadata": {"name": "probe-job"},
-        "spec": {"resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "probe"}},
-    }
+    return not isinstance(_probe(tenant, "Job"), ApiError)
 
 
 def _unregister(admin: Api) -> None:

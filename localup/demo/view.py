@@ -73,7 +73,7 @@ class UsageHistory:
     def contention(
         self, first: str, second: str, resource: str, *, before: float = inf
     ) -> tuple[float, float, float] | None:
-        """Return how long both queues had pending jobs while using *resource* until *before*, and their average usage."""
+        """Return how long both queues had pending jobs and used *resource* until *before*, and their average usage."""
         lasted, used = 0.0, [0.0, 0.0]
         moments = [moment for moment in self.moments if moment[0] < before]
         for (at, rows), (until, _) in pairwise(moments):

@@ -299,29 +299,9 @@ def _name(cluster: Object) -> str:
     return str(cluster["metadata"]["name"])
 
 
-#: The fields of a placement in the order in which Karmada's types declare them.
-_FIELDS: Final = (
-    *("clusterAffinity", "clusterAffinities", "clusterTolerations", "spreadConstraints", "replicaScheduling"),
-    *("affinityName", "labelSelector", "fieldSelector", "clusterNames", "exclude"),
-    *("matchLabels", "matchExpressions", "key", "operator", "value", "values", "effect", "tolerationSeconds"),
-    *("spreadByField", "spreadByLabel", "maxGroups", "minGroups"),
-    *("replicaSchedulingType", "replicaDivisionPreference", "weightPreference"),
-    *("targetCluster", "weight", "staticWeightList", "dynamicWeight"),
-)
-
-_ORDER: Final = {name: index for index, name in enumerate(_FIELDS)}
-
-
 def format_applied_placement(placement: Object) -> str:
-    """Return a placement in the format of the scheduler's annotation, with fields in the order of Karmada's types."""
-    return json.dumps(_ordered(placement), separators=(",", ":"), ensure_ascii=False)
-
-
-def _ordered(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        names = sorted(value, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
-        return {name: _ordered(value[name]) for name in names}
-    return [_ordered(item) for item in value] if isinstance(value, list) else value
+    """Return a placement as the scheduler's annotation has it, only with sorted fields."""
+    return json.dumps(placement, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
 log = structlog.get_logger()

@@ -8,7 +8,7 @@ import base64
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -88,14 +88,13 @@ class AggregatedServer:
         """Replace the CRD of Clusters by this server, and return when it serves them."""
         self.stop()
         wait_until(self._has_no_definition, "CRD of Clusters deleted")
+        self.restart(credentials)
+
+    def restart(self, credentials: Credentials) -> None:
+        """Start the server with the same data and port."""
         self._server.serve(lambda ports: self._command(ports, credentials), lambda: True)
         apply(self._plane.admin, self._registration(credentials))
         wait_until(self._serves, "karmada-aggregated-apiserver serves Clusters")
-
-    def restart(self, credentials: Credentials) -> None:
-        """Restart the server with the same data and port."""
-        self._server.serve(lambda ports: self._command(ports, credentials), lambda: True)
-        wait_until(self._serves, "karmada-aggregated-apiserver serves Clusters again")
 
     def stop(self) -> None:
         """Stop it; does nothing if it is not running."""
@@ -147,10 +146,9 @@ class AggregatedServer:
         return True
 
 
-_HERE: Final = Path(__file__).parent
-_DEFINITIONS: Final = _HERE / "definitions.yaml"
-_RBAC: Final = _HERE / "rbac.yaml"
-_WEBHOOK_CONFIGURATIONS: Final = _HERE / "webhooks.yaml"
+_DEFINITIONS, _RBAC, _WEBHOOK_CONFIGURATIONS = (
+    Path(__file__).with_name(f"{name}.yaml") for name in ("definitions", "rbac", "webhooks")
+)
 _PLACEHOLDER_URL: Final = "https://karmada.invalid"
 
 
@@ -197,12 +195,17 @@ class KarmadaProcesses:
         self._credentials: Credentials | None = None
         program = programs.path(_AGGREGATED)
         self.aggregated = AggregatedServer(program, plane) if program else None
-        self.webhook = self._process("webhook", self._webhook_flags)
-        self.controller_manager = self._process(
-            "controller-manager",
-            lambda: ["--leader-elect=false", f"--controllers={','.join(_CONTROLLERS)}", *_SHORT_INTERVALS],
+        self.webhook = self._process(
+            "webhook",
+            *(f"--cert-dir={self._folder}", "--tls-cert-file-name=apiserver.crt"),
+            *("--tls-private-key-file-name=apiserver.key", "--bind-address=127.0.0.1"),
+            f"--secure-port={self._ports['hook']}",
         )
-        self.scheduler = self._process("scheduler", lambda: ["--leader-elect=false"])
+        controllers = f"--controllers={','.join(_CONTROLLERS)}"
+        self.controller_manager = self._process(
+            "controller-manager", "--leader-elect=false", controllers, *_SHORT_INTERVALS
+        )
+        self.scheduler = self._process("scheduler", "--leader-elect=false")
         self.members = ManagedProcess(
             "members",
             plane.folder / "members.log",
@@ -216,18 +219,13 @@ class KarmadaProcesses:
         return self.controller_manager.log
 
     @property
-    def pid(self) -> int | None:
-        """Process id of the scheduler, or ``None`` while it is not started."""
-        return self.scheduler.pid
-
-    @property
     def output(self) -> str:
         """Output of all processes since their last start."""
         return "\n".join(part.output for part in self._parts)
 
     @property
     def _parts(self) -> tuple[ManagedProcess, ...]:
-        """All processes in the order in which they start."""
+        """All processes in the order in which they start, the members last."""
         return self.webhook, self.controller_manager, self.scheduler, self.members
 
     def start(self) -> None:
@@ -239,10 +237,7 @@ class KarmadaProcesses:
         """Apply prerequisites and start or restart all processes without waiting."""
         admin = self._plane.admin
         known = {item["metadata"]["name"] for item in admin.get(_CRDS)["items"]}
-        definitions = [
-            manifest for manifest in read_manifests(_DEFINITIONS) if manifest["metadata"]["name"] not in known
-        ]
-        apply(admin, definitions)
+        apply(admin, [item for item in read_manifests(_DEFINITIONS) if item["metadata"]["name"] not in known])
         apply_files(admin, _RBAC)
         self._credentials = issue(self._folder)
         if self.aggregated:
@@ -271,17 +266,17 @@ class KarmadaProcesses:
 
     def kill(self) -> None:
         """Kill Karmada's programs; the members keep running."""
-        for part in (self.scheduler, self.controller_manager, self.webhook):
+        for part in reversed(self._parts[:-1]):
             part.kill()
 
     def freeze(self) -> None:
         """Suspend Karmada's programs with SIGSTOP."""
-        for part in (self.webhook, self.controller_manager, self.scheduler):
+        for part in self._parts[:-1]:
             part.freeze()
 
     def resume(self) -> None:
         """Resume Karmada's programs with SIGCONT."""
-        for part in (self.webhook, self.controller_manager, self.scheduler):
+        for part in self._parts[:-1]:
             part.resume()
 
     def release(self) -> None:
@@ -289,7 +284,7 @@ class KarmadaProcesses:
         for port in self._ports.values():
             ports.release(port)
 
-    def _process(self, name: str, flags: Callable[[], Sequence[str | Path]]) -> ManagedProcess:
+    def _process(self, name: str, *flags: str) -> ManagedProcess:
         program = f"{_PREFIX}{name}"
         options = self._options.get(program, ProcessOptions())
 
@@ -297,7 +292,7 @@ class KarmadaProcesses:
             health = f"--health-probe-bind-address=127.0.0.1:{self._ports[name]}"
             kubeconfig = f"--kubeconfig={self._plane.kubeconfig('karmada')}"
             path = self._programs.path(program) or program
-            return [path, kubeconfig, health, "--metrics-bind-address=0", *flags(), *options.flags]
+            return [path, kubeconfig, health, "--metrics-bind-address=0", *flags, *options.flags]
 
         return ManagedProgram(
             program,
@@ -306,11 +301,6 @@ class KarmadaProcesses:
             is_ready=lambda: name == "webhook" or is_http_ready(self._ports[name], path="/healthz"),
             environment=options.environment,
         )
-
-    def _webhook_flags(self) -> list[str]:
-        files = [f"--cert-dir={self._folder}", "--tls-cert-file-name=apiserver.crt"]
-        address = ["--bind-address=127.0.0.1", f"--secure-port={self._ports['hook']}"]
-        return [*files, "--tls-private-key-file-name=apiserver.key", *address]
 
     def _members_command(self) -> list[str | Path]:
         etcd = self._plane.etcd

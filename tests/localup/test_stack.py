@@ -47,7 +47,7 @@ def test_ended_process_is_named_with_its_last_lines(stack):
     os.kill(stack.karmada.pid, 9)
     with pytest.raises(ProcessError, match=r"karmada ended unexpectedly .* last lines"):
         wait_until(stack.check, "noticed")
-    stack.start_karmada()
+    stack.karmada.start()
     stack.check()
 
 

@@ -1,5 +1,7 @@
 """Cluster selection of the scheduler."""
 
+import json
+
 import pytest
 
 from localup.karmada.objects import APPLIED_PLACEMENT
@@ -164,7 +166,8 @@ def test_insufficient_capacity_is_unschedulable():
 
 def test_applied_placement_equals_a_real_karmada(captured_objects):
     for real in captured_objects("rb-gate*"):
-        assert format_applied_placement(real["spec"]["placement"]) == real["metadata"]["annotations"][APPLIED_PLACEMENT]
+        applied = json.loads(real["metadata"]["annotations"][APPLIED_PLACEMENT])
+        assert json.loads(format_applied_placement(real["spec"]["placement"])) == applied
 
 
 def test_targets_equal_those_of_a_real_karmada(captured_objects):
