@@ -4,7 +4,7 @@ Areas are integers: amounts in base units times milliseconds. Fair shares are ro
 to a base unit. Idle capacity is counted once, under the first cause that applies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
+from controller.engine.reasons import Reason
 from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import EMPTY, PODS, Resources, positive, subtract, total
 
@@ -25,7 +26,7 @@ class IdleCause(StrEnum):
     NOMINATED = "nominated"
     """Nominated to workloads whose victims are being evicted (P5)."""
     RESERVED = "reserved"
-    """Reserved for workloads that are blocked for long (O6)."""
+    """Reserved for workloads that are blocked for long, and requested by others that only this blocks (O6)."""
     GUARANTEED = "guaranteed"
     """Guaranteed to queues that do not use it (Q3)."""
     NOTHING_PENDING = "nothingPending"
@@ -70,7 +71,7 @@ class IdleCapacity:
         nominated = total(
             workload.nomination.requests for workload in state.nominated.values() if workload.nomination is not None
         )
-        reserved = total(state.reserved_quota)
+        reserved, blocked = total(state.reserved_quota), total(_blocked_by_reservations(state))
         root, usage = quota.tree.root, quota.allocated[ROOT]
         for name, amount in quota.limits[ROOT].limit.items():
             if name == PODS:
@@ -79,7 +80,7 @@ class IdleCapacity:
             rest, counted = idle, list[int]()
             for wanted in (
                 nominated.get(name, 0),
-                reserved.get(name, 0),
+                min(reserved.get(name, 0), blocked.get(name, 0)),
                 quota.reservation(root, name) - usage.get(name, 0),
             ):
                 part = min(max(wanted, 0), rest)
@@ -163,6 +164,13 @@ class AdvanceReservationCosts:
             areas = self.areas.setdefault(reservation.name, {})
             for name, amount in idle.items() if elapsed > 0 else ():
                 areas[name] = areas.get(name, 0) + amount * elapsed
+
+
+def _blocked_by_reservations(state: Engine) -> Iterator[Resources]:
+    """Yield the requests of the pending workloads that only a head reservation blocks."""
+    for uid, reason in state.last_reasons.items():
+        if reason is Reason.BLOCKED_BY_RESERVATION:
+            yield state.pending.class_of(uid).charge
 
 
 def _remaining(limit: Resources, usage: Resources, resource: str) -> int:

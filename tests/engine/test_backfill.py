@@ -220,3 +220,25 @@ def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
     for seed in range(8):
         play(seed)
     assert {*found} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("waited", "is_granted"), [pytest.param(239, False, id="waited-less"), pytest.param(240, True, id="waited-as-long")]
+)
+def test_far_start_is_promised_after_as_long_a_wait(waited, is_granted):
+    state, now = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE))), START
+    state.cluster_changed(
+        Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable={"cpu": 4}), now
+    )
+    state.queue_changed(Queue(QueueName("q")))
+    whole = SchedulingRequirements({"cpu": 4}, {"cpu": 4}, Placement(spread=(Spread("cluster", 1, 1),)))
+    for name, created_at in (("runs", 0), ("waits", now)):
+        workload = Workload(
+            WorkloadUid(name), "ns", name, "Job", QueueName("q"), whole, created_at=created_at, run_time_ms=480 * MINUTE
+        )
+        state.workload_changed(workload, now)
+    granted = False
+    while now <= START + waited * MINUTE:
+        granted |= any(note.reservation is not None for note in state.plan(now).record_updates)
+        now += MINUTE
+    assert granted is is_granted

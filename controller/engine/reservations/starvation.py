@@ -275,18 +275,24 @@ class HeadReservations:
         policy: Policy,
         now: int,
     ) -> list[RecordUpdate]:
-        """Reserve what was *placed*, unless what is released in time can't suffice (O8); promise a start (O9)."""
+        """Reserve what was *placed*, unless what is released in time can't suffice (O8); promise a start (O9).
+
+        With a forecast, in time is at most as long again as the workload has waited.
+        """
         if not placed:
             return []
         quota, windows = queue_shares.quota, self._windows
         demand = self._demand(placed, quota)
         others = reservation_demands(quota, self._workloads, self._feasibility_cache)
         promised_start = windows.forecast(demand, others, quota, policy, now)
+        max_ms = policy.head_reservation.max_ms
         if promised_start is None:
-            presumed_start = windows.presumed_start(demand, quota, now)
-            if presumed_start is not None and presumed_start > now + policy.head_reservation.max_ms:
-                self._timers.reset(workload_class.head, now)
-                return []
+            start = windows.presumed_start(demand, quota, now)
+        else:
+            start, max_ms = promised_start, max(max_ms, now - workload_class.head.created_at)
+        if start is not None and start > now + max_ms:
+            self._timers.reset(workload_class.head, now)
+            return []
         return self._apply(placed, now, now, promised_start=promised_start)
 
     def _demand(self, placed: PlacedReservations, quota: Quota) -> ReservationDemand:
