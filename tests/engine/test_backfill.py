@@ -227,9 +227,7 @@ def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
 )
 def test_far_start_is_promised_after_as_long_a_wait(waited, is_granted):
     state, now = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE))), START
-    state.cluster_changed(
-        Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable={"cpu": 4}), now
-    )
+    state.cluster_changed(Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable={"cpu": 4}), now)
     state.queue_changed(Queue(QueueName("q")))
     whole = SchedulingRequirements({"cpu": 4}, {"cpu": 4}, Placement(spread=(Spread("cluster", 1, 1),)))
     for name, created_at in (("runs", 0), ("waits", now)):
