@@ -336,7 +336,7 @@ def ageing(written: Mapping[str, Any] | None) -> Ageing:
 
 def advance_reservation(written: Mapping[str, Any]) -> AdvanceReservation:
     """Parse ``{name: x, clusters: [m], from: 1000600, until: 1001200}``, in seconds like those of jobs."""
-    known(written, "name clusters from until queue workload evict drain")
+    known(written, "name clusters from until queue workload amounts evict drain")
     return AdvanceReservation(
         written["name"],
         clusters=names(written["clusters"]),
@@ -344,6 +344,7 @@ def advance_reservation(written: Mapping[str, Any]) -> AdvanceReservation:
         until=written["until"] * 1000,
         queue=QueueName(written["queue"]) if "queue" in written else None,
         workload=tuple(written["workload"].split("/")) if "workload" in written else None,
+        amounts=amounts(written.get("amounts")),
         evicts=written.get("evict", False),
         drain_ms=written.get("drain", 86_400) * 1000,
     )

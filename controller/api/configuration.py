@@ -128,7 +128,7 @@ class Ageing(_Section):
 
 
 class AdvanceReservation(_Section):
-    """Clusters that are kept free for some time (O11): for a queue, for a workload, or for maintenance."""
+    """Capacity that is kept free for some time (O11): for a queue, for a workload, or for maintenance."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
     clusters: tuple[Name, ...] = Field(min_length=1, max_length=1000)
@@ -137,10 +137,20 @@ class AdvanceReservation(_Section):
     queue: Name | None = None
     workload: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+$", max_length=317)] | None = None
     """``namespace/name``."""
+    amounts: dict[Name, str | int | float] | None = Field(default=None, min_length=1, max_length=64)
+    """What is kept free on each of the clusters; the whole clusters without it."""
     evict: bool = False
     drain: Duration = timedelta(hours=24)
     """How long before the begin a workload of unknown run time is not admitted there any more: a day, which is longer
     than most run times."""
+
+    @field_validator("amounts")
+    @classmethod
+    def _are_positive(cls, amounts: dict[str, str | int | float] | None) -> dict[str, str | int | float] | None:
+        for name, quantity in (amounts or {}).items():
+            if parse_quantity(name, quantity) <= 0:
+                raise ValueError(f"{name} is {quantity}; write more than zero, or leave it out")
+        return amounts
 
     @model_validator(mode="after")
     def _is_possible(self) -> "AdvanceReservation":

@@ -18,6 +18,7 @@ from controller.engine.reservations.active import (
     reservation_demands,
     reserved_resources,
 )
+from controller.engine.reservations.advance import AdvanceAmounts
 from controller.engine.reservations.backfill import BackfillWindows
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.queue_usage import QueueUsage, UsageTracker
@@ -43,6 +44,7 @@ class Context:
         self.ageing = PriorityAgeing(policy.ageing, self.pending)
         self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares, self.ageing)
         self.windows = BackfillWindows(self.workloads, self.feasibility_cache)
+        self.amounts_in_advance = AdvanceAmounts(self.workloads, self.cluster_usage)
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
         self.admitted_so_far: frozenset[WorkloadUid] = frozenset()

@@ -48,7 +48,9 @@ class Cycle:
             context.workloads, self.starvation_timers, planner, context.windows, assume
         )
         self.idle_reservations = self._reservations.idle
-        self._advance_reservations = AdvanceReservations(context.workloads, assume)
+        self._advance_reservations = AdvanceReservations(
+            context.workloads, context.queue_usage, context.amounts_in_advance, assume
+        )
 
     def run(self, now: int, *, most: int | None = None) -> Plan:
         """Decide at *now*, assume the decisions, and return them; stop early after *most* decisions."""
@@ -61,6 +63,7 @@ class Cycle:
         context.planned_at = now
         # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
         context.invalidate()
+        context.amounts_in_advance.refresh(context.policy.advance_reservations, now)
         context.fitting_index.renumber()
         stale: dict[WorkloadClass, None] = {}
         changed: set[QueueName] = set()

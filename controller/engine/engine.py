@@ -15,7 +15,7 @@ from controller.engine.pending_reasons import PAUSE_MS
 from controller.engine.plan import Evict, Plan
 from controller.engine.policy import Policy
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.reservations.advance import next_change, reserved_clusters
+from controller.engine.reservations.advance import next_change, reserved_amounts, reserved_clusters
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
@@ -308,14 +308,17 @@ class Engine:
     def _with_reserved_clusters(self, workload: Workload, now: int) -> Workload:
         """Return a pending workload with the clusters that are kept free for advance reservations (O11)."""
         reservations = self.policy.advance_reservations
-        if workload.state is not WorkloadState.PENDING or not (reservations or workload.requirements.reserved_clusters):
+        is_reserved = workload.requirements.reserved_clusters or workload.requirements.amounts_kept_for
+        if workload.state is not WorkloadState.PENDING or not (reservations or is_reserved):
             return workload
         if (change_at := next_change(reservations, workload, now)) is not None:
             self.index.expires_at(change_at, workload.uid)
-        reserved = reserved_clusters(reservations, workload, now)
-        if reserved == workload.requirements.reserved_clusters:
+        requirements, reserved = workload.requirements, reserved_clusters(reservations, workload, now)
+        kept_for = reserved_amounts(reservations, workload, now)
+        if (reserved, kept_for) == (requirements.reserved_clusters, requirements.amounts_kept_for):
             return workload
-        return replace(workload, requirements=replace(workload.requirements, reserved_clusters=reserved))
+        requirements = replace(requirements, reserved_clusters=reserved, amounts_kept_for=kept_for)
+        return replace(workload, requirements=requirements)
 
     def _add_pending(self, workload: Workload) -> None:
         if workload.admission is not None and workload.admission.ends_at is not None:
@@ -370,6 +373,7 @@ class Engine:
             self._has_changed |= self.estimate_tracker.workload_changed(before, workload, now)
         self.context.invalidate()
         self.index.update(before, workload)
+        self.context.amounts_in_advance.workload_changed(before, workload)
         if workload is not None:
             self.cycle.startup.track(workload, self.policy.startup_timeout_ms)
             if workload.state is WorkloadState.PENDING:

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, NodeShape, matches
 from controller.engine.state.hierarchy import QueueName, QueueOrder, TenantFairness
+from controller.engine.state.resources import EMPTY, Resources
 
 #: The pause between reservations is doubled at most so often: from ten minutes to a week.
 _MAX_DOUBLINGS = 10
@@ -95,7 +96,7 @@ class Ageing:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceReservation:
-    """Clusters that are kept free from *since* until *until*: for a queue, a workload, or for maintenance (O11)."""
+    """Capacity that is kept free from *since* until *until*: for a queue, a workload, or for maintenance (O11)."""
 
     name: str
     clusters: tuple[ClusterName, ...]
@@ -105,8 +106,10 @@ class AdvanceReservation:
     queue: QueueName | None = None
     workload: tuple[str, str] | None = None
     """Namespace and name."""
+    amounts: Resources = EMPTY
+    """What is kept free on each of the clusters; the whole clusters where it is empty."""
     evicts: bool = False
-    """Whether workloads that still run there at *since* are evicted."""
+    """Whether workloads that still run there at *since* are evicted, of amounts as many as needed."""
     drain_ms: int = 86_400_000
     """How long before *since* a workload of unknown run time is not admitted there any more."""
 

@@ -132,6 +132,9 @@ def cluster_shortfalls(
     refusal = feasibility_cache.refusal(feasibility_cache.get(requirements))
     if refusal is None:
         return
+    if refusal.reason is Reason.BLOCKED_BY_RESERVATION:
+        yield _shortfall(quota, refusal)
+        return
     for gap in cluster_gaps(feasibility_cache, requirements):
         for resource in sorted(gap.missing):
             free = gap.free.get(resource, 0)
@@ -147,7 +150,8 @@ def cluster_gaps(feasibility_cache: FeasibilityCache, requirements: SchedulingRe
     """Return what the closest clusters lack, as many as the workload needs, without those that fit."""
     feasibility = feasibility_cache.get(requirements)
     capacities = [
-        free_capacity(feasibility_cache.cluster_usage.cluster_state(name)) for name in feasibility.candidates.names
+        free_capacity(feasibility_cache.cluster_usage.cluster_state(name)).available_to(requirements)
+        for name in feasibility.candidates.names
     ]
     if requirements.replicas and requirements.placement.divided:
         return [] if requirements.placement.weights else _divided_gap(requirements, capacities)

@@ -107,6 +107,10 @@ REMEDIES: Mapping[Reason, str] = {
 
 #: The message of a pending workload whose clusters are kept free for an advance reservation (O11).
 _RESERVED_IN_ADVANCE = "its clusters are kept free for {subject}, and it is not expected to end before"
+_AMOUNTS_RESERVED_IN_ADVANCE = (
+    "it requests {asked} {resource}, but only {available} of '{cluster}' are not kept free for {subject}, and it is "
+    "not expected to end before"
+)
 #: The message of each eviction reason.
 EVICTION_MESSAGES: Mapping[EvictionReason, str] = {
     EvictionReason.RECLAIMED: "its queue had borrowed from the fair share of another queue",
@@ -191,7 +195,7 @@ def pending_message(refusal: Refusal) -> str:
     if is_advance_reservation(refusal):
         name = (refusal.subject or "").removeprefix(ADVANCE_RESERVATION)
         facts["subject"] = f"advance reservation '{name}'" if name else "an advance reservation"
-        at_root = _RESERVED_IN_ADVANCE
+        at_root = _RESERVED_IN_ADVANCE if refusal.resource is None else _AMOUNTS_RESERVED_IN_ADVANCE
     is_part_short = refusal.reason is Reason.HYPERJOB_DOES_NOT_FIT and refusal.resource is not None
     return ((at_root or PENDING_MESSAGES[refusal.reason]) + (_PART_SHORTAGE if is_part_short else "")).format_map(facts)
 

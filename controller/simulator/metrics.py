@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.reasons import Reason
+from controller.engine.reservations.advance import blocking_reservations, idle_for
 from controller.engine.state.hierarchy import ROOT, QueueName
-from controller.engine.state.resources import EMPTY, PODS, Resources, positive, subtract, total
+from controller.engine.state.resources import EMPTY, PODS, Resources, subtract, total
 
 if TYPE_CHECKING:
     from controller.engine.policy import AdvanceReservation
@@ -127,7 +128,8 @@ class IdleCapacity:
 class AdvanceReservationCosts:
     """Integrates what is idle on the clusters of each advance reservation because of it (O11).
 
-    That is their headroom while the reservation is in force, and before while it keeps pending workloads off.
+    That is their headroom, or what of it is kept free of amounts, while the reservation is in force, and before while
+    it keeps pending workloads off.
     """
 
     def __init__(self, start: int) -> None:
@@ -135,25 +137,15 @@ class AdvanceReservationCosts:
         """The integrals by reservation and resource."""
         self._start = start
         self._idle: list[tuple[AdvanceReservation, Resources, bool]] = []
-        """Each reservation with the headroom of its clusters, and whether it keeps workloads off, since *_read_at*."""
+        """Each reservation with what it keeps free, and whether it keeps workloads off, since *_read_at*."""
         self._read_at = 0
 
     def read(self, state: Engine, now: int) -> None:
         """Use *state* from *now* on."""
         self.close(now)
-        blocking = {
-            reserved.reservation
-            for classes in (state.pending.by_requirements.values() if state.policy.advance_reservations else ())
-            for reserved in classes[0].requirements.reserved_clusters
-        }
-        self._idle = [
-            (
-                each,
-                total(positive(state.cluster_usage.cluster_state(name).headroom) for name in each.clusters),
-                each.name in blocking,
-            )
-            for each in state.policy.advance_reservations
-        ]
+        reservations = state.policy.advance_reservations
+        blocking = blocking_reservations(state.pending) if reservations else frozenset()
+        self._idle = [(each, idle_for(each, state.cluster_usage), each.name in blocking) for each in reservations]
 
     def close(self, now: int) -> None:
         """Add the time up to *now*."""

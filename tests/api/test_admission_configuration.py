@@ -35,7 +35,8 @@ def test_every_key_is_read():
         ageing: {after: 10m, step: 5, max: 100}
         advanceReservations:
         - {name: upgrade, clusters: [m], from: 2030-01-31T08:00:00Z, until: "2030-01-31T12:00:00+01:00", drain: 1h}
-        - {name: launch, clusters: [n], from: 2030-01-31T08:00:00Z, until: 2030-02-01T08:00:00Z, workload: ml/train}
+        - {name: launch, clusters: [n], from: 2030-01-31T08:00:00Z, until: 2030-02-01T08:00:00Z, workload: ml/train,
+           amounts: {nvidia.com/gpu: 16, memory: 1Ti}}
         clusterStatusSettlePeriod: 45s
         startupTimeout: 2h
         reclaim: {enabled: true, minRuntime: 1m, maxEvictions: 1, gracePeriod: 0s}
@@ -145,6 +146,20 @@ def test_every_key_is_read():
             "advanceReservations: [{name: a, clusters: [], from: 2030-01-01T00:00:00Z, until: 2030-01-02T00:00:00Z}]",
             "advanceReservations[0].clusters: tuple should have at least 1 item",
             id="reservation-without-clusters",
+        ),
+        *(
+            pytest.param(
+                f"advanceReservations: [{{name: a, clusters: [m], amounts: {amounts}, "
+                "from: 2030-01-01T00:00:00Z, until: 2030-01-02T00:00:00Z}]",
+                f"advanceReservations[0].amounts: {expected}",
+                id=f"reservation-of-{kind}",
+            )
+            for kind, amounts, expected in (
+                ("nothing", "{}", "dictionary should have at least 1 item"),
+                ("no-amount", "{cpu: 0}", "cpu is 0; write more than zero, or leave it out"),
+                ("a-negative-amount", "{cpu: 2, nvidia.com/gpu: -1}", "nvidia.com/gpu is -1; write more than zero"),
+                ("no-quantity", "{memory: lots}", "memory: 'lots' is not a quantity"),
+            )
         ),
         pytest.param("patches: {inFlight: 0}", "patches.inFlight: input should be greater than", id="no-writes"),
         pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),

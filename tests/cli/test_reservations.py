@@ -68,9 +68,46 @@ def test_plan_lists_advance_reservations(run, tmp_path):
     [listed] = run("plan", *at, "-o", "json").answer["reservedInAdvance"]
     assert {name: listed[name] for name in kept} == kept
     assert (listed["inForce"], listed["overlapping"]) == (False, 1)
-    assert "upgrade      maintenance  m         2026-01-02 00:00  2026-01-02 04:00            1" in run("plan", *at).out
+    row = "upgrade maintenance m all 2026-01-02 00:00 2026-01-02 04:00 1 -"
+    assert row in " ".join(run("plan", *at).out.split())
     explained = run("explain", "job", "new", "-n", "ml", *at).out
     assert "its clusters are kept free for advance reservation 'upgrade'" in explained
     later = run("plan", "-f", path, "--at", "2026-01-02T04:00:00Z", "-o", "json").answer
     assert "reservedInAdvance" not in later
     assert [each["action"] for each in later["decisions"]] == ["Admit"]
+
+
+def with_amounts(tmp_path, **amounts):
+    kept = {"name": "launch", "clusters": ["m", "gone"], "amounts": amounts, "queue": "b"}
+    times = {"from": "2026-01-02T00:00:00Z", "until": "2026-01-02T04:00:00Z"}
+    configuration = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
+    return write(
+        tmp_path,
+        cluster("m", {"cpu": 4}),
+        queue("a"),
+        queue("b"),
+        configuration | {"advanceReservations": [kept | times]},
+        *running("old", {"cpu": 3}, on="m", queue="a"),
+        job("new", {"cpu": 1}, queue="a"),
+    )
+
+
+def test_plan_and_explain_show_reserved_amounts(run, tmp_path):
+    at = ("-f", with_amounts(tmp_path, cpu=2), "--at", "2026-01-01T12:00:00Z")
+    report = run("plan", *at, "-o", "json").answer
+    [listed] = report["reservedInAdvance"]
+    assert (listed["amounts"], listed["missing"], listed["overlapping"]) == ({"cpu": "2"}, {"cpu": "3"}, 1)
+    assert report["notes"] == ["advanceReservations 'launch' names cluster 'gone' in clusters, which does not exist"]
+    row = "launch queue b m,gone cpu=2 2026-01-02 00:00 2026-01-02 04:00 1 cpu=3"
+    assert row in " ".join(run("plan", *at).out.split())
+    explained = " ".join(run("explain", "job", "new", "-n", "ml", *at).out.split())
+    reason = "it requests 1 cpu, but only 0 of 'm' are not kept free for advance reservation 'launch'"
+    assert reason in explained
+    assert "2 cpu of its free capacity are kept free for advance reservations" in explained
+
+
+@pytest.mark.parametrize(("resource", "has"), [("cpu", "4"), ("nvidia.com/gpu", "0")])
+def test_plan_notes_amounts_that_a_cluster_lacks(run, tmp_path, resource, has):
+    path = with_amounts(tmp_path, **{resource: 16})
+    notes = run("plan", "-f", path, "--at", "2026-01-01T12:00:00Z", "-o", "json").answer["notes"]
+    assert f"advanceReservations 'launch' reserves 16 {resource} in amounts, but cluster 'm' has {has}" in notes

@@ -117,6 +117,7 @@ class Life:
         return AdvanceReservation(
             name,
             clusters=(self.dice.choice(CLUSTERS),),
+            amounts=Random(f"amounts {name} {since}").choice([{}, {"cpu": 4}, {"cpu": 2, "memory": 6}]),
             since=since,
             until=since + self.dice.choice([2_000, 100_000]),
             queue=self.dice.choice([None, None, *QUEUES]),

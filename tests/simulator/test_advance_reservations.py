@@ -1,17 +1,22 @@
+from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.policy import AdvanceReservation, Policy
+from controller.engine.reservations import advance
+from controller.engine.state.amounts_in_advance import AmountsInAdvance, ReservationBegin
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.resources import CPU, EMPTY
 from controller.simulator.jobs import JobAction
 from controller.simulator.simulation import Simulation, SimulationResult
 from controller.simulator.summary import summarise
 from controller.simulator.trace import SimulationSettings, Submission
-from tests.simulator.traces import START, cluster, job, queue, trace
+from tests.simulator.traces import START, cluster, cpus, job, queue, trace
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -39,6 +44,41 @@ def runs_on(result: SimulationResult, name: str) -> list[tuple[int, int]]:
     ]
 
 
+def used_by_others(result: SimulationResult) -> Iterator[tuple[int, int]]:
+    """Yield the CPUs on m of the jobs that are not of queue ``own``, at each second at which they change."""
+    used = dict[str, int]()
+    for entry in result.log:
+        if entry.workload.queue == "own":
+            continue
+        if entry.action is JobAction.ADMIT and "m" in {each.name for each in entry.clusters}:
+            used[entry.workload.uid] = entry.workload.requirements.requests[CPU] // 1000
+        elif entry.action in {JobAction.FINISH, JobAction.EVICT}:
+            used.pop(entry.workload.uid, None)
+        yield entry.at // 1000, sum(used.values())
+
+
+def most_used_in_window(result: SimulationResult) -> int:
+    """Return the most CPUs of others on m from the begin of the reservation until it ends."""
+    before = [used for at, used in used_by_others(result) if at <= DAY]
+    within = (used for at, used in used_by_others(result) if DAY < at < DAY + 2 * HOUR)
+    return max([*before[-1:], *within], default=0)
+
+
+def drawn_jobs(seed: int) -> list[Submission]:
+    random = Random(seed)
+    return [
+        job(
+            f"job-{number}",
+            random.choice([1, 1, 2, 3, 5]),
+            at=random.randrange(DAY + 3 * HOUR),
+            runs=random.choice([random.randint(1, DAY), random.randint(1, 3 * HOUR)]),
+            priority=random.choice([0, 5]),
+            queue=random.choice(["q", "q", "own"]),
+        )
+        for number in range(random.randint(5, 25))
+    ]
+
+
 def jobs() -> st.SearchStrategy[list[Submission]]:
     each = st.tuples(st.integers(1, 8), st.integers(0, DAY + 3 * HOUR), st.integers(1, DAY), st.sampled_from([0, 5]))
     return st.lists(each, min_size=1, max_size=20).map(
@@ -55,6 +95,73 @@ def test_no_job_runs_when_a_window_announced_a_day_ahead_begins(submitted):
     result = play(*submitted, kept=reservation())
     assert all(end <= DAY or begin >= DAY + 2 * HOUR for begin, end in runs_on(result, "m"))
     assert all(each.finished_at is not None for each in result.jobs)
+
+
+def running_at_begin(seed: int) -> int:
+    result = play(*drawn_jobs(seed), kept=reservation())
+    return sum(begin < DAY + 2 * HOUR and end > DAY for begin, end in runs_on(result, "m"))
+
+
+def test_no_job_of_50_schedules_runs_in_a_window():
+    assert sum(map(running_at_begin, range(50))) == 0
+
+
+def test_schedules_detect_a_drain_that_ignores_run_times(monkeypatch):
+    monkeypatch.setattr(advance, "_bound_from", lambda reservation, _: reservation.since)
+    assert sum(map(running_at_begin, range(20))) > 20
+
+
+def used_beyond_amounts(seed: int) -> bool:
+    kept = reservation(amounts=cpus(3), queue=QueueName("own"))
+    result = play(*drawn_jobs(seed), kept=kept)
+    assert all(each.finished_at is not None for each in result.jobs)
+    return most_used_in_window(result) > 5
+
+
+def test_reserved_amounts_are_free_in_50_schedules():
+    assert not any(map(used_beyond_amounts, range(50)))
+
+
+@pytest.mark.parametrize("mistake", ["nothing-kept-free", "releases-after-the-begin"])
+def test_schedules_detect_use_of_reserved_amounts(monkeypatch, mistake):
+    if mistake == "nothing-kept-free":
+        monkeypatch.setattr(AmountsInAdvance, "kept_free", lambda *_: EMPTY)
+    else:
+        monkeypatch.setattr(advance, "ReservationBegin", lambda in_force, _: ReservationBegin(in_force, cpus(2)))
+    assert any(map(used_beyond_amounts, range(60)))
+
+
+@pytest.mark.long
+def test_reserved_amounts_are_free_in_5000_schedules():
+    assert not any(map(used_beyond_amounts, range(50, 5000)))
+
+
+@pytest.mark.long
+def test_no_job_of_5000_schedules_runs_in_a_window():
+    assert sum(map(running_at_begin, range(50, 5000))) == 0
+
+
+def test_others_use_what_is_released_before_the_amounts_are_needed():
+    # Eight CPUs: three are free again when the reservation of three begins, so that five may run on.
+    short, long = job("short", 3, runs=DAY), job("long", 5, at=1, runs=2 * DAY)
+    kept = reservation(amounts=cpus(3), queue=QueueName("own"))
+    own = job("own", 3, at=DAY, runs=HOUR, queue="own")
+    result = play(short, long, own, kept=kept)
+    assert [entry.at // 1000 for entry in result.log if entry.action is JobAction.ADMIT] == [0, 1, DAY]
+
+
+@pytest.mark.parametrize(("evicts", "expected"), [(False, []), (True, ["low"])])
+def test_amounts_evict_only_as_much_as_needed(evicts, expected):
+    running = [job(name, 4, priority=priority, runs=2 * DAY, on="m") for name, priority in (("low", 0), ("high", 5))]
+    result = play(*running, kept=reservation(amounts=cpus(2), evicts=evicts, queue=QueueName("own")))
+    assert [entry.workload.name for entry in result.log if entry.action is JobAction.EVICT] == expected
+
+
+def test_idle_hours_of_amounts_are_reported():
+    # Three of four CPUs are used by its own queue in the second hour.
+    kept = reservation(amounts=cpus(4), queue=QueueName("own"))
+    own = job("own", 3, at=DAY + HOUR, runs=HOUR, queue="own")
+    assert summarise(play(own, kept=kept)).idle_hours == {"upgrade": {"cpu": 5}}
 
 
 @settings(max_examples=20, deadline=None)

@@ -138,6 +138,7 @@ def _advance_reservation(entry: config.AdvanceReservation) -> AdvanceReservation
         until=to_milliseconds(entry.until) or 0,
         queue=QueueName(entry.queue) if entry.queue is not None else None,
         workload=(namespace, name) if entry.workload is not None else None,
+        amounts=parse_resources(entry.amounts or {}, "advanceReservations"),
         evicts=entry.evict,
         drain_ms=entry.drain // _MILLISECOND,
     )

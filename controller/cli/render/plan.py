@@ -75,7 +75,7 @@ class WhatIfReport(msgspec.Struct, frozen=True):
 
 
 class AdvanceReservationReport(msgspec.Struct, frozen=True, rename="camel"):
-    """Clusters that are kept free for some time (O11); without queue and workload for maintenance."""
+    """Capacity that is kept free for some time (O11); without queue and workload for maintenance."""
 
     name: str
     clusters: tuple[str, ...]
@@ -84,10 +84,14 @@ class AdvanceReservationReport(msgspec.Struct, frozen=True, rename="camel"):
     queue: str | None
     workload: str | None
     """``namespace/name``."""
+    amounts: Amounts | None
+    """What is kept free on each of the clusters; null for whole clusters."""
     evict: bool
     in_force: bool
     overlapping: int
     """Running workloads that it keeps off and that are not known to end before it begins."""
+    missing: Amounts
+    """What of the amounts is not expected to be free or in use by its own workloads when it begins, on all clusters."""
 
 
 class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -258,21 +262,28 @@ def _advance_reservations(reservations: Sequence[AdvanceReservationReport], styl
     if not reservations:
         return ""
     columns = [
-        *map(Column, ("RESERVATION", "FOR", "CLUSTERS", "FROM (UTC)", "UNTIL (UTC)")),
+        *map(Column, ("RESERVATION", "FOR", "CLUSTERS", "AMOUNTS", "FROM (UTC)", "UNTIL (UTC)")),
         Column("OVERLAPPING", right=True),
+        Column("MISSING"),
     ]
     rows = [
         (
             each.name,
             f"queue {each.queue}" if each.queue else each.workload or "maintenance",
             ",".join(each.clusters),
+            "all" if each.amounts is None else _listed(each.amounts),
             format_minute(each.since),
             format_minute(each.until),
             str(each.overlapping),
+            _listed(each.missing) or "-",
         )
         for each in reservations
     ]
     return f"\n\n{table(columns, rows, style)}"
+
+
+def _listed(amounts: Amounts) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in amounts.items())
 
 
 _DECISION_TITLES = ("ACTION", "KIND", "NAME", "QUEUE", "CLUSTERS", "REASON")

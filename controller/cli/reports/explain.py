@@ -116,7 +116,9 @@ def _candidate_report(
         exclusion=exclusion,
         problem=_exclusion_text(cluster, requirements, exclusion)
         if exclusion
-        else unusable_reason(cluster) or _node_shortage(capacity, requirements),
+        else unusable_reason(cluster)
+        or _kept_free_in_advance(cluster, requirements)
+        or _node_shortage(capacity, requirements),
         free=quantities(cluster.headroom, requested),
         lacks=positive_quantities(
             subtract(requested, {name: max(cluster.headroom.get(name, 0), 0) for name in requested})
@@ -131,6 +133,14 @@ def _exclusion_text(cluster: ClusterState, requirements: SchedulingRequirements,
     return _EXCLUSIONS[exclusion].format(
         api=f"{requirements.api.group_version} {requirements.api.kind}", taints=written
     )
+
+
+def _kept_free_in_advance(cluster: ClusterState, requirements: SchedulingRequirements) -> str:
+    """Return what advance reservations of amounts keep free from a workload, empty where nothing (O11)."""
+    kept_free = cluster.in_advance.kept_free(requirements.amounts_kept_for) if cluster.in_advance is not None else {}
+    amounts = positive_quantities({name: kept_free.get(name, 0) for name in positive(requirements.requests)})
+    listed = ", ".join(f"{amount} {name}" for name, amount in amounts.items())
+    return f"{listed} of its free capacity are kept free for advance reservations" if listed else ""
 
 
 def _node_shortage(capacity: FreeCapacity, requirements: SchedulingRequirements) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from controller.api.quantity import parse_quantity
+from controller.api.quantity import format_quantity, parse_quantity
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import (
     format_age,
@@ -286,9 +286,26 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
     return PlanReport(
         (*decided, *waiting),
         queue_share_reports(snapshot),
-        borrowing_notes(snapshot),
+        (*borrowing_notes(snapshot), *_reservation_notes(snapshot)),
         tuple(_advance_reservation(snapshot, each) for each in _reservations_to_come(snapshot)),
     )
+
+
+def _reservation_notes(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a note for each cluster that cannot provide what an advance reservation names."""
+    known = {cluster.name: cluster for cluster in snapshot.state.cluster_usage.clusters}
+    for reservation in _reservations_to_come(snapshot):
+        key = f"advanceReservations '{reservation.name}'"
+        for name in reservation.clusters:
+            if name not in known:
+                yield f"{key} names cluster '{name}' in clusters, which does not exist"
+                continue
+            allocatable = known[name].allocatable
+            for resource, amount in reservation.amounts.items() if allocatable is not None else ():
+                has = (allocatable or {}).get(resource, 0)
+                if amount > has:
+                    asked, found = (format_quantity(resource, each) for each in (amount, has))
+                    yield f"{key} reserves {asked} {resource} in amounts, but cluster '{name}' has {found}"
 
 
 def _reservations_to_come(snapshot: Snapshot) -> list[AdvanceReservation]:
@@ -308,9 +325,11 @@ def _advance_reservation(snapshot: Snapshot, reservation: AdvanceReservation) ->
         until=format_time(reservation.until),
         queue=reservation.queue,
         workload="/".join(reservation.workload) if reservation.workload else None,
+        amounts=positive_quantities(reservation.amounts) if reservation.amounts else None,
         evict=reservation.evicts,
         in_force=reservation.since <= snapshot.now,
         overlapping=sum(end is None or end > reservation.since for end in ends),
+        missing=positive_quantities(snapshot.state.context.amounts_in_advance.missing(reservation, snapshot.now)),
     )
 
 

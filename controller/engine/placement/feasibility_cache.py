@@ -6,11 +6,12 @@ on its last fitting cluster.
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from controller.engine.placement.filter import CandidateCache, Candidates, FindCandidates, candidates, targets
 from controller.engine.placement.fit import (
+    FreeCapacity,
     capacities_when_empty,
     choose_clusters,
     fits_enough_clusters,
@@ -21,7 +22,7 @@ from controller.engine.placement.node_packing import can_hold_gang
 from controller.engine.reasons import ADVANCE_RESERVATION, Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster, ClusterName
-from controller.engine.state.resources import EMPTY, PODS, Resources, fits, scale, subtract
+from controller.engine.state.resources import EMPTY, PODS, Resources, first_insufficient, fits, scale, subtract
 from controller.engine.state.workloads import Choice, SchedulingRequirements
 
 LastFit = tuple[int, ClusterName | None]
@@ -126,6 +127,30 @@ def why_unusable(cluster: Cluster) -> str | None:
     if cluster.allocatable is None:
         return "has no resource summary"
     return None if cluster.ready else "is not ready"
+
+
+def _kept_free_refusal(class_feasibility: "ClassFeasibility", capacities: Sequence[FreeCapacity]) -> Refusal | None:
+    """Return the refusal of a class that would fit without advance reservations of amounts (O11)."""
+    requirements, copies_wanted = class_feasibility.requirements, class_feasibility.candidates.copies
+    unreserved = choose_clusters(
+        requirements, [replace(capacity, in_advance=None) for capacity in capacities], copies_wanted
+    )
+    names = {charge.cluster for charge in unreserved.cluster_charges} if isinstance(unreserved, Choice) else ()
+    for capacity in capacities:
+        if capacity.name not in names or capacity.in_advance is None or capacity.fits(requirements):
+            continue
+        kept_free = capacity.in_advance.kept_free(requirements.amounts_kept_for)
+        remaining = subtract(capacity.headroom, kept_free)
+        resource = first_insufficient(requirements.requests, remaining)
+        return Refusal(
+            Reason.BLOCKED_BY_RESERVATION,
+            resource,
+            requirements.requests.get(resource or "", 0),
+            max(remaining.get(resource or "", 0), 0),
+            cluster=capacity.name,
+            subject=f"{ADVANCE_RESERVATION}{capacity.in_advance.first(requirements.amounts_kept_for)}",
+        )
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -314,6 +339,8 @@ class FeasibilityCache:
                 self.cluster_usage.cluster_state(name) for name in class_feasibility.candidates.names
             )
             choice = choose_clusters(class_feasibility.requirements, candidates, class_feasibility.candidates.copies)
+            if isinstance(choice, Refusal) and class_feasibility.requirements.amounts_kept_for:
+                choice = _kept_free_refusal(class_feasibility, candidates) or choice
             class_feasibility.cached_choice = self.cluster_usage.version, choice
             self.steps += len(candidates)
         return class_feasibility.cached_choice[1]

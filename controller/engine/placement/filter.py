@@ -338,9 +338,15 @@ def _without_excluded(requirements: SchedulingRequirements, result: Candidates, 
     """
     out = {name: Exclusion.STARTUP_FAILED for name in result.names if name in requirements.excluded_clusters}
     reserved = {each.cluster for each in requirements.reserved_clusters}.intersection(result.names)
-    is_placed_here = not requirements.placement.divided and targets(requirements) == 1
-    out |= dict.fromkeys(reserved if is_placed_here or not reserved else result.names, Exclusion.RESERVED)
+    out |= dict.fromkeys(
+        result.names if reserved and is_placed_by_karmada(requirements) else reserved, Exclusion.RESERVED
+    )
     return Candidates(tuple(name for name in result.names if name not in out), term, {**result.excluded, **out})
+
+
+def is_placed_by_karmada(requirements: SchedulingRequirements) -> bool:
+    """Return whether Karmada chooses among the candidates, because a workload is divided or copied to several."""
+    return requirements.placement.divided or targets(requirements) != 1
 
 
 def untolerated_taints(cluster: Cluster, placement: Placement) -> tuple[Taint, ...]:

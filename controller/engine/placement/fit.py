@@ -12,6 +12,7 @@ from typing import Final
 from controller.engine.placement.filter import select_clusters
 from controller.engine.placement.node_packing import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.amounts_in_advance import AmountsInAdvance
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.clusters import Assignment, ClusterName, StaticWeight, matches
 from controller.engine.state.estimates import ClusterEstimates
@@ -46,6 +47,8 @@ class FreeCapacity:
     """What nodes may have gained since the cluster's summary; ``None`` if the nodes are assumed to be empty."""
     estimates: ClusterEstimates | None = None
     """Answers of the cluster's estimator; ``None`` if they do not apply."""
+    in_advance: AmountsInAdvance | None = None
+    """What advance reservations keep free of the headroom; ``None`` if they do not apply (O11)."""
 
     @property
     def name(self) -> ClusterName:
@@ -61,8 +64,18 @@ class FreeCapacity:
             headroom_for_all_pods=subtract(for_all_pods, reserved),
         )
 
+    def available_to(self, requirements: SchedulingRequirements) -> "FreeCapacity":
+        """Return the free capacity without what advance reservations keep free from *requirements* (O11)."""
+        kept_free = self.in_advance.kept_free(requirements.amounts_kept_for) if self.in_advance is not None else EMPTY
+        return replace(self.without(kept_free) if kept_free else self, in_advance=None)
+
     def fits(self, requirements: SchedulingRequirements) -> bool:
-        """Say whether the gang minimum fits and the cluster's resource models accept every pod (C3)."""
+        """Say whether the gang minimum fits and the cluster's resource models accept every pod (C3).
+
+        What advance reservations keep free from the workload must stay free in addition to all its pods (O11).
+        """
+        if self.in_advance is not None:
+            return self.available_to(requirements).fits(requirements)
         fits_all_pods = self.headroom_for_all_pods is None or fits(requirements.requests, self.headroom_for_all_pods)
         fits_gang = (
             fits_all_pods and fits(requirements.gang_requests, self.headroom) and self.has_nodes_for(requirements.pods)
@@ -107,18 +120,48 @@ def free_capacity(cluster_state: ClusterState) -> FreeCapacity:
         headroom_for_all_pods,
         cluster_state.recently_freed_total,
         cluster_state.estimates,
+        cluster_state.in_advance,
     )
 
 
-def free_after_evictions(cluster_state: ClusterState, evicted: Resources = EMPTY) -> FreeCapacity:
-    """Return the free capacity once evictions in progress, and those that free *evicted*, have finished."""
+def free_after_evictions(cluster_state: ClusterState, evicted: Resources | None = None) -> FreeCapacity:
+    """Return the free capacity once evictions in progress, and those that free *evicted*, have finished.
+
+    With *evicted*, no other release is expected before an advance reservation begins.
+    """
+    in_advance = cluster_state.in_advance
+    if in_advance is not None and evicted is not None:
+        in_advance = in_advance.without_releases
+    evicted = evicted if evicted is not None else EMPTY
     capacity, freed = (
         add(cluster_state.headroom_after_evictions, evicted),
         total((cluster_state.recently_freed_total, cluster_state.leaving, evicted)),
     )
     return FreeCapacity(
-        cluster_state, capacity, cluster_state.allocatable, capacity if cluster_state.nominated else None, freed
+        cluster_state,
+        capacity,
+        cluster_state.allocatable,
+        capacity if cluster_state.nominated else None,
+        freed,
+        in_advance=in_advance,
     )
+
+
+def required_after_evictions(
+    requirements: SchedulingRequirements, cluster_state: ClusterState, *, is_evicted_from: bool = True
+) -> Resources:
+    """Return what must be free on a cluster after evictions for a workload with *requirements* (D11, O11).
+
+    *is_evicted_from*: some of the evicted workloads run there.
+    """
+    kept_free, in_advance = EMPTY, cluster_state.in_advance
+    if in_advance is not None:
+        in_advance = in_advance.without_releases if is_evicted_from else in_advance
+        kept_free = in_advance.kept_free(requirements.amounts_kept_for)
+    if not kept_free and not cluster_state.nominated:
+        return requirements.gang_requests
+    requested = requirements.requests
+    return add(requested, {name: kept_free[name] for name in kept_free if requested.get(name, 0) > 0})
 
 
 def capacities_when_empty(cluster_states: Iterable[ClusterState]) -> list[FreeCapacity]:

@@ -13,7 +13,13 @@ from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import Head
 from controller.engine.placement.feasibility_cache import FeasibilityCache
-from controller.engine.placement.fit import ClusterRank, FreeCapacity, free_after_evictions, rank_cluster
+from controller.engine.placement.fit import (
+    ClusterRank,
+    FreeCapacity,
+    free_after_evictions,
+    rank_cluster,
+    required_after_evictions,
+)
 from controller.engine.preemption.candidates import Rank as VictimRank
 from controller.engine.preemption.candidates import Victim
 from controller.engine.state.cluster_usage import ClusterState
@@ -203,7 +209,7 @@ def find_plan(
     plans = []
     for equivalent in _equivalent_clusters(head, cluster_states):
         cluster_state = equivalent[0]
-        required = requirements.requests if cluster_state.nominated else requirements.gang_requests
+        required = required_after_evictions(requirements, cluster_state)
         attempt = PreemptionAttempt(
             queue_shares, head, [head.workload_class], {cluster_state.name: (cluster_state, required)}
         )
@@ -229,7 +235,9 @@ def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> 
     """Return clusters grouped by equal victim search: all that fit without evictions, then each other one alone."""
     requirements = head.workload_class.requirements
     fitting = [
-        cluster_state for cluster_state in cluster_states if free_after_evictions(cluster_state).fits(requirements)
+        cluster_state
+        for cluster_state in cluster_states
+        if free_after_evictions(cluster_state, EMPTY).fits(requirements)
     ]
     others = [[cluster_state] for cluster_state in cluster_states if cluster_state not in fitting]
     return [fitting, *others] if fitting else others
@@ -419,7 +427,7 @@ class ClusterAfterEvictions:
         self._free = subtract(free, requirements.requests)
 
     def _required(self, requirements: SchedulingRequirements) -> Resources:
-        return requirements.requests if self.cluster_state.nominated else requirements.gang_requests
+        return required_after_evictions(requirements, self.cluster_state, is_evicted_from=bool(self._victims))
 
     def _evictions_needed(self, requirements: SchedulingRequirements) -> tuple[int, Resources] | None:
         """Return how many candidates must be evicted for *requirements*, and what is free then."""

@@ -1,17 +1,27 @@
-"""Keeps clusters free for advance reservations: maintenance windows, and capacity of one queue or workload (O11)."""
+"""Keeps capacity free for advance reservations: maintenance windows, and capacity of one queue or workload (O11).
+
+A reservation of whole clusters excludes them. A reservation of amounts stays free in addition to the requests of the
+workloads that it keeps off, as far as running ones are not expected to release it until it begins.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
+from controller.engine.placement.filter import is_placed_by_karmada
 from controller.engine.plan import Assume, Evict
 from controller.engine.policy import AdvanceReservation, Policy
 from controller.engine.reasons import EvictionReason
-from controller.engine.state.cluster_usage import earliest
+from controller.engine.reservations.backfill import expected_end
+from controller.engine.state.amounts_in_advance import AmountsInAdvance, AmountsInForce, ReservationBegin
+from controller.engine.state.cluster_usage import ClusterUsage, earliest
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.pending import PendingWorkloads
+from controller.engine.state.queue_usage import QueueUsage
+from controller.engine.state.resources import EMPTY, Resources, add, positive, subtract, total
 from controller.engine.state.workload_index import WorkloadIndex
-from controller.engine.state.workloads import ReservedCluster, Workload, WorkloadState
+from controller.engine.state.workloads import ReservedCluster, Workload, WorkloadState, WorkloadUid
 
-if TYPE_CHECKING:
-    from controller.engine.state.clusters import ClusterName
+_VictimRank = tuple[bool, int, int, int, str, str]
 
 
 def reserved_clusters(
@@ -19,11 +29,25 @@ def reserved_clusters(
 ) -> tuple[ReservedCluster, ...]:
     """Return the clusters that *workload* may not use if it is admitted at *now*, each with its first reservation."""
     found: dict[ClusterName, str] = {}
-    for reservation in reservations:
-        if now < reservation.until and not _is_for(reservation, workload) and _bound_from(reservation, workload) <= now:
+    for reservation in _binding(reservations, workload, now):
+        if not reservation.amounts or is_placed_by_karmada(workload.requirements):
             for cluster in reservation.clusters:
                 found.setdefault(cluster, reservation.name)
     return tuple(ReservedCluster(cluster, found[cluster]) for cluster in sorted(found))
+
+
+def reserved_amounts(reservations: Iterable[AdvanceReservation], workload: Workload, now: int) -> tuple[str, ...]:
+    """Return the reservations of amounts that *workload* must leave free if it is admitted at *now*."""
+    if is_placed_by_karmada(workload.requirements):
+        return ()
+    return tuple(sorted(each.name for each in _binding(reservations, workload, now) if each.amounts))
+
+
+def _binding(reservations: Iterable[AdvanceReservation], workload: Workload, now: int) -> Iterator[AdvanceReservation]:
+    """Yield the reservations that keep *workload* off at *now*."""
+    for reservation in reservations:
+        if now < reservation.until and not is_for(reservation, workload) and _bound_from(reservation, workload) <= now:
+            yield reservation
 
 
 def next_change(reservations: Iterable[AdvanceReservation], workload: Workload, now: int) -> int | None:
@@ -31,13 +55,14 @@ def next_change(reservations: Iterable[AdvanceReservation], workload: Workload, 
     times = (
         at
         for reservation in reservations
-        if not _is_for(reservation, workload)
+        if not is_for(reservation, workload)
         for at in (_bound_from(reservation, workload), reservation.until)
     )
     return earliest(at for at in times if at > now)
 
 
-def _is_for(reservation: AdvanceReservation, workload: Workload) -> bool:
+def is_for(reservation: AdvanceReservation, workload: Workload) -> bool:
+    """Return whether *workload* is one of those that *reservation* keeps capacity free for."""
     return workload.queue == reservation.queue or (workload.namespace, workload.name) == reservation.workload
 
 
@@ -54,42 +79,259 @@ def running_on_reserved(reservations: Sequence[AdvanceReservation], workloads: W
         for workload in by_uid.values():
             charges = workload.admission.cluster_charges if workload.admission is not None else ()
             used = {charge.cluster for charge in charges}
-            if any(used.intersection(each.clusters) and not _is_for(each, workload) for each in reservations):
+            if any(used.intersection(each.clusters) and not is_for(each, workload) for each in reservations):
                 yield workload
 
 
-class AdvanceReservations:
-    """Evicts what still runs on the clusters of a reservation when it begins, where that is asked for."""
+def blocking_reservations(pending: PendingWorkloads) -> frozenset[str]:
+    """Return the reservations that keep pending workloads off."""
+    requirements = [classes[0].requirements for classes in pending.by_requirements.values()]
+    of_clusters = {reserved.reservation for each in requirements for reserved in each.reserved_clusters}
+    return frozenset(of_clusters.union(*(each.amounts_kept_for for each in requirements)))
 
-    def __init__(self, workloads: WorkloadIndex, assume: Assume) -> None:
+
+def idle_for(reservation: AdvanceReservation, cluster_usage: ClusterUsage) -> Resources:
+    """Return what is free on the clusters of *reservation* and kept free for it."""
+    idle: list[Resources] = []
+    for name in reservation.clusters:
+        if name not in cluster_usage:
+            continue
+        state = cluster_usage.cluster_state(name)
+        kept_free = state.in_advance.kept_free((reservation.name,)) if state.in_advance is not None else EMPTY
+        headroom = positive(state.headroom)
+        if reservation.amounts:
+            headroom = {each: min(headroom.get(each, 0), amount) for each, amount in kept_free.items()}
+        idle.append(positive(headroom))
+    return total(idle)
+
+
+class AdvanceAmounts:
+    """Computes what reservations of amounts keep free on each cluster; ``refresh`` at the begin of a cycle."""
+
+    def __init__(self, workloads: WorkloadIndex, cluster_usage: ClusterUsage) -> None:
         self._workloads = workloads
+        self._cluster_usage = cluster_usage
+        self._reservations: tuple[AdvanceReservation, ...] = ()
+        self._by_cluster: dict[ClusterName, list[AdvanceReservation]] = {}
+        """The reservations of amounts of each cluster, by begin."""
+        self._running: dict[ClusterName, dict[WorkloadUid, Workload]] = {}
+        """The admitted workloads on these clusters."""
+        self._now = 0
+        self._valid_until: int | None = None
+        """When what is kept free changes without an event; ``None``: never."""
+
+    def refresh(self, reservations: tuple[AdvanceReservation, ...], now: int) -> None:
+        """Use *reservations* at *now*."""
+        self._now = now
+        if reservations != self._reservations:
+            self._use(reservations)
+        elif self._valid_until is None or now < self._valid_until:
+            for name in self._by_cluster:
+                if name in self._cluster_usage and self._cluster_usage.cluster_state(name).in_advance is None:
+                    self._update(name, gave_room=False)
+            return
+        self._valid_until = None
+        for name in self._by_cluster:
+            self._update(name, gave_room=True)
+
+    def _use(self, reservations: tuple[AdvanceReservation, ...]) -> None:
+        self._reservations = reservations
+        before, self._by_cluster = self._by_cluster, {}
+        for reservation in sorted(reservations, key=lambda each: (each.since, each.name)):
+            for name in reservation.clusters if reservation.amounts else ():
+                self._by_cluster.setdefault(name, []).append(reservation)
+        self._running = {name: {} for name in self._by_cluster}
+        for by_uid in self._workloads.admitted.values() if self._running else ():
+            for workload in by_uid.values():
+                for name in _clusters_of(workload) & self._running.keys():
+                    self._running[name][workload.uid] = workload
+        for name in before.keys() - self._by_cluster.keys():
+            self._cluster_usage.keep_free(name, None, gave_room=True)
+
+    def workload_changed(self, before: Workload | None, workload: Workload | None) -> None:
+        """Follow a change of a workload; ``None`` where it does not exist."""
+        if not self._running:
+            return
+        left, entered = (_clusters_of(each) & self._running.keys() for each in (before, workload))
+        for name in left:
+            if before is not None:
+                self._running[name].pop(before.uid, None)
+        for name in entered:
+            if workload is not None:
+                self._running[name][workload.uid] = workload
+        # Where charges change, the change of usage says already that capacity may have been freed.
+        for name in sorted(left | entered):
+            self._update(name, gave_room=left == entered)
+
+    def running_on(self, name: ClusterName) -> Iterable[Workload]:
+        """Return the admitted workloads on a cluster of which amounts are reserved."""
+        return self._running.get(name, {}).values()
+
+    def lacking(self, name: ClusterName, reservations: Iterable[AdvanceReservation]) -> Resources:
+        """Return what is missing for the amounts of *reservations* once evictions in progress have finished."""
+        if name not in self._cluster_usage:
+            return EMPTY
+        running = [(workload, _charge_on(workload, name)) for workload in self.running_on(name)]
+        needed = total(_in_force(reservation, running).lacking for reservation in reservations)
+        free = self._cluster_usage.cluster_state(name).headroom_after_evictions
+        return positive(subtract(needed, {resource: free.get(resource, 0) for resource in needed}))
+
+    def missing(self, reservation: AdvanceReservation, now: int) -> Resources:
+        """Return what of its amounts is expected to be in use by others when *reservation* begins, on all clusters."""
+        missing: Resources = EMPTY
+        for name in reservation.clusters if reservation.amounts else ():
+            at, charges = max(reservation.since, now), self.running_on(name)
+            ends = [(each, expected_end(each, now), _charge_on(each, name)) for each in charges]
+            needed = _in_force(reservation, [(each, charge) for each, end, charge in ends if end is None or end > at])
+            free = [charge for _, end, charge in ends if end is not None and end <= at]
+            if name in self._cluster_usage:
+                free.append(self._cluster_usage.cluster_state(name).headroom_after_evictions)
+            free_then = total(free)
+            lacking = positive(subtract(needed.lacking, {each: free_then.get(each, 0) for each in needed.lacking}))
+            missing = add(missing, lacking)
+        return missing
+
+    def _update(self, name: ClusterName, *, gave_room: bool) -> None:
+        in_advance = self._in_advance(name)
+        self._cluster_usage.keep_free(name, in_advance if in_advance.begins else None, gave_room=gave_room)
+
+    def _in_advance(self, name: ClusterName) -> AmountsInAdvance:
+        now, reservations = self._now, [each for each in self._by_cluster[name] if self._now < each.until]
+        running = [(each, expected_end(each, now), _charge_on(each, name)) for each in self._running[name].values()]
+        ends = (end for _, end, _ in running)
+        times = (at for each in reservations for at in (each.since, each.until) if at > now)
+        self._valid_until = earliest((self._valid_until, *ends, *times))
+        begins = []
+        for reservation in reservations:
+            at = max(reservation.since, now)
+            in_force = [each for each in reservations if each is not reservation and each.since <= at < each.until]
+            staying = [(each, charge) for each, end, charge in running if end is None or end > at]
+            released = total(charge for _, end, charge in running if end is not None and end <= at)
+            amounts = (_in_force(each, staying) for each in (reservation, *in_force))
+            begins.append(ReservationBegin(tuple(amounts), released))
+        return AmountsInAdvance(tuple(begins))
+
+
+def _in_force(reservation: AdvanceReservation, staying: Iterable[tuple[Workload, Resources]]) -> AmountsInForce:
+    used = total(charge for workload, charge in staying if is_for(reservation, workload))
+    amounts = reservation.amounts
+    return AmountsInForce(reservation.name, amounts, positive(subtract(amounts, {n: used.get(n, 0) for n in amounts})))
+
+
+def _clusters_of(workload: Workload | None) -> set[ClusterName]:
+    """Return the clusters of an admitted workload."""
+    if workload is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
+        return set()
+    return {charge.cluster for charge in workload.admission.cluster_charges}
+
+
+def _charge_on(workload: Workload, name: ClusterName) -> Resources:
+    charges = workload.admission.cluster_charges if workload.admission is not None else ()
+    return total(charge.charge for charge in charges if charge.cluster == name)
+
+
+class AdvanceReservations:
+    """Evicts what still runs where a reservation begins, where that is asked for."""
+
+    def __init__(
+        self, workloads: WorkloadIndex, queue_usage: QueueUsage, amounts: AdvanceAmounts, assume: Assume
+    ) -> None:
+        self._workloads = workloads
+        self._queue_usage = queue_usage
+        self._amounts = amounts
         self._assume = assume
 
     def evict(self, policy: Policy, now: int) -> list[Evict]:
-        """Evict the workloads on the clusters of reservations in force, with the parts that cannot run without them."""
-        evicted: list[Evict] = []
-        for workload in self._to_evict(policy, now):
-            current = self._workloads[workload.uid]
-            if current.state is not WorkloadState.ADMITTED or current.eviction_retry_at > now:
-                continue
-            for part in (current, *self._workloads.gangs.dependents(current, self._workloads.by_uid)):
-                if part.eviction_retry_at <= now:
-                    self._assume(part.evicted(), now)
-                    grace_ms = policy.preemption.grace_ms
-                    evicted.append(Evict(part, EvictionReason.ADVANCE_RESERVATION, grace_ms=grace_ms))
+        """Evict what runs in the way of reservations in force, with the parts that cannot run without it.
+
+        Of whole clusters that is every workload that the reservation keeps off; of amounts, as few as suffice.
+        """
+        due, evicted = _due(policy, now), list[Evict]()
+        whole, of_amounts = ([each for each in due if bool(each.amounts) is kind] for kind in (False, True))
+        running = running_on_reserved(whole, self._workloads) if whole else ()
+        for workload in sorted(_movable(running), key=lambda workload: workload.uid):
+            evicted += self._evict(workload, policy, now)
+        for name in sorted({name for each in of_amounts for name in each.clusters}):
+            here = [each for each in of_amounts if name in each.clusters]
+            candidates = [
+                each
+                for each in self._amounts.running_on(name)
+                if not any(is_for(reservation, each) for reservation in here)
+            ]
+            ranked = sorted((self._rank(workload, policy), workload.uid, workload) for workload in _movable(candidates))
+            victims = [(rank, workload) for rank, _, workload in ranked]
+            while (victim := self._next_victim(name, here, victims, now)) is not None:
+                evicted += self._evict(victim, policy, now)
         return evicted
 
     def next_eviction(self, policy: Policy, now: int) -> int | None:
         """Return when ``evict`` is due next."""
         begins = (each.since for each in policy.advance_reservations if each.evicts and each.since > now)
-        retries = (workload.eviction_retry_at for workload in self._to_evict(policy, now))
-        return earliest((*begins, *retries))
+        due = _due(policy, now)
+        movable = _movable(running_on_reserved(due, self._workloads) if due else ())
+        return earliest((*begins, *(each.eviction_retry_at for each in movable if each.eviction_retry_at > now)))
 
-    def _to_evict(self, policy: Policy, now: int) -> list[Workload]:
-        due = [each for each in policy.advance_reservations if each.evicts and each.since <= now < each.until]
-        movable = (
-            workload
-            for workload in (running_on_reserved(due, self._workloads) if due else ())
-            if not workload.preserved and workload.admission is not None and not workload.admission.adopted
-        )
-        return sorted(movable, key=lambda workload: workload.uid)
+    def _evict(self, workload: Workload, policy: Policy, now: int) -> Iterator[Evict]:
+        current = self._workloads[workload.uid]
+        if current.state is not WorkloadState.ADMITTED or current.eviction_retry_at > now:
+            return
+        for part in (current, *self._workloads.gangs.dependents(current, self._workloads.by_uid)):
+            if part.eviction_retry_at <= now:
+                self._assume(part.evicted(), now)
+                yield Evict(part, EvictionReason.ADVANCE_RESERVATION, grace_ms=policy.preemption.grace_ms)
+
+    def _next_victim(
+        self,
+        name: ClusterName,
+        due: Sequence[AdvanceReservation],
+        candidates: Iterable[tuple[_VictimRank, Workload]],
+        now: int,
+    ) -> Workload | None:
+        """Return the first of as few *candidates* as free the amounts of *due* on a cluster, in the order of P3."""
+        lacking, chosen = self._amounts.lacking(name, due), list[tuple[_VictimRank, Workload]]()
+        running = [(rank, workload) for rank, workload in candidates if lacking and self._is_evictable(workload, now)]
+        for rank, workload in running:
+            missing, charge = _missing(lacking, chosen, name), _charge_on(workload, name)
+            if any(charge.get(resource, 0) > 0 for resource in missing):
+                chosen.append((rank, workload))
+        alike = [each for each in running if chosen and each[0][:3] == chosen[-1][0][:3]]
+        if alone := [each for each in alike if not _missing(lacking, [each], name)]:
+            return min(alone, key=lambda each: (_relative_size(each[1], lacking, name), each[0]))[1]
+        for each in reversed([*chosen]):
+            rest = [other for other in chosen if other is not each]
+            chosen = rest if _missing(lacking, rest, name) == _missing(lacking, chosen, name) else chosen
+        return chosen[0][1] if chosen else None
+
+    def _is_evictable(self, workload: Workload, now: int) -> bool:
+        current = self._workloads[workload.uid]
+        return current.state is WorkloadState.ADMITTED and current.eviction_retry_at <= now
+
+    def _rank(self, workload: Workload, policy: Policy) -> _VictimRank:
+        """Return the order of victims (P3): resized, lower priorities, and admitted last come first."""
+        queue, admitted_at = self._queue_usage.queues.get(workload.queue), 0
+        if workload.admission is not None:
+            admitted_at = workload.admission.admitted_at
+        priority = workload.priority + policy.ageing.raised_by(workload.created_at, admitted_at)
+        above = queue.priority if queue is not None else 0
+        return not workload.has_resized, above, priority, -admitted_at, workload.name, workload.namespace
+
+
+def _due(policy: Policy, now: int) -> list[AdvanceReservation]:
+    return [each for each in policy.advance_reservations if each.evicts and each.since <= now < each.until]
+
+
+def _movable(workloads: Iterable[Workload]) -> Iterator[Workload]:
+    for workload in workloads:
+        if not workload.preserved and workload.admission is not None and not workload.admission.adopted:
+            yield workload
+
+
+def _missing(lacking: Resources, evicted: Iterable[tuple[_VictimRank, Workload]], name: ClusterName) -> Resources:
+    """Return what of *lacking* the eviction of *evicted* does not free."""
+    freed = total(_charge_on(workload, name) for _, workload in evicted)
+    return positive(subtract(lacking, {resource: freed.get(resource, 0) for resource in lacking}))
+
+
+def _relative_size(workload: Workload, lacking: Resources, name: ClusterName) -> list[Fraction]:
+    charge = _charge_on(workload, name)
+    return sorted((Fraction(charge.get(resource, 0), amount) for resource, amount in lacking.items()), reverse=True)

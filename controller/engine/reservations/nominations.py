@@ -180,4 +180,5 @@ def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resource
         settled if cluster_state.nominated else None,
         cluster_state.recently_freed_total,
         cluster_state.estimates,
+        cluster_state.in_advance,
     )

@@ -14,6 +14,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
+from controller.engine.state.amounts_in_advance import AmountsInAdvance
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import ClusterEstimates, pods_of
 from controller.engine.state.orphans import NO_ORPHANS, Orphan, Orphans
@@ -85,6 +86,8 @@ class ClusterState:
     """When charges on the cluster last changed."""
     estimates: ClusterEstimates | None = None
     """Answers of its scheduler estimator; ``None`` where estimators are not used."""
+    in_advance: AmountsInAdvance | None = None
+    """What advance reservations of amounts keep free; ``None`` without any (O11)."""
     _headroom_inputs: tuple[Cluster | None, Resources, Resources] = (None, EMPTY, EMPTY)
     """The cluster, external usage and charges that *_headroom* was computed from."""
     _headroom: Resources = EMPTY
@@ -138,9 +141,13 @@ class ClusterState:
 
     @property
     def is_headroom_available(self) -> bool:
-        """Return whether all headroom is available to any workload: no nominations, resource models or estimates."""
+        """Return whether all headroom is available to any workload.
+
+        Not so with nominations, resource models, estimates, or advance reservations of amounts.
+        """
         has_grades = self.cluster is not None and bool(self.cluster.grades)
-        return not (has_grades or self.leaving or self.nominated or self.estimates is not None)
+        is_for_some = self.estimates is not None or self.in_advance is not None
+        return not (has_grades or self.leaving or self.nominated or is_for_some)
 
     @property
     def recently_freed_total(self) -> Resources:
@@ -228,6 +235,13 @@ class ClusterUsage:
     def estimate_changed(self, name: ClusterName) -> None:
         """Mark a cluster as changed, because its estimator may accept other workloads than before."""
         self._has_changed(self.cluster_state(name), gave_room=True)
+
+    def keep_free(self, name: ClusterName, in_advance: AmountsInAdvance | None, *, gave_room: bool) -> None:
+        """Keep amounts of a known cluster free for advance reservations; *gave_room*: possibly less than before."""
+        cluster_state = self._states.get(name)
+        if cluster_state is not None and cluster_state.in_advance != in_advance:
+            cluster_state.in_advance = in_advance
+            self._has_changed(cluster_state, gave_room=gave_room)
 
     def cluster_state(self, name: ClusterName) -> ClusterState:
         """Return the state of one cluster, created if necessary."""
