@@ -13,8 +13,7 @@ from localup.apply import apply_files, wait_until
 from localup.binaries import Binaries
 from localup.credentials import Credentials, issue, write_kubeconfig
 from localup.folders import RunFolder
-from localup.managed_process import Server, is_http_ready, stop_on_error
-from localup.processes import ChildProcess
+from localup.processes import ChildProcess, Server, is_http_ready, stop_on_error
 
 _HERE: Final = Path(__file__).parent
 _CHART: Final = _HERE.parent / "charts" / "volcano-global"

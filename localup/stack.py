@@ -11,7 +11,7 @@ from localup import ports
 from localup.api import Api, ApiError
 from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
-from localup.managed_process import (
+from localup.processes import (
     ManagedProcess,
     ProcessOptions,
     http_get,

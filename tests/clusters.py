@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from localup.karmada.member import Node, allocatable_modelings, default_models
+from localup.karmada.member import Node, allocatable_modelings
 from localup.karmada.workloads import amounts
 
 
@@ -30,3 +30,22 @@ def _sum(summary: Mapping[str, Any], part: str) -> Mapping[str, int]:
         return amounts(summary.get(part))
     except ValueError:
         return {}
+
+
+_UNBOUNDED = str(2**63 - 1)
+_CPU = ("0", "1", "2", "4", "8", "16", "32", "64", "128", _UNBOUNDED)
+_MEMORY = ("0", "4Gi", "16Gi", "32Gi", "64Gi", "128Gi", "256Gi", "512Gi", "1Ti", _UNBOUNDED)
+
+
+def default_models() -> list[dict[str, Any]]:
+    """Return the grades that Karmada's API server sets in new Clusters; the CRD has the same defaults."""
+    return [
+        {
+            "grade": grade,
+            "ranges": [
+                {"name": name, "min": ends[grade], "max": ends[grade + 1]}
+                for name, ends in (("cpu", _CPU), ("memory", _MEMORY))
+            ],
+        }
+        for grade in range(len(_CPU) - 1)
+    ]

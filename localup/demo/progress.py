@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.engine.reasons import Reason
@@ -18,6 +18,19 @@ from localup.demo.scenario import DemoHyperJob, DemoJob
 from localup.karmada.workloads import quantities
 
 _FINAL: Final = frozenset({"Completed", "Failed", "Terminated"})
+
+
+class JobStage(StrEnum):
+    """Stage of a job as printed, in order."""
+
+    SUBMITTED = "submitted"
+    SPLIT = "split"
+    SUSPENDED = "suspended"
+    PENDING = "pending"
+    EVICTED = "evicted"
+    ADMITTED = "admitted"
+    RUNNING = "running"
+    FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +49,13 @@ class BindingStatus:
     plan: str = ""
 
     @property
-    def is_admitted(self) -> bool:
-        """Whether it is resumed and assigned to clusters."""
-        return not self.suspended and bool(self.clusters)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the job has finished."""
-        return self.phase in _FINAL
-
-    @property
-    def has_started(self) -> bool:
-        """Whether pods run or have run."""
-        return self.phase == "Running" or self.is_over
+    def stage(self) -> JobStage:
+        """Stage of the job; the reported phase of a suspended job is stale unless it has finished."""
+        if self.phase in _FINAL:
+            return JobStage.FINISHED
+        if self.suspended or not (self.clusters or self.phase == "Running"):
+            return JobStage.SUSPENDED
+        return JobStage.RUNNING if self.phase == "Running" else JobStage.ADMITTED
 
 
 def parse_binding(binding: Any) -> BindingStatus:
@@ -65,19 +72,6 @@ def parse_binding(binding: Any) -> BindingStatus:
         pods=sum(status.get(part, 0) for part in ("running", "succeeded", "failed")),
         plan=record.get("planID", "") if record.get("uid") == metadata["uid"] else "",
     )
-
-
-class JobStage(StrEnum):
-    """Stage of a job as printed, in order."""
-
-    SUBMITTED = "submitted"
-    SPLIT = "split"
-    SUSPENDED = "suspended"
-    PENDING = "pending"
-    EVICTED = "evicted"
-    ADMITTED = "admitted"
-    RUNNING = "running"
-    FINISHED = "finished"
 
 
 _ORDER: Final = {stage: place for place, stage in enumerate(JobStage)}
@@ -110,6 +104,8 @@ class PendingReason:
 class Progress:
     """Current stage, and the time at which each stage was first reached."""
 
+    waits_from: ClassVar = JobStage.SUSPENDED
+    runs_from: ClassVar = JobStage.RUNNING
     stage: JobStage = JobStage.SUBMITTED
     times: dict[JobStage, float] = field(default_factory=dict)
 
@@ -119,8 +115,17 @@ class Progress:
         self.times.setdefault(stage, at)
         return stage
 
-    def between(self, first: JobStage, last: JobStage) -> float | None:
-        """Return the seconds between two stages, ``None`` until both were reached."""
+    @property
+    def waited(self) -> float | None:
+        """Seconds until it was admitted, ``None`` before."""
+        return self._between(self.waits_from, JobStage.ADMITTED)
+
+    @property
+    def ran(self) -> float | None:
+        """Seconds it ran, ``None`` until it has finished."""
+        return self._between(self.runs_from, JobStage.FINISHED)
+
+    def _between(self, first: JobStage, last: JobStage) -> float | None:
         return self.times[last] - self.times[first] if first in self.times and last in self.times else None
 
 
@@ -134,16 +139,6 @@ class JobProgress(Progress):
     evictions: int = 0
     cluster: str = ""
     outcome: str = ""
-
-    @property
-    def waited(self) -> float | None:
-        """Seconds of suspension, ``None`` while it is suspended."""
-        return self.between(JobStage.SUSPENDED, JobStage.ADMITTED)
-
-    @property
-    def ran(self) -> float | None:
-        """Seconds it ran, ``None`` until it has finished."""
-        return self.between(JobStage.RUNNING, JobStage.FINISHED)
 
     @property
     def is_settled(self) -> bool:
@@ -179,14 +174,18 @@ class Timeline:
         if progress is None:
             return []
         progress.cluster = ", ".join(status.clusters)
-        progress.outcome = status.phase if status.is_over else ""
-        if status.suspended and not status.is_over and _ORDER[progress.stage] >= _ORDER[JobStage.ADMITTED]:
+        reached = status.stage
+        progress.outcome = status.phase if reached is JobStage.FINISHED else ""
+        if (
+            status.suspended
+            and reached is not JobStage.FINISHED
+            and _ORDER[progress.stage] >= _ORDER[JobStage.ADMITTED]
+        ):
             progress.evictions += 1
             progress.pending_reason = None
             for stage in (JobStage.ADMITTED, JobStage.RUNNING):  # waiting and run times count from now on
                 progress.times.pop(stage, None)
             return [_entry(progress, at, JobStage.EVICTED, "evicted; it is pending again and keeps its age")]
-        reached = _stage_of(status)
         lines = [
             _entry(progress, at, stage, text)
             for stage, text in _messages(progress, status, at).items()
@@ -223,23 +222,12 @@ class Timeline:
 
 
 def _pending_entry(progress: JobProgress, at: float) -> list[TimelineEntry]:
-    if progress.pending_reason is None:
-        return []
-    return [_entry(progress, at, JobStage.PENDING, str(progress.pending_reason))]
+    reason = progress.pending_reason
+    return [_entry(progress, at, JobStage.PENDING, str(reason))] if reason else []
 
 
 def _entry(progress: JobProgress, at: float, stage: JobStage, text: str) -> TimelineEntry:
     return TimelineEntry(at, progress.spec.name, progress.reach(stage, at), text)
-
-
-def _stage_of(status: BindingStatus) -> JobStage:
-    if status.is_over:
-        return JobStage.FINISHED
-    if status.suspended:  # the reported phase of an evicted job is stale
-        return JobStage.SUSPENDED
-    if status.has_started:
-        return JobStage.RUNNING
-    return JobStage.ADMITTED if status.is_admitted else JobStage.SUSPENDED
 
 
 def _messages(progress: JobProgress, status: BindingStatus, at: float) -> Mapping[JobStage, str]:
@@ -300,6 +288,8 @@ class HyperJobProgress(Progress):
     *split* has each part as its cluster and number of pods, *plans* by part the plan that first admitted it.
     """
 
+    waits_from: ClassVar = JobStage.SUBMITTED
+    runs_from: ClassVar = JobStage.ADMITTED
     name: str
     spec: DemoHyperJob | None = None
     split: tuple[str, ...] = ()
@@ -318,16 +308,6 @@ class HyperJobProgress(Progress):
         """Whether it completed as expected: pending first, then admitted in one plan."""
         in_one_plan = len(self.plans) == len(self.split) > 1 and len({*self.plans.values()}) == 1
         return self.spec is None or (self.outcome == "Completed" and self.has_been_pending and in_one_plan)
-
-    @property
-    def waited(self) -> float | None:
-        """Seconds from submission to admission."""
-        return self.between(JobStage.SUBMITTED, JobStage.ADMITTED)
-
-    @property
-    def ran(self) -> float | None:
-        """Seconds from admission to the end."""
-        return self.between(JobStage.ADMITTED, JobStage.FINISHED)
 
 
 class HyperJobTracker:
@@ -352,7 +332,7 @@ class HyperJobTracker:
     def on_binding(self, demo_job: DemoJob, binding: BindingStatus) -> None:
         """Record the plan that admitted a part."""
         progress = self.all.get(demo_job.hyperjob)
-        if progress is not None and binding.is_admitted:
+        if progress is not None and binding.clusters and not binding.suspended:
             progress.plans.setdefault(binding.job, binding.plan)
 
 
@@ -366,8 +346,9 @@ def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator
         yield progress.reach(JobStage.SPLIT, at), f"in {len(split)} parts: {', '.join(split)}"
     progress.message = status.get("message", "")
     is_final = phase in _FINAL
-    reason = next((item["reason"] for item in status.get("conditions", ()) if _is_pending(item)), "Pending")
-    if phase == "Pending" and reason not in {"Pending", *progress.reasons[-1:]}:
+    pending = {"type": "Pending", "status": "True"}
+    reason = next((item["reason"] for item in status.get("conditions", ()) if pending.items() <= item.items()), "")
+    if phase == "Pending" and reason not in {"", "Pending", *progress.reasons[-1:]}:
         progress.reasons.append(reason)
         yield progress.reach(JobStage.PENDING, at), f"{reason}: {progress.message}"
     if (phase in {"Admitted", "Running"} or is_final) and JobStage.ADMITTED not in progress.times:
@@ -378,10 +359,6 @@ def _new_entries(progress: HyperJobProgress, status: Any, at: float) -> Iterator
     if is_final and progress.stage is not JobStage.FINISHED:
         progress.outcome = phase
         yield progress.reach(JobStage.FINISHED, at), f"{phase}: {progress.message}"
-
-
-def _is_pending(condition: Any) -> bool:
-    return bool(condition["type"] == "Pending" and condition["status"] == "True")
 
 
 _STUCK: Final = {
@@ -435,17 +412,12 @@ def _job_problem(progress: JobProgress) -> Problem:
     """Return why a job did not reach its expected final state."""
     name, reason = progress.spec.name, progress.spec.expected_reason
     if progress.stage is JobStage.FINISHED:
-        why = (
-            "without waiting for evictions"
-            if progress.spec.reclaims
-            else f"although it should stay pending as {reason}"
-        )
+        waits = progress.spec.reclaims
+        why = "without waiting for evictions" if waits else f"although it should stay pending as {reason}"
         return Problem(f"{name} ran {why}")
-    if progress.stage is JobStage.PENDING and progress.pending_reason:
+    if progress.stage is JobStage.PENDING and (pending := progress.pending_reason):
         expected = f" instead of {reason}" if reason else ""
-        return Problem(
-            f"{name} is pending as {progress.pending_reason.reason}{expected}: {progress.pending_reason.message}"
-        )
+        return Problem(f"{name} is pending as {pending.reason}{expected}: {pending.message}")
     text, log_name = _STUCK[progress.stage]
     return Problem(f"{name} {text.format(cluster=progress.cluster or 'no cluster')}", log_name)
 

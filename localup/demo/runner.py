@@ -6,14 +6,15 @@ It watches the progress and fails when a process ends.
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Final
 
-from controller.api.keys import Resource
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOB_KIND, HYPERJOBS, JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.informer import Informer
@@ -23,9 +24,21 @@ from localup.apply import WaitTimeoutError
 from localup.binaries import Binaries
 from localup.controlplane import ControlPlane, Etcd
 from localup.demo import table
-from localup.demo.progress import DemoResult, PendingReasonReader, evaluate
+from localup.demo.progress import (
+    BindingStatus,
+    DemoResult,
+    HyperJobTracker,
+    JobStage,
+    PendingReasonReader,
+    Timeline,
+    TimelineEntry,
+    evaluate,
+    parse_binding,
+)
 from localup.demo.scenario import (
     EXAMPLES,
+    DemoHyperJob,
+    DemoJob,
     ScenarioStep,
     create_objects,
     join_clusters,
@@ -34,13 +47,89 @@ from localup.demo.scenario import (
     submit,
     write_configuration,
 )
-from localup.demo.table import DemoConsole
-from localup.demo.view import WATCHED, View, parse_queue_usage
-from localup.karmada.objects import StoredObject
-from localup.managed_process import ProcessOptions
-from localup.processes import ProcessError, tail
+from localup.demo.table import DemoConsole, UsageHistory, parse_queue_usage
+from localup.karmada.objects import Key, Object, StoredObject, key_of
+from localup.processes import ProcessError, ProcessOptions, tail
 from localup.realkarmada.processes import Programs as Karmada
 from localup.stack import Stack
+
+#: The watched kinds.
+WATCHED: Final = (JOBS, RESOURCE_BINDINGS, HYPERJOBS, BATCH_HYPERJOBS)
+
+
+class View:
+    """Processes changes of objects and tracks the progress of jobs and HyperJobs.
+
+    Jobs outside the scenario are parts of HyperJobs or submitted by a user.
+    """
+
+    def __init__(self, jobs: Mapping[str, DemoJob], hyperjobs: Mapping[str, DemoHyperJob]) -> None:
+        self._scenario, self._jobs = jobs, dict(jobs)
+        self.timeline = Timeline()
+        self.hyperjobs = HyperJobTracker(hyperjobs)
+        self.usage = UsageHistory()
+        self._early_bindings: dict[str, list[BindingStatus]] = {}
+        """Binding versions observed before their jobs, which arrive through another watch."""
+
+    def on_change(self, resource: Resource, old: Object | None, new: Object | None, at: float) -> list[TimelineEntry]:
+        """Process an object before and after a change and return new timeline entries."""
+        item = new or old or {}
+        if resource == RESOURCE_BINDINGS:
+            return self._on_binding(parse_binding(item), at, is_gone=new is None)
+        if resource == JOBS:
+            return self._on_job(item, at, is_gone=new is None)
+        if new is not None:
+            return self.hyperjobs.on_hyperjob(new, at)
+        self.hyperjobs.forget(str(key_of(item)))
+        return []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all jobs and HyperJobs have reached their expected final state."""
+        return self.timeline.is_over and all(hyperjob.is_settled for hyperjob in self.hyperjobs.all.values())
+
+    @property
+    def are_jobs_settled(self) -> bool:
+        """Whether only HyperJobs are unfinished, and each was pending for its expected reason."""
+        have_been_pending = all(progress.has_been_pending for progress in self.hyperjobs.all.values())
+        return self.timeline.are_jobs_settled and have_been_pending
+
+    def _on_binding(self, status: BindingStatus, at: float, *, is_gone: bool) -> list[TimelineEntry]:
+        if is_gone:
+            self._early_bindings.pop(status.job, None)
+            return []
+        demo_job = self._jobs.get(status.job)
+        if demo_job is None:
+            self._early_bindings.setdefault(status.job, []).append(status)
+            return []
+        self.hyperjobs.on_binding(demo_job, status)
+        return self.timeline.on_binding(status, at)
+
+    def _on_job(self, job: Object, at: float, *, is_gone: bool) -> list[TimelineEntry]:
+        """Process a job outside the scenario."""
+        name = str(key_of(job))
+        if name in self._scenario:
+            return []
+        if is_gone:
+            self._jobs.pop(name, None)
+            self.timeline.remove(name)
+            return []
+        is_new = name not in self._jobs
+        self._jobs[name] = demo_job = self._role(job)
+        if not is_new:
+            return []
+        self.timeline.on_submitted(demo_job, at)
+        before = self._early_bindings.pop(name, [])
+        return [line for status in before for line in self._on_binding(status, at, is_gone=False)]
+
+    def _role(self, job: Object) -> DemoJob:
+        owners = job["metadata"].get("ownerReferences", ())
+        owner = next((item["name"] for item in owners if item["kind"] == HYPERJOB_KIND), "")
+        hyperjob = str(Key(key_of(job).namespace, owner)) if owner else ""
+        known = self.hyperjobs.all.get(hyperjob)
+        is_guest = not owner or (known is not None and known.spec is None)
+        return DemoJob(dict(job), hyperjob=hyperjob, is_user_submitted=is_guest)
+
 
 _TICK_SECONDS: Final = 0.1
 _USAGE_SECONDS: Final = 0.3
@@ -186,6 +275,7 @@ class DemoRunner:
             self._console.print_tables(usage)
 
 
+_TENANTS: Final = ("team-a", "team-b")
 _INTERRUPTED: Final = 130
 
 _STAND_IN_NOTICE: Final = (
@@ -253,7 +343,7 @@ async def _run(stack: Stack, console: DemoConsole, demo_options: DemoOptions) ->
     async with runner.watch():
         result = await runner.run()
         if not demo_options.bare:
-            table.print_summary(console, runner.view, result, stack)
+            print_summary(console, runner.view, result, stack)
         if demo_options.keep or demo_options.bare:
             console.print("\nthe environment keeps running until Ctrl-C. In another shell:", style="bold")
             console.print(
@@ -298,3 +388,46 @@ def _environment(programs: Binaries, console: DemoConsole, demo_options: DemoOpt
                 operator, tenant = (plane.token(name) for name in ("admin", "tenant"))
                 console.print(_CONSOLE.format(url=stack.console_url, operator=operator, tenant=tenant))
             yield stack
+
+
+def print_summary(console: DemoConsole, view: View, result: DemoResult, stack: Stack) -> None:
+    """Print the final tables, the observed ratios, and the result with excerpts of the relevant logs."""
+    jobs = [progress for progress in view.timeline.jobs.values() if not progress.spec.hyperjob]
+    hyperjobs = view.hyperjobs.all.values()
+    console.print_tables(table.peak_table(view.usage, queues()), table.job_table(jobs), table.hyperjob_table(hyperjobs))
+    for text in _sentences(view):
+        console.print(text)
+    if result.problems:
+        console.print(f"\nthe demo failed with {len(result.problems)} problems:", style="bold red")
+        for problem in result.problems:
+            console.print(f"  {problem.text}")
+        for name in result.logs_to_check:
+            console.print(f"last lines of the log of {name}:\n{tail(stack.log(name))}")
+        return
+    waiting = result.inadmissible
+    console.print(f"\n{result.ran} jobs have run; {len(waiting)} stay pending as expected:", style="bold green")
+    for progress in waiting:
+        console.print(f"  {progress.spec.name} {progress.pending_reason}")
+    for hyperjob in result.hyperjobs:
+        waited = f", none of them while it was pending as {hyperjob.reasons[0]}" if hyperjob.reasons else ""
+        console.print(f"HyperJob {hyperjob.name}: {len(hyperjob.split)} parts were admitted in one plan{waited}")
+
+
+def _sentences(view: View) -> Iterator[str]:
+    """Yield what the scenario shows: fair share by weights, queue priority, and reclaim."""
+    jobs = view.timeline.jobs.values()
+    reclaimed_at = min((progress.times[JobStage.SUBMITTED] for progress in jobs if progress.spec.reclaims), default=inf)
+    if contention := view.usage.contention(*_TENANTS, "cpu", before=reclaimed_at):
+        lasted, *used = contention
+        amounts = " and ".join(f"{name} {item:.1f}" for name, item in zip(_TENANTS, used, strict=True))
+        ratio = f", 1 : {used[1] / used[0]:.1f}" if used[0] else ""
+        yield f"weights 1 and 3: for {lasted:.1f} s both tenants had pending jobs; average CPUs: {amounts}{ratio}"
+    waits = [
+        max((item.waited for item in jobs if item.spec.queue in names and item.waited is not None), default=None)
+        for names in (("urgent",), _TENANTS)
+    ]
+    if None not in waits:
+        yield f"priority: jobs of queue urgent waited {waits[0]:.1f} s at most, jobs of the tenants {waits[1]:.1f} s"
+    if evicted := sum(progress.evictions for progress in jobs):
+        served = sum(progress.spec.reclaims and progress.stage is JobStage.FINISHED for progress in jobs)
+        yield f"reclaim: {evicted} jobs were evicted to admit {served} jobs of a queue within its fair share"

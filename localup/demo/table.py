@@ -4,21 +4,27 @@ On a terminal the output is coloured and a live table stays below it; elsewhere 
 """
 
 import textwrap
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
 from math import floor, inf
 from typing import Final
 
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from localup.demo.progress import DemoResult, HyperJobProgress, JobProgress, JobStage, TimelineEntry
-from localup.demo.scenario import queues
-from localup.demo.view import QueueUsage, UsageHistory, View
-from localup.processes import tail
-from localup.stack import Stack
+from controller.reporting.state_collector import NAMESPACE
+from localup.demo.progress import (
+    HyperJobProgress,
+    JobProgress,
+    JobStage,
+    TimelineEntry,
+)
 
 _STYLES: Final[Mapping[JobStage, str]] = {
     JobStage.SUSPENDED: "dim",
@@ -98,9 +104,74 @@ class DemoConsole:
         return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_long_words=False)
 
 
-CPU: Final = "cpu"
-_SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", "nvidia.com/gpu": "GPUs"}
-_TENANTS: Final = ("team-a", "team-b")
+Amounts = Mapping[str, float]
+"""Amounts by resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUsage:
+    """Usage of a queue at one time."""
+
+    queue: str
+    used: Amounts = field(default_factory=dict)
+    fair_share: Amounts = field(default_factory=dict)
+    limit: Amounts = field(default_factory=dict)
+    admitted: int = 0
+    pending: int = 0
+
+
+def parse_queue_usage(metrics: str, queues: Sequence[str]) -> list[QueueUsage]:
+    """Return the usage of *queues* in the controller's metrics, in the same order; nothing while it does not lead."""
+    amounts: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    counts: Counter[tuple[str, str]] = Counter()
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            key = family.name.removeprefix(f"{NAMESPACE}_"), sample.labels.get("queue", "")
+            if "resource" in sample.labels:
+                amounts[key][sample.labels["resource"]] = sample.value
+            else:
+                counts[key] += int(sample.value)
+    return [
+        QueueUsage(
+            queue,
+            amounts["queue_resource_usage", queue],
+            amounts["queue_resource_fair_share", queue],
+            amounts["queue_resource_limit", queue],
+            counts["admitted_active_workloads", queue],
+            counts["pending_workloads", queue],
+        )
+        for queue in (queues if amounts else ())
+    ]
+
+
+@dataclass(slots=True)
+class UsageHistory:
+    """Usage of all queues over time."""
+
+    moments: list[tuple[float, Sequence[QueueUsage]]] = field(default_factory=list)
+
+    def peak(self, queue: str, resource: str) -> tuple[float, float]:
+        """Return the first peak of *resource* in *queue*, and the queue's fair share at that time."""
+        rows = [row for _, rows in self.moments for row in rows if row.queue == queue and row.used.get(resource)]
+        first = max(rows, key=lambda row: row.used[resource], default=None)
+        return (first.used[resource], first.fair_share.get(resource, 0)) if first else (0, 0)
+
+    def contention(
+        self, first: str, second: str, resource: str, *, before: float = inf
+    ) -> tuple[float, float, float] | None:
+        """Return how long both queues had pending jobs and used *resource* until *before*, and their average usage."""
+        lasted, used = 0.0, [0.0, 0.0]
+        moments = [moment for moment in self.moments if moment[0] < before]
+        for (at, rows), (until, _) in pairwise(moments):
+            pair = [row for name in (first, second) for row in rows if row.queue == name]
+            amounts = [row.used.get(resource, 0) for row in pair]
+            if len(pair) == len(used) and all(row.pending for row in pair) and any(amounts):
+                lasted += until - at
+                used = [sum_ + amount * (until - at) for sum_, amount in zip(used, amounts, strict=True)]
+        return (lasted, used[0] / lasted, used[1] / lasted) if lasted else None
+
+
+_SHOWN: Final[Mapping[str, str]] = {"cpu": "CPUs", "nvidia.com/gpu": "GPUs"}
 
 #: Lines of the live view other than queue and job rows.
 _OTHER_LINES: Final = 8
@@ -208,46 +279,3 @@ def _table(title: str, first: str, *, left: Iterable[str] = (), right: Iterable[
     for header in right:
         table.add_column(header, justify="right")
     return table
-
-
-def print_summary(console: DemoConsole, view: View, result: DemoResult, stack: Stack) -> None:
-    """Print the final tables, the observed ratios, and the result with excerpts of the relevant logs."""
-    jobs = [progress for progress in view.timeline.jobs.values() if not progress.spec.hyperjob]
-    hyperjobs = view.hyperjobs.all.values()
-    console.print_tables(peak_table(view.usage, queues()), job_table(jobs), hyperjob_table(hyperjobs))
-    for text in _sentences(view):
-        console.print(text)
-    if result.problems:
-        console.print(f"\nthe demo failed with {len(result.problems)} problems:", style="bold red")
-        for problem in result.problems:
-            console.print(f"  {problem.text}")
-        for name in result.logs_to_check:
-            console.print(f"last lines of the log of {name}:\n{tail(stack.log(name))}")
-        return
-    waiting = result.inadmissible
-    console.print(f"\n{result.ran} jobs have run; {len(waiting)} stay pending as expected:", style="bold green")
-    for progress in waiting:
-        console.print(f"  {progress.spec.name} {progress.pending_reason}")
-    for hyperjob in result.hyperjobs:
-        waited = f", none of them while it was pending as {hyperjob.reasons[0]}" if hyperjob.reasons else ""
-        console.print(f"HyperJob {hyperjob.name}: {len(hyperjob.split)} parts were admitted in one plan{waited}")
-
-
-def _sentences(view: View) -> Iterator[str]:
-    """Yield what the scenario shows: fair share by weights, queue priority, and reclaim."""
-    jobs = view.timeline.jobs.values()
-    reclaimed_at = min((progress.times[JobStage.SUBMITTED] for progress in jobs if progress.spec.reclaims), default=inf)
-    if contention := view.usage.contention(*_TENANTS, CPU, before=reclaimed_at):
-        lasted, *used = contention
-        amounts = " and ".join(f"{name} {item:.1f}" for name, item in zip(_TENANTS, used, strict=True))
-        ratio = f", 1 : {used[1] / used[0]:.1f}" if used[0] else ""
-        yield f"weights 1 and 3: for {lasted:.1f} s both tenants had pending jobs; average CPUs: {amounts}{ratio}"
-    waits = [
-        max((item.waited for item in jobs if item.spec.queue in names and item.waited is not None), default=None)
-        for names in (("urgent",), _TENANTS)
-    ]
-    if None not in waits:
-        yield f"priority: jobs of queue urgent waited {waits[0]:.1f} s at most, jobs of the tenants {waits[1]:.1f} s"
-    if evicted := sum(progress.evictions for progress in jobs):
-        served = sum(progress.spec.reclaims and progress.stage is JobStage.FINISHED for progress in jobs)
-        yield f"reclaim: {evicted} jobs were evicted to admit {served} jobs of a queue within its fair share"

@@ -10,30 +10,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from controller.api.quantity import parse_quantity
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, positive, scale, subtract, total
 from localup.karmada.objects import Object
 from localup.karmada.workloads import IdenticalPods, Workload
-
-_UNBOUNDED: Final = str(2**63 - 1)
-_CPU: Final = ("0", "1", "2", "4", "8", "16", "32", "64", "128", _UNBOUNDED)
-_MEMORY: Final = ("0", "4Gi", "16Gi", "32Gi", "64Gi", "128Gi", "256Gi", "512Gi", "1Ti", _UNBOUNDED)
-
-
-def default_models() -> list[Object]:
-    """Return the grades that Karmada's API server sets in new Clusters; the CRD has the same defaults."""
-    return [
-        {
-            "grade": grade,
-            "ranges": [
-                {"name": name, "min": ends[grade], "max": ends[grade + 1]}
-                for name, ends in (("cpu", _CPU), ("memory", _MEMORY))
-            ],
-        }
-        for grade in range(len(_CPU) - 1)
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
 from localup.credentials import AGGREGATED, Credentials, issue
 from localup.karmada.objects import new_object
-from localup.managed_process import ManagedProcess, ManagedProgram, ProcessOptions, Server, is_http_ready
-from localup.processes import StepError
+from localup.processes import ManagedProcess, ManagedProgram, ProcessOptions, Server, StepError, is_http_ready
 
 #: Environment variable with the folder, used without the option.
 KARMADA_BIN: Final = "KARMADA_BIN"

@@ -8,8 +8,7 @@ import pytest
 from controller.kube.client import Api
 from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
-from localup.managed_process import ProcessOptions
-from localup.processes import tail
+from localup.processes import ProcessOptions, tail
 from localup.realkarmada.processes import programs_from_environment
 from localup.stack import Stack
 from tests.e2e.environment import Environment, open_environment

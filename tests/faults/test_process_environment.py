@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localup.managed_process import is_http_ready
+from localup.processes import is_http_ready
 from tests.rig.binding_state import parse_binding
 from tests.rig.faults import ErrorReply
 from tests.rig.harness import Harness, open_harness

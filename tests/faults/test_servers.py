@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from localup.controlplane import ControlPlane, Etcd
-from localup.managed_process import Server
+from localup.processes import Server
 from tests.rig.faults import Delay, DropReply, Hold, everything, writes
 from tests.rig.harness import Harness, open_harness
 

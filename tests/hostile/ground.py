@@ -12,8 +12,7 @@ from typing import Any
 from controller.kube.client import Api
 from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
-from localup.managed_process import ProcessOptions
-from localup.processes import tail
+from localup.processes import ProcessOptions, tail
 from localup.stack import Stack
 from tests.e2e.environment import Environment
 from tests.e2e.observer import Observer

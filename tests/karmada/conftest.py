@@ -11,8 +11,7 @@ import pytest
 
 from localup.apply import create_namespace, delete_namespace, wait_until
 from localup.controlplane import CRDS, ControlPlane
-from localup.managed_process import ProcessOptions
-from localup.processes import tail
+from localup.processes import ProcessOptions, tail
 from localup.realkarmada.processes import programs_from_environment
 from localup.stack import Stack
 from tests.karmada.harness import Harness

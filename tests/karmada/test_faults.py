@@ -6,8 +6,7 @@ import pytest
 
 from controller.api.keys import QUEUES
 from localup.apply import create_namespace, delete_namespace, wait_until
-from localup.managed_process import ProcessOptions
-from localup.processes import tail
+from localup.processes import ProcessOptions, tail
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS, SIZES
 from tests.karmada.harness import LONG, Harness

@@ -11,8 +11,7 @@ import pytest
 
 from localup.apply import apply, apply_files, create_namespace, delete_namespace, wait_until
 from localup.controlplane import CRDS, ControlPlane
-from localup.managed_process import ProcessOptions
-from localup.processes import tail
+from localup.processes import ProcessOptions, tail
 from localup.stack import CHART, Stack
 from tests.karmada.conftest import SIZES
 from tests.karmada.harness import LONG, Harness

@@ -7,8 +7,7 @@ import pytest
 
 from controller.api.keys import EVENTS, QUEUES
 from localup.apply import create_namespace, delete_namespace
-from localup.managed_process import ProcessOptions
-from localup.processes import tail
+from localup.processes import ProcessOptions, tail
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS
 from tests.karmada.harness import LONG, Harness

@@ -8,7 +8,7 @@ import pytest
 
 from localup.api import ApiError
 from localup.apply import wait_until
-from localup.managed_process import Server
+from localup.processes import Server
 from tests.waiting import LIMIT_SECONDS
 
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"

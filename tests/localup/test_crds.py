@@ -2,7 +2,7 @@ import pytest
 
 from localup.apply import apply, read_manifests
 from localup.controlplane import CRDS
-from localup.karmada.member import default_models
+from tests.clusters import default_models
 from tests.files import DATA, read_object
 
 SHORT = sorted(CRDS.glob("*.yaml"))

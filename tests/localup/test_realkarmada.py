@@ -7,7 +7,7 @@ from controller.engine.state.resources import MILLI, PODS
 from localup.controlplane import CRDS
 from localup.karmada.member import Phase, Run
 from localup.karmada.workloads import IdenticalPods, Workload
-from localup.members.fake_kubelet import external_usage_pod, node_status, pods_of
+from localup.members.members import external_usage_pod, node_status, pods_of
 from localup.processes import StepError
 from localup.realkarmada import processes as karmada_processes
 from localup.realkarmada.processes import KARMADA_BIN, Programs, programs_from_environment

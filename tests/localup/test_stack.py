@@ -4,8 +4,7 @@ import socket
 import pytest
 
 from localup.apply import create_namespace, wait_until
-from localup.managed_process import ProcessOptions, run_to_completion
-from localup.processes import ProcessError
+from localup.processes import ProcessError, ProcessOptions, run_to_completion
 from localup.stack import Stack
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

@@ -20,7 +20,7 @@ from controller.reporting.decision_log.replay import replay
 from localup import ports
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
-from localup.managed_process import ManagedProcess, is_http_ready
+from localup.processes import ManagedProcess, is_http_ready
 from tests.rig import audit
 from tests.rig.background import run_in_background
 from tests.rig.binding_state import BindingState, parse_binding

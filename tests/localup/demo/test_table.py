@@ -7,8 +7,7 @@ from rich.console import Console
 from localup.demo import table
 from localup.demo.progress import JobStage, PendingReason, Timeline, TimelineEntry
 from localup.demo.scenario import volcano_job
-from localup.demo.table import DemoConsole
-from localup.demo.view import QueueUsage, UsageHistory, parse_queue_usage
+from localup.demo.table import DemoConsole, QueueUsage, UsageHistory, parse_queue_usage
 
 
 def printed(shown, *, width=80):

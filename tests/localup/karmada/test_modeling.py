@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from localup.controlplane import CRDS
-from localup.karmada.member import Node, allocatable_modelings, default_models
+from localup.karmada.member import Node, allocatable_modelings
+from tests.clusters import default_models
 
 GI = 2**30
 EMPTY_NODE = {"cpu": 64_000, "memory": 256 * GI, "nvidia.com/gpu": 8_000, "pods": 110_000}

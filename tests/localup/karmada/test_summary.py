@@ -3,9 +3,10 @@
 import pytest
 
 from localup.karmada.clusters import DescriptionError, MemberDescription, with_summary
-from localup.karmada.member import Member, default_models
+from localup.karmada.member import Member
 from localup.karmada.objects import Key
 from localup.karmada.workloads import IdenticalPods, Workload
+from tests.clusters import default_models
 
 NOON = 1_800_000_000.0
 
