@@ -2,7 +2,7 @@
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan
-from controller.engine.policy import Ageing, EvictionPolicy, HeadReservation, Policy
+from controller.engine.policy import AdvanceReservation, Ageing, EvictionPolicy, HeadReservation, Policy
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.workloads import (
@@ -61,6 +61,7 @@ def build(state: plain.State) -> Engine:
         preemption=_eviction(state.preemption),
         ageing=_ageing(state.ageing),
         head_reservation=HeadReservation(after_ms=state.reservation_after * 1000),
+        advance_reservations=tuple(map(_reservation, state.reservations)),
     )
     found = Engine(policy)
     for job in state.jobs:
@@ -84,6 +85,17 @@ def _eviction(setting: plain.Eviction | None) -> EvictionPolicy:
 
 def _ageing(setting: plain.Ageing | None) -> Ageing:
     return Ageing(setting.after * 1000, setting.step, setting.most) if setting else Ageing()
+
+
+def _reservation(reservation: plain.Reservation) -> AdvanceReservation:
+    return AdvanceReservation(
+        reservation.name,
+        (ClusterName(reservation.cluster),),
+        since=reservation.begin * 1000,
+        until=reservation.end * 1000,
+        queue=QueueName(reservation.queue) if reservation.queue else None,
+        amounts=reservation.amounts,
+    )
 
 
 def _queue(queue: plain.Queue) -> Queue:
@@ -121,4 +133,5 @@ def _workload(job: plain.Job) -> Workload:
         preempts=not job.never,
         preserved=job.preserved,
         has_run=bool(job.cluster),
+        run_time_ms=job.run_time * 1000 if job.run_time is not None else None,
     )

@@ -6,7 +6,20 @@ from itertools import product
 from random import Random
 from typing import TypeVar
 
-from tests.reference.state import BEGIN, NOW, ROOT, Ageing, Amounts, Cluster, Eviction, Job, Queue, State, total
+from tests.reference.state import (
+    BEGIN,
+    NOW,
+    ROOT,
+    Ageing,
+    Amounts,
+    Cluster,
+    Eviction,
+    Job,
+    Queue,
+    Reservation,
+    State,
+    total,
+)
 
 GPU = "nvidia.com/gpu"
 Thing = TypeVar("Thing", State, Queue, Job)
@@ -30,7 +43,23 @@ def draw(seed: int) -> State:
         preemption=_eviction(random, [0, 0, 1]),
         reservation_after=600,
     )
-    return _aged(_populated(state, random, resources, leaves), Random(f"ageing {seed}"))
+    aged = _aged(_populated(state, random, resources, leaves), Random(f"ageing {seed}"))
+    return _reserved(aged, Random(f"reserved {seed}"), resources, leaves)
+
+
+def _reserved(state: State, random: Random, resources: list[str], leaves: list[str]) -> State:
+    """Return *state*, in a third of all cases with amounts that are reserved in advance, and with run times."""
+    if random.random() < 2 / 3:
+        return state
+    reservations = []
+    for number in range(random.randint(1, 3)):
+        begin = NOW + random.choice([-100, 50, 3000])
+        amounts = _amounts(random, resources, 5) or {"cpu": 2}
+        name, cluster = f"r{number}", random.choice(state.clusters).name
+        end = begin + random.choice([1000, 50_000])
+        reservations.append(Reservation(name, cluster, amounts, begin, end, random.choice([None, *leaves])))
+    jobs = (replace(job, run_time=random.choice([None, 40, 2000, 100_000])) for job in state.jobs)
+    return replace(state, reservations=tuple(reservations), jobs=tuple(jobs))
 
 
 def _aged(state: State, random: Random) -> State:
@@ -189,6 +218,7 @@ PLAIN_JOB = {
     "evictions": 0,
     "never": False,
     "preserved": False,
+    "run_time": None,
 }
 PLAIN_WORLD = {
     "tenant_fairness": "None",
@@ -196,6 +226,7 @@ PLAIN_WORLD = {
     "preemption": None,
     "reclaim": None,
     "ageing": None,
+    "reservations": (),
 }
 
 

@@ -195,14 +195,36 @@ class Model:
         clusters = [cluster.name for cluster in self.candidates(job) if self.has_room(job, cluster.name)]
         return min(clusters, key=lambda name: self.preference(job, name), default=None)
 
-    def has_room(self, job: Job, cluster: str, settled: Running | None = None) -> bool:
+    def has_room(self, job: Job, cluster: str, settled: Running | None = None, *, releases: bool = True) -> bool:
         """Return whether the gang fits now and after all evictions; with *settled*, after these only."""
-        asked = job.requests if cluster in self.nominated.values() else job.gang
+        kept = self.kept_free(job, cluster, releases=releases)
+        asked = job.requests if cluster in self.nominated.values() or kept is not None else job.gang
         if settled is not None:
-            return fits(asked, self.headroom(cluster, settled))
-        return fits(asked, self.headroom(cluster, self.settled)) and fits(
-            job.gang, self.headroom(cluster, self.current)
-        )
+            return fits(asked, self.left(cluster, settled, kept))
+        is_now = fits(job.gang if cluster in self.nominated.values() else asked, self.left(cluster, self.current, kept))
+        return is_now and fits(asked, self.left(cluster, self.settled, kept))
+
+    def left(self, cluster: str, usage: Running, kept: Amounts | None) -> Amounts:
+        return {name: amount - (kept or {}).get(name, 0) for name, amount in self.headroom(cluster, usage).items()}
+
+    def kept_free(self, job: Job, cluster: str, *, releases: bool = True) -> Amounts | None:
+        """O11: return what must stay free in addition to the job, if anything must; or else the whole amounts."""
+        binding = [each for each in self.world.reservations if each.cluster == cluster and each.keeps_off(job)]
+        placed = (self.tree.jobs[name] for name, at in self.settled.items() if at == cluster)
+        running = [(other, other.ends_at()) for other in placed if other.name not in self.nominated]
+        kept: dict[str, int] = {}
+        for at in (max(each.begin, NOW) for each in binding):
+            in_force = [each for each in binding if each.begin <= at < each.end]
+            released = total(other.requests for other, end in running if releases and end is not None and end <= at)
+            needed: list[Amounts] = []
+            for queue in {each.queue for each in in_force}:
+                staying = (other for other, end in running if releases and (end is None or end > at))
+                own = total(other.requests for other in staying if other.queue == queue)
+                amounts = total(each.amounts for each in in_force if each.queue == queue)
+                needed.append({name: max(amount - own.get(name, 0), 0) for name, amount in amounts.items()})
+            for name, amount in total(needed).items():
+                kept[name] = max(kept.get(name, 0), amount - released.get(name, 0))
+        return {name: amount for name, amount in kept.items() if amount > 0} if binding else None
 
     def preference(self, job: Job, cluster: str, usage: Running | None = None) -> tuple:
         """C3: rank a cluster in which the gang minimum fits."""
@@ -265,7 +287,7 @@ class Model:
     def would_take(self, job: Job) -> bool:
         """Return whether a candidate cluster would fit the job after everything reclaimable is evicted."""
         rest = {name: at for name, at in self.settled.items() if not self.is_movable(name)}
-        return any(self.has_room(job, cluster.name, rest) for cluster in self.candidates(job))
+        return any(self.has_room(job, cluster.name, rest, releases=False) for cluster in self.candidates(job))
 
     def is_movable(self, name: str) -> bool:
         """Return whether a running job could be reclaimed from its borrowing queue before a reservation begins."""
@@ -309,7 +331,7 @@ class Model:
             del self.settled[name], self.nominated[name]
             usage = {**self.current, **{other: self.nominated[other] for other in kept}}
             names = [cluster.name for cluster in self.candidates(job)]
-            names = [each for each in names if fits(job.gang, self.headroom(each, usage)) and self.has_room(job, each)]
+            names = [each for each in names if self.has_room(job, each) and self.fits_beside(job, each, usage)]
             if names and not self.tree.lacking(job, self.settled) and not self.tree.lacking(job, self.current):
                 at = min(names, key=lambda cluster: (cluster != nominated, self.preference(job, cluster)))
                 self.settled[name] = self.current[name] = at
@@ -318,6 +340,12 @@ class Model:
             else:
                 self.settled[name] = self.nominated[name] = nominated
                 kept.append(name)
+
+    def fits_beside(self, job: Job, cluster: str, usage: Running) -> bool:
+        """Return whether a nominated job fits in addition to *usage*, which includes what is retained for others."""
+        kept = self.kept_free(job, cluster)
+        asked = job.requests if kept is not None and cluster not in self.nominated.values() else job.gang
+        return fits(asked, self.left(cluster, usage, kept))
 
     def exchange(self, job: Job) -> tuple[list[Job], str] | None:
         """Return the victims for *job* and its cluster, by reclaim or else preemption; empty if nothing is missing."""

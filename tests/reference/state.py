@@ -9,6 +9,7 @@ Running = Mapping[str, str]
 ROOT = "root"
 BEGIN, NOW = 900_000, 1_000_000
 """When the oldest jobs were created, and when the plan is made; in seconds."""
+DRAIN = 86_400
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,34 @@ class Job:
     """Its priority class never preempts."""
     preserved: bool = False
     """Removing its cluster would not stop it."""
+    run_time: int | None = None
+    """The expected run time in seconds."""
+
+    def ends_at(self) -> int | None:
+        """O9: return when the job is expected to end if it runs, ``None`` where that is unknown."""
+        if self.run_time is None:
+            return None
+        end, overrun = NOW + self.run_time - (self.ran if self.cluster else 0), 60
+        while end <= NOW:
+            end, overrun = end + overrun, 2 * overrun
+        return end
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """O11: amounts of one cluster that are reserved in advance; *queue*: for its jobs, else for maintenance."""
+
+    name: str
+    cluster: str
+    amounts: Amounts
+    begin: int
+    end: int
+    queue: str | None = None
+
+    def keeps_off(self, job: Job) -> bool:
+        """Return whether a job that is admitted now must leave the amounts free."""
+        begins_soon = self.begin - DRAIN <= NOW if job.run_time is None else NOW + job.run_time > self.begin
+        return job.queue != self.queue and self.end > NOW and (begins_soon or self.begin <= NOW)
 
 
 @dataclass(frozen=True)
@@ -93,6 +122,7 @@ class State:
     preemption: Eviction | None = None
     reservation_after: int = 1800
     ageing: Ageing | None = None
+    reservations: tuple[Reservation, ...] = ()
 
 
 @dataclass(frozen=True)

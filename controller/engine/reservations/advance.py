@@ -17,7 +17,7 @@ from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.pending import PendingWorkloads
 from controller.engine.state.queue_usage import QueueUsage
-from controller.engine.state.resources import EMPTY, Resources, add, positive, subtract, total
+from controller.engine.state.resources import EMPTY, Resources, add, positive, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import ReservedCluster, Workload, WorkloadState, WorkloadUid
 
@@ -172,9 +172,9 @@ class AdvanceAmounts:
         if name not in self._cluster_usage:
             return EMPTY
         running = [(workload, _charge_on(workload, name)) for workload in self.running_on(name)]
-        needed = total(_in_force(reservation, running).lacking for reservation in reservations)
+        needed = total(each.lacking for each in _in_force(reservations, running))
         free = self._cluster_usage.cluster_state(name).headroom_after_evictions
-        return positive(subtract(needed, {resource: free.get(resource, 0) for resource in needed}))
+        return positive(_less(needed, free))
 
     def missing(self, reservation: AdvanceReservation, now: int) -> Resources:
         """Return what of its amounts is expected to be in use by others when *reservation* begins, on all clusters."""
@@ -182,13 +182,13 @@ class AdvanceAmounts:
         for name in reservation.clusters if reservation.amounts else ():
             at, charges = max(reservation.since, now), self.running_on(name)
             ends = [(each, expected_end(each, now), _charge_on(each, name)) for each in charges]
-            needed = _in_force(reservation, [(each, charge) for each, end, charge in ends if end is None or end > at])
+            staying = [(each, charge) for each, end, charge in ends if end is None or end > at]
+            [needed] = _in_force((reservation,), staying)
             free = [charge for _, end, charge in ends if end is not None and end <= at]
             if name in self._cluster_usage:
                 free.append(self._cluster_usage.cluster_state(name).headroom_after_evictions)
             free_then = total(free)
-            lacking = positive(subtract(needed.lacking, {each: free_then.get(each, 0) for each in needed.lacking}))
-            missing = add(missing, lacking)
+            missing = add(missing, positive(_less(needed.lacking, free_then)))
         return missing
 
     def _update(self, name: ClusterName, *, gave_room: bool) -> None:
@@ -207,15 +207,29 @@ class AdvanceAmounts:
             in_force = [each for each in reservations if each is not reservation and each.since <= at < each.until]
             staying = [(each, charge) for each, end, charge in running if end is None or end > at]
             released = total(charge for _, end, charge in running if end is not None and end <= at)
-            amounts = (_in_force(each, staying) for each in (reservation, *in_force))
-            begins.append(ReservationBegin(tuple(amounts), released))
+            begins.append(ReservationBegin(_in_force((reservation, *in_force), staying), released))
         return AmountsInAdvance(tuple(begins))
 
 
-def _in_force(reservation: AdvanceReservation, staying: Iterable[tuple[Workload, Resources]]) -> AmountsInForce:
-    used = total(charge for workload, charge in staying if is_for(reservation, workload))
-    amounts = reservation.amounts
-    return AmountsInForce(reservation.name, amounts, positive(subtract(amounts, {n: used.get(n, 0) for n in amounts})))
+def _in_force(
+    reservations: Iterable[AdvanceReservation], staying: Sequence[tuple[Workload, Resources]]
+) -> tuple[AmountsInForce, ...]:
+    """Return what each of *reservations* lacks while the workloads *staying* run; each charge counts once."""
+    workloads, charges = zip(*staying, strict=True) if staying else ((), ())
+    uncounted, in_force = [*charges], list[AmountsInForce]()
+    for reservation in reservations:
+        lacking = reservation.amounts
+        for number, workload in enumerate(workloads):
+            if is_for(reservation, workload):
+                charge = uncounted[number]
+                lacking, uncounted[number] = positive(_less(lacking, charge)), positive(_less(charge, lacking))
+        in_force.append(AmountsInForce(reservation.name, reservation.amounts, lacking))
+    return tuple(in_force)
+
+
+def _less(amounts: Resources, other: Resources) -> Resources:
+    """Return *amounts* less what *other* has of the same resources; it may be negative."""
+    return {name: amount - other.get(name, 0) for name, amount in amounts.items()}
 
 
 def _clusters_of(workload: Workload | None) -> set[ClusterName]:
@@ -329,7 +343,7 @@ def _movable(workloads: Iterable[Workload]) -> Iterator[Workload]:
 def _missing(lacking: Resources, evicted: Iterable[tuple[_VictimRank, Workload]], name: ClusterName) -> Resources:
     """Return what of *lacking* the eviction of *evicted* does not free."""
     freed = total(_charge_on(workload, name) for _, workload in evicted)
-    return positive(subtract(lacking, {resource: freed.get(resource, 0) for resource in lacking}))
+    return positive(_less(lacking, freed))
 
 
 def _relative_size(workload: Workload, lacking: Resources, name: ClusterName) -> list[Fraction]:

@@ -46,6 +46,10 @@ class AmountsInAdvance:
     _known: dict[tuple[str, ...], Resources] = field(default_factory=dict, compare=False, repr=False)
     _assured: list["AmountsInAdvance"] = field(default_factory=list, compare=False, repr=False)
 
+    def binds(self, names: Collection[str]) -> bool:
+        """Return whether one of the reservations *names* keeps amounts of this cluster free."""
+        return any(begin.in_force[0].name in names for begin in self.begins)
+
     def kept_free(self, names: tuple[str, ...]) -> Resources:
         """Return what must be free now in addition to the requests of a workload that *names* keep off."""
         known = self._known.get(names)
