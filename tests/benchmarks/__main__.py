@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import admission, backfill, forecast, hyperjob, plan, restart, webhook
+from tests.benchmarks import admission, backfill, forecast, hyperjob, overhead, plan, restart, webhook
 from tests.benchmarks.figures import Figure, show, write
 
 Measure = Callable[..., list[Figure]]
@@ -17,6 +17,8 @@ FAMILIES: Mapping[str, Measure] = {
     "webhook": webhook.measure,
     "hyperjob": hyperjob.measure,
     "forecast": forecast.measure,
+    "data": overhead.measure_data,
+    "console": overhead.measure_console,
 }
 REPORT = Path(__file__).parents[2] / "build" / "bench.json"
 

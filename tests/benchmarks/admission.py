@@ -150,22 +150,34 @@ async def _bare_rate(plane: ControlPlane, api: Api, batch: Batch, *options: str)
 
 
 async def _admission_rate(plane: ControlPlane, api: Api, batch: Batch, latencies: list[float] | None) -> Pace:
-    async with _controller(plane) as stack, watching(api, batch.namespace) as resumed:
+    async with running(Stack(plane, webhook=False, karmada=False)) as stack:
+        pace = await admit_batch(stack, api, batch)
+    if latencies is not None:
+        latencies.extend(await _latencies(plane, api, batch))
+    await withdraw_cluster(api)
+    await pause(api, batch)
+    return pace
+
+
+async def admit_batch(stack: Stack, api: Api, batch: Batch) -> Pace:
+    """Create a cluster in which all of *batch* fits, and return the speed of the admissions."""
+    async with watching(api, batch.namespace) as resumed:
         before = cpu_seconds(stack)
         begun = time.monotonic()
         await offer_cluster(api, batch.count * JOB_CPU)
         ended = await resumed.reached(batch.count, seconds=TIMEOUT_SECONDS)
         spent = cpu_seconds(stack) - before
-    if latencies is not None:
-        latencies.extend(await _latencies(plane, api, batch))
-    await withdraw_cluster(api)
-    await pause(api, batch)
     return Pace(batch.count / (ended - begun), spent / batch.count * 1e6)
 
 
 def cpu_seconds(stack: Stack) -> float:
     """Return the controller's processor time."""
-    fields = Path(f"/proc/{stack.controller.pid}/stat").read_text().rpartition(")")[2].split()
+    return process_seconds(stack.controller.pid)
+
+
+def process_seconds(pid: int) -> float:
+    """Return the processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -175,7 +187,8 @@ async def _latencies(plane: ControlPlane, api: Api, batch: Batch) -> list[float]
     more = Batch("waiting", waiting, batch.queues)
     await seed_batch(api, more)
     found: list[float] = []
-    async with _controller(plane), watching(api, more.namespace) as resumed:
+    stack = Stack(plane, webhook=False, karmada=False)
+    async with running(stack), watching(api, more.namespace) as resumed:
         for number, name in enumerate(batch.names()[:waiting], start=1):
             begun = time.monotonic()
             await _finish(api, batch.namespace, name)
@@ -190,9 +203,8 @@ async def _finish(api: Api, namespace: str, name: str) -> None:
 
 
 @asynccontextmanager
-async def _controller(plane: ControlPlane) -> AsyncIterator[Stack]:
-    """Run only the controller while the block runs."""
-    stack = Stack(plane, webhook=False, karmada=False)
+async def running(stack: Stack) -> AsyncIterator[Stack]:
+    """Run the processes of *stack* while the block runs."""
     await asyncio.to_thread(stack.start)
     try:
         yield stack
