@@ -9,7 +9,8 @@ from contextlib import suppress
 import structlog
 
 from console.analysis import Analyses
-from console.history import History, HistoryAccess
+from console.history import MAX_DECISIONS, History, HistoryAccess
+from console.history_file import HistoryFile
 from console.identity import Identity
 from console.model import Model
 from console.reader import Rights
@@ -39,7 +40,7 @@ async def serve(settings: ConsoleSettings) -> None:
         settings.kubeconfig, context=settings.context, user_agent="volcano-global-console", connections=_CONNECTIONS
     )
     async with connect as api, asyncio.TaskGroup() as tasks:
-        history = History(_history_access(settings, api))
+        history = History(_history_access(settings, api), file=_history_file(settings))
         model = Model(
             api, namespace=settings.karmada_namespace, refresh_seconds=settings.refresh_seconds, history=history
         )
@@ -75,6 +76,10 @@ def _history_access(settings: ConsoleSettings, api: Api) -> HistoryAccess | None
     if settings.history_url is None:
         return None
     return HistoryAccess(settings.history_url, lambda: api.access, settings.history_ca)
+
+
+def _history_file(settings: ConsoleSettings) -> HistoryFile | None:
+    return HistoryFile(settings.history_file, most=MAX_DECISIONS) if settings.history_file is not None else None
 
 
 def main() -> None:

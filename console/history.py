@@ -1,6 +1,6 @@
-"""Follows the decision logs of all controllers, and holds their newest decisions in memory.
+"""Follows the decision logs of all controllers, and holds their newest decisions in memory and in a file.
 
-Each replica has the decisions that it made as the leader; together they are the history, whoever leads now.
+Each replica has the decisions that it made as the leader; together they are the history, whichever leads now.
 """
 
 import asyncio
@@ -19,12 +19,14 @@ import msgspec
 import structlog
 from yarl import URL
 
+from console.history_file import HistoryFile
 from controller.api.visibility import DECISIONS_PATH, MOMENT_PATH, Decisions, LoggedDecision, Moment
 from controller.kube.errors import read_status
 from controller.kube.kubeconfig import ApiServerAccess
 
 #: Decisions in memory: changed pending reasons, and all others.
 _MAX_WAITS, _MAX_DECIDED = 30_000, 20_000
+MAX_DECISIONS = _MAX_WAITS + _MAX_DECIDED
 #: Decisions in one answer, answers in one round for one replica, and replicas.
 _PAGE, _PAGES, _MAX_REPLICAS = 2_000, 4, 16
 #: Time for one answer, and for one with a replay, which may wait for another one.
@@ -85,6 +87,8 @@ class History:
 
     access: HistoryAccess | None = None
     """``None`` where no history is served."""
+    file: HistoryFile | None = None
+    """``None`` where decisions are held in memory only."""
     on_update: list[Callable[[], None]] = field(default_factory=list)
     problem: str = ""
     """Why a part of the history is missing, empty if it is complete."""
@@ -92,6 +96,9 @@ class History:
     """Whether every replica was read to its end once."""
     _decided: list[LoggedDecision] = field(default_factory=list)
     _waits: list[LoggedDecision] = field(default_factory=list)
+    _known: set[tuple[object, ...]] = field(default_factory=set)
+    """Keys of all decisions: a log may be read again, after its replica or the console was restarted."""
+    _not_stored: list[LoggedDecision] = field(default_factory=list)
     _replicas: dict[str, Replica] = field(default_factory=dict)
     _session: aiohttp.ClientSession | None = None
 
@@ -108,12 +115,18 @@ class History:
         return max([min(starts), self._decided[0].at] if is_cut else [min(starts)]) if starts else None
 
     def add(self, decisions: Iterable[LoggedDecision]) -> None:
-        """Add *decisions*; the oldest ones are dropped beyond the limits."""
+        """Add *decisions* that are not known yet; the oldest ones are dropped beyond the limits."""
         for decision in decisions:
-            (self._waits if decision.action == "Wait" else self._decided).append(decision)
+            key = _key(decision)
+            if key not in self._known:
+                self._known.add(key)
+                (self._waits if decision.action == "Wait" else self._decided).append(decision)
+                if self.file is not None:
+                    self._not_stored.append(decision)
         # Nearly sorted: only the answers of several replicas overlap.
         for known, most in ((self._waits, _MAX_WAITS), (self._decided, _MAX_DECIDED)):
             known.sort(key=_AT)
+            self._known.difference_update(map(_key, known[:-most]))
             del known[:-most]
 
     def newest_first(self, kind: Kind) -> Iterator[LoggedDecision]:
@@ -127,18 +140,43 @@ class History:
         # Of one plan the decision comes before the pending reason that follows from it.
         return sorted((each for known in (self._decided, self._waits) for each in known if each.uid == uid), key=_AT)
 
-    # -- the replicas ----------------------------------------------------------------
+    # -- the file and the replicas ----------------------------------------------------------------
 
     async def run(self, *, seconds: float) -> NoReturn:
         """Read new decisions every *seconds*, until cancelled."""
+        await self.load()
         async with aiohttp.ClientSession(trust_env=False) as session:
             self._session = session
             while True:
                 if await self.poll():
                     for handler in self.on_update:
                         handler()
+                await self.store()
                 await asyncio.sleep(seconds)
         raise AssertionError("it runs until it is cancelled")
+
+    async def load(self) -> None:
+        """Add the decisions of an earlier console process."""
+        if self.file is None:
+            return
+        try:
+            self.add(await asyncio.to_thread(self.file.read))
+        except OSError as error:
+            log.warning("stored decisions not read", error=str(error))
+
+    async def store(self) -> None:
+        """Write new decisions to the file; after an error all of them are written again."""
+        if self.file is None or not (self._not_stored or self.file.is_due(0)):
+            return
+        new, self._not_stored = self._not_stored, []
+        try:
+            if self.file.is_due(len(new)):
+                everything = sorted([*self._decided, *self._waits], key=_AT)
+                await asyncio.to_thread(self.file.replace, everything)
+            else:
+                await asyncio.to_thread(self.file.append, new)
+        except OSError as error:
+            log.warning("decisions not stored", error=str(error), remedy="check the volume of --history-file")
 
     async def poll(self) -> bool:
         """Read what is new; return whether the pages change."""
@@ -242,3 +280,8 @@ class History:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise UnreachableError(f"it does not answer ({type(error).__name__})") from error
+
+
+def _key(decision: LoggedDecision) -> tuple[object, ...]:
+    """Return what identifies a decision: a plan decides once about a workload, but for what follows from that."""
+    return decision.at, decision.uid, decision.action, decision.plan, decision.reason

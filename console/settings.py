@@ -79,10 +79,18 @@ class ConsoleSettings(BaseModel):
         description="CA certificates of the history endpoints, reloaded when they change; default: those of the system",
     )
 
+    history_file: Path | None = Field(
+        None,
+        description="file with the past decisions that were read, for the next console process; one process may use "
+        "it; default: they are held in memory only",
+    )
+
     @model_validator(mode="after")
     def _authenticates_history(self) -> Self:
         """Refuse to send the console's own token in plain text, or to an address without a port."""
         if self.history_url is None:
+            if self.history_file is not None:
+                raise ValueError("history-file requires history-url")
             return self
         parts = urlsplit(self.history_url)
         is_plain = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "localhost", "::1"}

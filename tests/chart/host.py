@@ -68,7 +68,7 @@ class Host:
             pod
             for pods in list(self.deployed.values())
             for pod in list(pods)
-            if pod.labels["app.kubernetes.io/component"] == component and pod.is_ready
+            if _component(pod) == component and pod.is_ready
         ]
 
     def log(self) -> str:
@@ -127,11 +127,16 @@ class Host:
         spec, replicas = deployment["spec"], deployment["spec"]["replicas"]
         template = json.dumps(spec["template"], sort_keys=True)
         new = [pod for pod in pods if pod.template == template]
-        if len(new) < replicas and len(pods) < replicas + spec["strategy"]["rollingUpdate"]["maxSurge"]:
+        rolls = spec["strategy"]["type"] == "RollingUpdate"
+        most = replicas + (spec["strategy"]["rollingUpdate"]["maxSurge"] if rolls else 0)
+        if len(new) < replicas and len(pods) < most:
             pods.append(self._start(deployment["metadata"]["name"], spec["template"], template, keep=True))
         ready = sum(pod.is_ready for pod in pods)
         surplus = [pod for pod in pods if pod.template != template] or new[replicas:]
-        if surplus and (ready > replicas or not surplus[0].is_ready or replicas == 0):
+        if surplus and not rolls:
+            surplus[0].stop()
+            pods.remove(surplus[0])
+        elif surplus and (ready > replicas or not surplus[0].is_ready or replicas == 0):
             pods.remove(surplus[0])
             # The other pods continue while it drains.
             threading.Thread(target=surplus[0].stop, daemon=True).start()
@@ -188,8 +193,8 @@ class Host:
             self.relay.listen(lambda port=port: [Endpoint(port)], port=port, network=pod.sandbox.network)
 
     def _serve(self) -> None:
-        """Give the pods of Jobs access to Services by name, and to each pod of a headless Service."""
-        callers = [pod for key, pods in list(self.jobs.items()) for pod in pods if not pod.is_over]
+        """Give the pods of Jobs and the console access to Services by name, and to each pod of a headless Service."""
+        callers = [pod for pod in self._pods() if not pod.is_over and (not pod.keep or _component(pod) == "console")]
         if not callers:
             return
         services = self.api.get(f"/api/v1/namespaces/{self.namespace}/services")["items"]
@@ -231,7 +236,8 @@ class Host:
             number = next(self._addresses)
             self._cluster_ips[name] = f"127.1.{number >> 8}.{number & 255}"
         address = self._cluster_ips[name]
-        if (caller.name, name, port) not in self._known:
+        # The pod's own processes listen on its ports, on all its addresses.
+        if (caller.name, name, port) not in self._known and port not in caller.ports.values():
             self._known[caller.name, name, port] = address
             self.relay.listen(behind, address=address, port=port, network=caller.sandbox.network)
         return address
@@ -240,8 +246,11 @@ class Host:
 def _number(pod: Pod, target: str | int) -> int:
     if isinstance(target, int):
         return target
-    ports = {each["name"]: each["containerPort"] for each in pod.spec["containers"][0]["ports"]}
-    return ports[target]
+    return pod.ports[target]
+
+
+def _component(pod: Pod) -> str:
+    return pod.labels["app.kubernetes.io/component"]
 
 
 def _deployed(deployment: Manifest, pods: list[Pod]) -> Manifest:

@@ -26,7 +26,12 @@ VALUES: dict[str, dict[str, Any]] = {
     },
     "certs-external": {"certs": {"mode": "External", "secretName": "from-cert-manager"}},
     "console": {
-        "console": {"enabled": True, "url": "https://queues.example.com", "proxyClientCa": {"secretName": "proxy"}},
+        "console": {
+            "enabled": True,
+            "url": "https://queues.example.com",
+            "proxyClientCa": {"secretName": "proxy"},
+            "history": {"claimName": "decisions"},
+        },
         "controller": {"decisionLog": {"enabled": True}},
         "networkPolicy": {"enabled": True},
         "admission": {"integrations": [{"apiVersion": "apps/v1", "kind": "Deployment"}]},

@@ -9,6 +9,8 @@ from typing import Any
 Manifest = dict[str, Any]
 
 OURS = "volcano-global-"
+#: What precedes the name of a user that is a service account of the control plane.
+_ACCOUNT = "system:serviceaccount:karmada-system:"
 #: Verbs that no request uses, but that ValidatingAdmissionPolicies check.
 CHECKED_BY_POLICIES = {"admit", "split"}
 
@@ -83,7 +85,8 @@ def _events(log: Path, since: int) -> Iterator[dict[str, Any]]:
             if not line.endswith(b"\n"):
                 return
             event = json.loads(line)
-            if event["user"].get("username", "").startswith(OURS) and "resource" in event.get("objectRef", {}):
+            name = event["user"].get("username", "").removeprefix(_ACCOUNT)
+            if name.startswith(OURS) and "resource" in event.get("objectRef", {}):
                 yield event
 
 
@@ -92,7 +95,7 @@ def _right(event: dict[str, Any]) -> Permission:
     resource = f"{target['resource']}/{target['subresource']}" if "subresource" in target else target["resource"]
     # An apply that creates needs both verbs; the audit log has the second one only if it is refused.
     verb = "create" if "cannot create resource" in event.get("responseStatus", {}).get("message", "") else event["verb"]
-    return Permission(event["user"]["username"], target.get("apiGroup", ""), resource, verb)
+    return Permission(event["user"]["username"].removeprefix(_ACCOUNT), target.get("apiGroup", ""), resource, verb)
 
 
 def _is_refused(event: dict[str, Any]) -> bool:

@@ -1,6 +1,7 @@
-"""Runs one pod like the kubelet: volumes first, then each init container, then a process that is restarted."""
+"""Runs one pod like the kubelet: volumes first, then each init container, then processes that are restarted."""
 
 import http.client
+import signal
 import subprocess
 import threading
 import time
@@ -37,7 +38,7 @@ class Pod:
         name: Its name, which is also what its containers call their machine.
         spec: The pod's spec, as rendered.
         labels: Its labels.
-        keep: Whether its container is started again when it ends.
+        keep: Whether its containers are started again when they end.
     """
 
     host: Any
@@ -49,7 +50,7 @@ class Pod:
     reason: str = ""
     template: str = ""
     sandbox: Sandbox = field(init=False)
-    _process: subprocess.Popen | None = None
+    _processes: dict[str, subprocess.Popen] = field(default_factory=dict)
     _ready: bool = False
     _stopping: threading.Event = field(default_factory=threading.Event)
     _mounting: threading.Lock = field(default_factory=threading.Lock)
@@ -65,8 +66,11 @@ class Pod:
         return self.phase in {"Succeeded", "Failed"}
 
     @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+    def ports(self) -> dict[str, int]:
+        """The ports of all containers by name."""
+        return {
+            port["name"]: port["containerPort"] for each in self.spec["containers"] for port in each.get("ports", ())
+        }
 
     def log(self) -> str:
         return "".join(each.read_text(errors="replace") for each in sorted(self.folder.glob("*.log")))
@@ -87,8 +91,8 @@ class Pod:
         probe = self.spec["containers"][0].get("readinessProbe")
         if probe is None:
             return True
-        ports = {each["name"]: each["containerPort"] for each in self.spec["containers"][0]["ports"]}
-        connection = http.client.HTTPConnection("pod", ports[probe["httpGet"]["port"]], timeout=probe["timeoutSeconds"])
+        port = self.ports[probe["httpGet"]["port"]]
+        connection = http.client.HTTPConnection("pod", port, timeout=probe["timeoutSeconds"])
         try:
             connection.sock = self.sandbox.network.socket()
             connection.sock.settimeout(probe["timeoutSeconds"])
@@ -109,8 +113,12 @@ class Pod:
     def stop(self) -> None:
         """Stop the pod within its grace period; it is removed from all Services at once."""
         self._stopping.set()
-        if self._process:
-            end(self._process, seconds=self.spec.get("terminationGracePeriodSeconds", 30))
+        ends = time.monotonic() + self.spec.get("terminationGracePeriodSeconds", 30)
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            end(process, seconds=max(ends - time.monotonic(), 0))
         self._thread.join(30)
         self.sandbox.close()
 
@@ -121,15 +129,22 @@ class Pod:
                 if self._carry_out(number, container) != 0:
                     self.phase = "Failed"
                     return
-            number, (container,) = 90, self.spec["containers"]
-            code = self._carry_out(number, container)
-            while self.keep and not self._stopping.is_set():
-                self.reason = f"ended with {code}"
-                time.sleep(1)
-                code = self._carry_out(number, container)
+            container, *others = self.spec["containers"]
+            for number, other in enumerate(others, start=91):
+                threading.Thread(target=self._repeat, args=(number, other), daemon=True, name=self.name).start()
+            code = self._repeat(90, container)
             self.phase = "Succeeded" if code == 0 else "Failed"
         except (OSError, ValueError, ApiError) as error:  # read by a test
             self.phase, self.reason = "Failed", repr(error)
+
+    def _repeat(self, number: int, container: Mapping[str, Any]) -> int:
+        """Run a container, again and again in a pod of a Deployment; return its last exit code."""
+        code = self._carry_out(number, container)
+        while self.keep and not self._stopping.is_set():
+            self.reason = f"{container['name']} ended with {code}"
+            time.sleep(1)
+            code = self._carry_out(number, container)
+        return code
 
     def _mount(self) -> None:
         while not self._stopping.is_set():
@@ -151,11 +166,11 @@ class Pod:
         environment = {**ENVIRONMENT, **self.host.environment, **given, "HOSTNAME": self.name}
         if (self.folder / "account").exists():
             mounts[ACCOUNT] = self.folder / "account"
-        self._process = self.sandbox.start(
+        process = self._processes[container["name"]] = self.sandbox.start(
             [*container["command"], *container.get("args", [])],
             mounts=mounts,
             environment=environment,
             log=self.folder / f"{number:02}-{container['name']}.log",
         )
         self.phase = "Running"
-        return self._process.wait()
+        return process.wait()

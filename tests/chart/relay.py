@@ -78,7 +78,8 @@ class Relay:
     async def _pass_on(
         self, places: Sequence[Endpoint], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        # The network of a stopped pod creates no socket: RuntimeError.
+        with contextlib.closing(writer), contextlib.suppress(OSError, RuntimeError, asyncio.IncompleteReadError):
             if not places:
                 return
             place = places[next(self._turn) % len(places)]

@@ -89,13 +89,15 @@ class Sandbox:
     def know(self, hosts: Mapping[str, Sequence[str]]) -> None:
         """Add host names to the pod."""
         lines = [f"{address} {name}\n" for name, addresses in hosts.items() for address in addresses]
-        (self.folder / "etc" / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
+        file, text = self.folder / "etc" / "hosts", "127.0.0.1 localhost\n" + "".join(lines)
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
 
     def start(
         self, command: Sequence[str], *, mounts: Mapping[str, Path], environment: Mapping[str, str], log: Path
     ) -> subprocess.Popen:
         """Start the process of a container; *mounts* are folders by their mount path."""
-        script = self.folder / "start.sh"
+        script = log.with_suffix(".sh")
         script.write_text(self._script(command, mounts, environment))
         with log.open("ab") as output:
             return subprocess.Popen(

@@ -165,6 +165,7 @@ def values() -> Schema:
                     enabled=SWITCH,
                     port={**PORT, "minimum": 1024},
                     probePort={**PORT, "minimum": 1024},
+                    claimName=NAME,
                     resources=MAP,
                 ),
             ),

@@ -1,14 +1,24 @@
 """Tests an installation with Helm: jobs run, values change, certificates rotate, and it is uninstalled."""
 
+import base64
+import http.client
+import json
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from controller.reporting.decision_log.replay import replay
 from localup.api import ApiError
+from localup.apply import read_manifests
 from tests.chart import sandbox
+from tests.chart.helm import CHART
+from tests.chart.permissions import granted, refused, used
 from tests.chart.site import Site, list_all, opened
 from tests.chart.team import BINDINGS, JOBS, binding, create_objects, job, phase, run_through
 from tests.image.tree import build_tree
@@ -148,3 +158,88 @@ def _is_denied(site: Site) -> bool:
     except ApiError as error:
         return "missing" in error.message
     return False
+
+
+CONSOLE = {
+    "console": {"enabled": True, "history": {"claimName": "decisions"}},
+    "controller": {"decisionLog": {"enabled": True}},
+}
+CHANGES = """\
+queue/q.spec.weight=2
+cluster/member1.spec.syncMode=Push
+job/team/later.spec.minAvailable=1
+resourcebinding/team/later-job.spec.schedulerName=default-scheduler
+"""
+CONSOLE_HOST = "vg-volcano-global-console.karmada-system.svc"
+
+
+class Browser:
+    """Reads the console through its Service, and verifies its certificate."""
+
+    def __init__(self, site: Site) -> None:
+        ca = site.host.api.get("/api/v1/namespaces/karmada-system/secrets/vg-volcano-global-webhook-tls")["data"][
+            "ca.crt"
+        ]
+        self._trust = ssl.create_default_context(cadata=base64.b64decode(ca).decode())
+        self._port = site.host.relay.listen(lambda: [pod.endpoint(8443) for pod in site.host.ready("console")])
+
+    def get(self, path: str, token: str = "") -> tuple[int, Any]:
+        with (
+            socket.create_connection(("127.0.0.1", self._port), timeout=60) as plain,
+            self._trust.wrap_socket(plain, server_hostname=CONSOLE_HOST) as encrypted,
+        ):
+            connection = http.client.HTTPConnection(CONSOLE_HOST)
+            connection.sock = encrypted
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+            with connection.getresponse() as answer:
+                text = answer.read()
+        return answer.status, json.loads(text) if path.startswith("/api/") else text.decode()
+
+    def admitted(self, token: str) -> set[str]:
+        """Return the jobs whose admissions are on the page of past decisions."""
+        status, page = self.get("/api/v1/decisions?action=Admit", token)
+        return {each.get("name", "") for each in page["decisions"]} if status == 200 else set()
+
+
+def token_of(site: Site, account: str, role: str = "") -> str:
+    """Return the token of a new service account of the team, which may have a ClusterRole."""
+    folder = "/api/v1/namespaces/team/serviceaccounts"
+    site.api.create(folder, {"metadata": {"name": account}})
+    if role:
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": "team"}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+        body = {"metadata": {"name": f"team-{account}"}, "roleRef": reference, "subjects": [subject]}
+        site.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body)
+    return site.api.create(f"{folder}/{account}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+
+
+def test_console_shows_the_history_of_all_replicas(site):
+    begun = site.karmada.audit_log.stat().st_size
+    site.install(**CONSOLE, networkPolicy={"enabled": True})
+    try:
+        site.run("test", "vg")
+        policies = site.host.api.get("/apis/networking.k8s.io/v1/namespaces/karmada-system/networkpolicies")["items"]
+        assert "vg-volcano-global-console" in {each["metadata"]["name"] for each in policies}
+        operator, tenant = token_of(site, "operator", "volcano-global-console-operator"), token_of(site, "tenant")
+        browser = Browser(site)
+        run_through(site, "seen")
+        site.until(lambda: "seen" in browser.admitted(operator), "the admission on the page of decisions")
+        assert browser.get("/api/v1/overview")[0] == 401
+        assert browser.get("/healthz")[0] != 200
+        assert "seen" not in browser.get("/decisions", tenant)[1]
+
+        # All pods are replaced, and their logs end; the decisions stay.
+        values = {**CONSOLE, "controller": {**CONSOLE["controller"], "extraArgs": ["--retry-seconds", "3"]}}
+        values["console"] = {**CONSOLE["console"], "podAnnotations": {"changed": "yes"}}
+        site.install(**values)
+        run_through(site, "later")
+        site.until(lambda: {"seen", "later"} <= browser.admitted(operator), "the decisions of all replicas")
+        assert refused(site.karmada.audit_log, since=begun) == set()
+        # A what-if plan reads the objects that it changes.
+        path = f"/api/v1/what-if?{urlencode({'change': CHANGES})}"
+        site.until(lambda: browser.get(path, operator)[1].get("isPlanned"), "a what-if plan")
+        unused = granted(read_manifests(CHART / "files" / "console.yaml")) - used(site.karmada.audit_log, since=begun)
+        # No request uses the permission to list decisions: the history endpoint asks whether its caller has it.
+        assert {(each.resource, each.verb) for each in unused} == {("decisions", "list")}
+    finally:
+        site.uninstall()

@@ -9,7 +9,7 @@ from tests.chart.matrix import VALUES
 from tests.chart.permissions import granted
 
 MATRIX = [pytest.param(each, id=name) for name, each in VALUES.items()]
-VOLUMES = {"configMap", "emptyDir", "secret"}
+VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "secret"}
 
 COMPONENT = "app.kubernetes.io/component"
 
@@ -41,7 +41,7 @@ def test_tc4_containers_are_read_only_without_privileges(render, values):
         assert not any("hostPort" in port for port in container.get("ports", []))
         assert container["resources"]["limits"]["memory"]
         for mount in container["volumeMounts"]:
-            assert mount.get("readOnly") or mount["name"] in {"tmp", "decision-log"}
+            assert mount.get("readOnly") or mount["name"] in {"tmp", "decision-log", "history"}
 
 
 @pytest.mark.parametrize("values", MATRIX)
@@ -217,6 +217,19 @@ def test_history_container_cannot_write(render):
     user = "system:serviceaccount:karmada-system:volcano-global-console"
     verbs = {each.verb for each in granted(rendered.objects()) if each.user == user and "review" not in each.resource}
     assert verbs == {"get", "list", "watch"}
+
+
+@pytest.mark.parametrize("claim", ["", "decisions"])
+def test_console_stores_decisions_on_a_claim_alone(render, claim):
+    values = {"enabled": True, "history": {"claimName": claim}}
+    rendered = render({"console": values, "controller": {"decisionLog": {"enabled": True}}})
+    (console,) = (each for each in rendered.of("Deployment") if each["metadata"]["name"].endswith("-console"))
+    spec = console["spec"]["template"]["spec"]
+    claims = [each["persistentVolumeClaim"] for each in spec["volumes"] if "persistentVolumeClaim" in each]
+    assert claims == ([{"claimName": claim}] if claim else [])
+    assert ("--history-file" in spec["containers"][0]["args"]) is bool(claim)
+    # Two processes must not write the file at the same time.
+    assert console["spec"]["strategy"]["type"] == ("Recreate" if claim else "RollingUpdate")
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,9 @@ def test_webhook_gates_the_configured_kinds(render, values):
         ),
         pytest.param({"networkPolicy": {"apiserverPorts": []}}, "apiserverPorts", id="no-way-out"),
         pytest.param({"webhook": {"minAvailable": 2}}, "webhook.minAvailable is 2 of 2 replicas", id="no-drain"),
+        pytest.param(
+            {"console": {"replicas": 2, "history": {"claimName": "c"}}}, "console.replicas is 2", id="shared-claim"
+        ),
         pytest.param({"webhook": {"minAvailable": "51%"}}, "webhook.minAvailable is 51% of 2", id="no-drain-percent"),
         pytest.param({"webhook": {"minAvailable": "half"}}, 'webhook.minAvailable is "half"', id="no-number"),
         pytest.param({"certs": {"schedule": "daily"}}, 'certs.schedule is "daily"', id="no-cron"),

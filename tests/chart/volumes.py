@@ -17,6 +17,15 @@ class NotYetError(Exception):
 
 def write(api: Api, namespace: str, volume: Mapping[str, Any], folder: Path) -> None:
     """Write the current contents of the volume to *folder*."""
+    if "persistentVolumeClaim" in volume:
+        # A folder of the host, which is shared by all pods with the claim: HOST/POD/volumes/NAME.
+        claim = folder.parents[2] / "claims" / volume["persistentVolumeClaim"]["claimName"]
+        claim.mkdir(parents=True, exist_ok=True)
+        os.chown(claim, USER, USER)
+        if not folder.is_symlink():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.symlink_to(claim)
+        return
     folder.mkdir(parents=True, exist_ok=True)
     if "emptyDir" in volume:
         os.chown(folder, USER, USER)

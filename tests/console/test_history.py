@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from console.history import History, HistoryAccess, MomentAnswer
+from console.history_file import HistoryFile
 from console.settings import parse_flags
 from controller.api.flags import SettingsError
 from controller.history.server import HistoryEndpoint
@@ -96,6 +97,67 @@ async def test_history_survives_a_change_of_leader(logs):
         assert names(history) == everything
         answer = msgspec.json.decode(await history.moment(first.now, []), type=MomentAnswer)
         assert answer.moment is None
+
+
+async def test_stored_decisions_survive_a_restart(logs, tmp_path):
+    first, second = logs
+    path = tmp_path / "history.jsonl"
+    async with following(first.path) as (history, _, _):
+        history.file = HistoryFile(path, most=1_000)
+        await history.load()
+        await history.poll()
+        await history.store()
+        before = names(history)
+        assert before
+    assert path.stat().st_mode & 0o777 == 0o600
+    # The process ended while it wrote, and the first replica is gone.
+    with path.open("ab") as file:
+        file.write(b'{"action":"Admit","uid":')
+    async with following(second.path) as (history, _, _):
+        history.file = HistoryFile(path, most=1_000)
+        await history.load()
+        assert names(history) == before
+        await history.poll()
+        await history.store()
+        assert names(history)[: len(before)] == before
+        assert names(history)[-1][1] == "after"
+        both = names(history)
+    # A log that is read again adds nothing.
+    async with following(first.path, second.path) as (history, _, _):
+        history.file = HistoryFile(path, most=1_000)
+        await history.load()
+        await history.poll()
+        await history.store()
+        assert names(history) == both
+    assert len(path.read_bytes().splitlines()) == len(both)
+
+
+async def test_file_of_decisions_is_bounded(logs, tmp_path):
+    first, _ = logs
+    path = tmp_path / "history.jsonl"
+    async with following(first.path) as (history, _, _):
+        history.file = HistoryFile(path, most=len(first.items))
+        for number in range(40):
+            first.remove("uid-second" if number == 0 else f"uid-more-{number - 1}")
+            first.submit(job(f"more-{number}"))
+            first.plan()
+            first.write()
+            await history.poll()
+            await history.store()
+            assert len(path.read_bytes().splitlines()) <= max(2 * len(first.items), len(names(history)))
+
+
+async def test_decisions_are_stored_after_an_error(logs, tmp_path):
+    first, _ = logs
+    folder = tmp_path / "volume"
+    async with following(first.path) as (history, _, _):
+        history.file = HistoryFile(folder / "history.jsonl", most=1_000)
+        await history.load()
+        assert await history.poll()
+        await history.store()
+        folder.mkdir()
+        await history.store()
+        assert len((folder / "history.jsonl").read_bytes().splitlines()) == len(names(history))
 
 
 async def test_new_decisions_are_read_once(logs):

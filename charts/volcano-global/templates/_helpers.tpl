@@ -171,6 +171,11 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- if and .Values.console.enabled .Values.console.history.enabled .Values.controller.decisionLog.enabled }}true{{ end -}}
 {{- end -}}
 
+{{/* The PersistentVolumeClaim for decisions that the console has read, if there is one. */}}
+{{- define "vg.history.claim" -}}
+{{- if include "vg.history" . }}{{ .Values.console.history.claimName }}{{ end -}}
+{{- end -}}
+
 {{- define "vg.history.host" -}}
 {{ include "vg.fullname" . }}-history.{{ .Release.Namespace }}.svc
 {{- end -}}
