@@ -84,6 +84,8 @@ class Sandbox:
         (self.folder / "etc" / "passwd").write_text(f"nonroot:x:{USER}:{USER}::/nonexistent:/sbin/nologin\n")
         (self.folder / "etc" / "group").write_text(f"nonroot:x:{USER}:\n")
         (self.folder / "etc" / "nsswitch.conf").write_text("hosts: files\n")
+        # A name has all its addresses, as with DNS.
+        (self.folder / "etc" / "host.conf").write_text("multi on\n")
         self.know({})
 
     def know(self, hosts: Mapping[str, Sequence[str]]) -> None:
