@@ -1,6 +1,6 @@
 """Past decisions: the list, those of the overview, and those while one workload waited."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -56,6 +56,8 @@ class DecisionRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tru
     """For which workload it was evicted."""
     position: int | None = None
     clusters: tuple[str, ...] = ()
+    nominated_cluster: str = ""
+    """Where it starts after its victims have stopped."""
 
 
 class DecisionsView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -177,6 +179,7 @@ def decision_row(decision: LoggedDecision, model: Model, reader: Reader) -> Deci
         preemptor=_preemptor(decision, model, reader),
         position=decision.position,
         clusters=tuple(cluster.name for cluster in decision.clusters),
+        nominated_cluster=decision.nominated_cluster,
     )
 
 
@@ -191,6 +194,12 @@ def recent_decisions(model: Model, reader: Reader) -> tuple[DecisionRow, ...]:
     """Return the newest admissions and evictions."""
     chosen = (each for each in model.history.newest_first("Decided") if each.action in {"Admit", "Evict"})
     return tuple(grouped(islice(chosen, _RECENT), model, reader))
+
+
+def decisions_about(model: Model, uids: Collection[str], reader: Reader) -> tuple[DecisionRow, ...]:
+    """Return the newest decisions about these workloads, without changed pending reasons."""
+    chosen = (each for each in model.history.newest_first("Decided") if each.uid in uids)
+    return tuple(grouped(islice(chosen, PAGE_SIZE), model, reader))
 
 
 def admitted_before(

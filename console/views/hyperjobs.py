@@ -4,6 +4,7 @@ import msgspec
 
 from console.model import Model
 from console.reader import Reader
+from console.views.decisions import DecisionRow, decisions_about
 from console.views.forecasts import Forecasts, visible_start
 from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging, shown_snapshot
 from console.views.workloads import clusters_of
@@ -61,6 +62,8 @@ class HyperJobView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     min_available: int
     parts: tuple[PartRow, ...]
     is_split: bool
+    decisions: tuple[DecisionRow, ...] = ()
+    """About its parts, the newest first."""
 
 
 def hyperjobs_view(model: Model, query: Query, reader: Reader) -> HyperJobsView:
@@ -136,7 +139,12 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
         )
     minimum = observed.hyperjob.spec.min_available if observed.hyperjob is not None else None
     return HyperJobView(
-        format_time(snapshot.now), _row(observed), minimum or len(parts), tuple(parts), is_split=bool(parts)
+        time=format_time(snapshot.now),
+        hyperjob=_row(observed),
+        min_available=minimum or len(parts),
+        parts=tuple(parts),
+        is_split=bool(parts),
+        decisions=decisions_about(model, {workload.uid for workload in workloads.values()}, reader),
     )
 
 

@@ -386,6 +386,7 @@ _STEPS = {
 
 
 def _logged_steps(model: Model, workload: Workload, reader: Reader) -> Iterable[Step]:
+    before = ""
     for decision in model.history.of_workload(workload.uid):
         row = decision_row(decision, model, reader)
         is_nominated = bool(decision.nominated_cluster)
@@ -397,7 +398,10 @@ def _logged_steps(model: Model, workload: Workload, reader: Reader) -> Iterable[
             detail = f"on {decision.nominated_cluster}" if is_nominated else "it begins or ends"
         elif row.preemptor:
             detail = f"{detail}, for {row.preemptor}"
-        yield Step(title, format_time(decision.at), detail, tone, row.at)
+        # A reason is logged again by a new leader, and when facts change that its message does not have.
+        if row.action != "Wait" or detail != before:
+            yield Step(title, format_time(decision.at), detail, tone, row.at)
+        before = detail
 
 
 def _record(binding: CachedBinding | None) -> dict[str, str]:

@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from console.history import History, MomentAnswer
+from console.reader import Reader
+from console.views.decisions import decisions_about
 from controller.api.visibility import DecidedCluster, LoggedDecision
 from tests.console.consoles import NOW, OPERATOR, add_history, console_of, model_of, tenant_of
 from tests.console.objects import cluster, pending_job, queue
@@ -15,9 +17,9 @@ from tests.history.logs import START, two_queues
 USERS = {"op": OPERATOR, "one": tenant_of("one"), "two": tenant_of("two"), "nothing": frozenset()}
 
 
-def decision(number: int, action: str = "Admit", **fields) -> LoggedDecision:
+def decision(number: float, action: str = "Admit", **fields) -> LoggedDecision:
     values = {"uid": f"uid-{number}", "kind": "Job", "namespace": "one", "name": f"job-{number}", "queue": "a"}
-    return LoggedDecision(action=action, at=NOW + number * 1000, **{**values, **fields})
+    return LoggedDecision(action=action, at=NOW + int(number * 1000), **{**values, **fields})
 
 
 @pytest.fixture
@@ -103,6 +105,8 @@ async def test_timeline_has_the_logged_steps(model):
     at = workload.created_at - NOW
     steps = [
         decision(0, "Wait", reason="InsufficientCapacity", message="no cluster", **known),
+        # With other facts, as a new leader logs it.
+        decision(0.5, "Wait", reason="InsufficientCapacity", message="no cluster", facts={"cluster": "m1"}, **known),
         decision(1, "Admit", clusters=(DecidedCluster("m1"),), **known),
         decision(2, "Evict", reason="Preempted", message="preempted", preemptor="uid-unknown", **known),
     ]
@@ -110,10 +114,27 @@ async def test_timeline_has_the_logged_steps(model):
     async with console_of(model, USERS) as console:
         found = await settled(console, "/api/v1/workloads/one/Job/train", "one")
         titles = [step["title"] for step in found["timeline"]]
+        assert titles.count("Pending") == 2
         assert titles[:1] + titles[-4:] == ["Created", "Pending", "Admitted", "Evicted", "Pending"]
         evicted = found["timeline"][-2]
         assert evicted["detail"] == "Preempted: preempted, for another workload"
         assert evicted["moment"].endswith("Z")
+
+
+async def test_nomination_names_its_cluster(model):
+    model.history.add([decision(1, "Keep", nominated_cluster="m1"), decision(2, "Keep")])
+    async with console_of(model, USERS) as console:
+        assert [row.get("nominatedCluster") for row in await rows(console, "/api/v1/decisions")] == [None, "m1"]
+        assert "nominated for m1" in await console.text("/decisions", "one")
+
+
+def test_decisions_about_parts_have_no_other_workload(model):
+    model.history.add(decision(number, namespace="two" if number == 3 else "one") for number in range(6))
+    reader = Reader("op", all_workloads=True, all_queues=True, all_clusters=True)
+    found = decisions_about(model, {"uid-1", "uid-3"}, reader)
+    assert [row.name for row in found] == ["job-3", "job-1"]
+    tenant = Reader("one", namespaces={"one": True, "two": False})
+    assert [row.name for row in decisions_about(model, {"uid-1", "uid-3"}, tenant)] == ["", "job-1"]
 
 
 async def test_workload_page_leads_to_what_started_before_it(model):
