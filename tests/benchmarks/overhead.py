@@ -17,7 +17,7 @@ import msgspec
 from controller.api.keys import CLUSTERS, DATA_SOURCE_CLAIMS, DATA_SOURCES, JOBS
 from controller.kube.client import Api
 from localup.controlplane import ControlPlane
-from localup.managed_process import ProcessOptions
+from localup.processes import ProcessOptions
 from localup.stack import Stack
 from tests.benchmarks.admission import Pace, admit_batch, ground, process_seconds, running
 from tests.benchmarks.figures import Figure
