@@ -163,6 +163,7 @@ async def _claims_bound(api: Api) -> None:
 
 async def _measure_console(plane: ControlPlane, count: int, pairs: int) -> list[Figure]:
     options = {"console": ProcessOptions(flags=_CONSOLE_FLAGS)}
+    spent: list[float] = []
     async with _seeded(plane, count) as (api, batch):
 
         async def one(streams: int) -> Pace:
@@ -171,14 +172,18 @@ async def _measure_console(plane: ControlPlane, count: int, pairs: int) -> list[
                 if not streams:
                     await asyncio.to_thread(stack.console.stop)
                 async with _streaming(stack, plane.token("admin"), streams):
+                    before = process_seconds(stack.console.pid) if stack.console.pid else 0
                     pace = await admit_batch(stack, api, batch)
+                    if stack.console.pid:
+                        spent.append((process_seconds(stack.console.pid) - before) / count * 1e6)
             await withdraw_cluster(api)
             await pause(api, batch)
             return pace
 
         figures = await _streams(plane, api, options, pairs=min(pairs, STREAM_PAIRS))
         paces = await _alternate({"with streams": partial(one, STREAMS), "without": partial(one, 0)}, pairs)
-    return [*figures, *_compared("with_console", paces["with streams"], paces["without"], goal=None)]
+    own = Figure("console_cpu_microseconds_per_admission", statistics.median(spent), "us")
+    return [*figures, *_compared("with_console", paces["with streams"], paces["without"], goal=None), own]
 
 
 async def _streams(plane: ControlPlane, api: Api, options: Mapping[str, ProcessOptions], *, pairs: int) -> list[Figure]:
