@@ -154,6 +154,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
         ),
         Panel("Usable", "bool", {"{{cluster}}": f"max by (cluster) ({metric('cluster_usable')})"}, 4),
+        Panel(
+            "Idle for reservations: $resource",
+            "short",
+            {"{{kind}}": f"sum by (kind) ({rate('reserved_idle_resource_seconds_total', _RESOURCE)})"},
+            stacked=True,
+        ),
     ),
     "HyperJobs": (
         Panel(

@@ -15,7 +15,13 @@ from controller.engine.pending_reasons import PAUSE_MS
 from controller.engine.plan import Evict, Plan
 from controller.engine.policy import Policy
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.reservations.advance import next_change, reserved_amounts, reserved_clusters
+from controller.engine.reservations.advance import (
+    blocking_reservations,
+    next_change,
+    reserved_amounts,
+    reserved_clusters,
+)
+from controller.engine.reservations.idle import ReservationKind, idle_by_kind
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
@@ -232,6 +238,15 @@ class Engine:
         """Return what each head reservation sets aside for now, in all queues together (O6, O9)."""
         active = self.context.active_reservations()
         return active.set_aside() if active is not None else []
+
+    def idle_for_reservations(self, now: int) -> Mapping[ReservationKind, Resources]:
+        """Return the free capacity of clusters that reservations set aside at *now*: its cost (O8, O11)."""
+        active = self.context.active_reservations()
+        heads = active.set_aside_on() if active is not None else {}
+        reservations = self.policy.advance_reservations
+        blocking = blocking_reservations(self.pending) if reservations else frozenset()
+        in_force = [each for each in reservations if now < each.until and (each.since <= now or each.name in blocking)]
+        return idle_by_kind(self.cluster_usage, heads, in_force)
 
     @property
     def requested(self) -> Mapping[QueueName, Resources]:

@@ -21,7 +21,14 @@ from prometheus_client.metrics_core import Metric
 
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.reporting.state_collector import MAX_QUEUES, NAMESPACE, InformerStats, StateCollector, gauge
+from controller.reporting.state_collector import (
+    MAX_QUEUES,
+    NAMESPACE,
+    InformerStats,
+    ReservedIdle,
+    StateCollector,
+    gauge,
+)
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -41,6 +48,8 @@ class ControllerMetrics:
         self._queues: set[str] = set()
         self._pairs: set[tuple[str, str]] = set()
         self._registered: dict[str, bool] = {}
+        self.reserved_idle = ReservedIdle()
+        """What reservations cost, to be read after each cycle."""
         self.hyperjobs: Callable[[], Mapping[str, int]] = dict
         """Returns the number of HyperJobs in each phase."""
         self.data_source_claims: Callable[[], Mapping[str, int]] = dict
@@ -94,7 +103,8 @@ class ControllerMetrics:
         """
         self.registry.register(StateCollector(state, store, informers, leads=leads, more=self._of_controllers))
 
-    def _of_controllers(self) -> Iterator[Metric]:
+    def _of_controllers(self, resources: list[str], now: int) -> Iterator[Metric]:
+        yield self.reserved_idle.metric(resources, now)
         text = "1 while the webhook configuration of a kind is as desired, else 0."
         registered = (((kind,), right) for kind, right in self._registered.items())
         yield gauge("webhook_registered", text, ("configuration",), registered)

@@ -7,13 +7,14 @@ workloads name have no series of their own.
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, get_args
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
+from controller.engine.reservations.idle import ReservationKind
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, PODS, Resources, base_units
@@ -56,8 +57,41 @@ class InformerStats(Protocol):
         """Seconds since the last message of the API server."""
 
 
+class ReservedIdle:
+    """Integrates the free capacity that reservations set aside, over time."""
+
+    def __init__(self) -> None:
+        self._areas: dict[tuple[ReservationKind, str], int] = {}
+        """In base units times milliseconds, by kind of reservation and resource."""
+        self._idle: Mapping[ReservationKind, Resources] = {}
+        self._at = 0
+
+    def read(self, idle: Mapping[ReservationKind, Resources], now: int) -> None:
+        """Count *idle* from *now* on, until the next call."""
+        self._areas = self._until(now)
+        self._idle, self._at = idle, now
+
+    def _until(self, now: int) -> dict[tuple[ReservationKind, str], int]:
+        areas = dict(self._areas)
+        for kind, amounts in self._idle.items():
+            for resource, amount in amounts.items():
+                areas[kind, resource] = areas.get((kind, resource), 0) + amount * max(now - self._at, 0)
+        return areas
+
+    def metric(self, resources: Iterable[str], now: int) -> Metric:
+        """Return the integrals until *now* as a metric."""
+        areas, kinds = self._until(now), get_args(ReservationKind)
+        labels = [(kind, resource) for kind in kinds for resource in resources]
+        samples = ((label, areas.get(label, 0) / base_units(label[1]) / 1000) for label in labels)
+        text = "Free capacity that head or advance reservations set aside, in units of the resource times seconds."
+        return _counter("reserved_idle_resource_seconds", text, ("kind", "resource"), samples)
+
+
 class StateCollector:
-    """Prometheus collector of the caches and, while the process leads, of the engine's state and of *more*."""
+    """Prometheus collector of the caches and, while the process leads, of the engine's state.
+
+    *more* yields further metrics of the leader, for some resources and a time.
+    """
 
     def __init__(
         self,
@@ -66,7 +100,7 @@ class StateCollector:
         informers: Mapping[str, InformerStats],
         *,
         leads: Callable[[], bool],
-        more: Callable[[], Iterator[Metric]],
+        more: Callable[[list[str], int], Iterator[Metric]],
     ) -> None:
         self.clock: Clock = wall_clock
         self._state = state
@@ -91,7 +125,7 @@ class StateCollector:
             names = _queues_to_show(state.queue_shares, pending.by_queue())
             yield from _queue_metrics(state.queue_shares, names, resources)
         yield from _cluster_metrics(list(state.cluster_usage), resources)
-        yield from self._more()
+        yield from self._more(resources, self.clock())
 
     def _workloads(self, state: Engine) -> Iterator[Metric]:
         admitted: Tally[QueueName] = Tally()

@@ -172,6 +172,7 @@ class AdmissionLoop:
         self._store.sync_to(self.decision_recorder.recording_handler(self.state), now)
         self.decision_recorder.rotate_if_due(self.state, now)
         if not self._actuator.may_write:
+            self._metrics.reserved_idle.read({}, now)
             return None
         if not self._prepare():
             self._slice_seconds = time.monotonic() - began
@@ -213,6 +214,7 @@ class AdmissionLoop:
             return now
         self._plan_in_progress = None
         self._metrics.count_cycle(self._plan_seconds)
+        self._metrics.reserved_idle.read(self.state.idle_for_reservations(now), now)
         planned_at = self._apply_plan(made[0], context, now)
         # Changes since the first slice were not applied to the state yet.
         return self._next_wake(planned_at if self._plan_slices == 1 else now, now)

@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.engine.policy import Policy
+from controller.engine.policy import AdvanceReservation, Policy
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -20,7 +20,7 @@ from controller.engine.state.workloads import (
 )
 from controller.kube.timing import wall_clock
 from controller.reporting.metrics import ControllerMetrics
-from controller.reporting.state_collector import MAX_CLUSTERS, MAX_QUEUES
+from controller.reporting.state_collector import MAX_CLUSTERS, MAX_QUEUES, StateCollector
 
 
 class Cache:
@@ -118,7 +118,8 @@ def test_only_the_leader_exports_state():
     assert "volcano_global_cache_synced" in standby
     assert {"volcano_global_pending_workloads", "volcano_global_webhook_registered"} <= only_leader
     assert all(
-        re.search("pending|queue|cluster|workloads|bindings|registered|hyperjobs|claims", name) for name in only_leader
+        re.search("pending|queue|cluster|workloads|bindings|registered|hyperjobs|claims|reserved", name)
+        for name in only_leader
     )
 
 
@@ -265,3 +266,49 @@ def test_admissions_to_many_queues_keep_few_labels():
     assert (
         len([line for line in lines if line.startswith("volcano_global_admitted_workloads_total{")]) == MAX_QUEUES + 1
     )
+
+
+def reserved(state: Engine, amounts: dict[str, int]) -> None:
+    kept = AdvanceReservation("launch", (ClusterName("m1"),), since=10_000, until=30_000, amounts=amounts)
+    state.policy_changed(Policy(advance_reservations=(kept,)))
+
+
+def test_idle_capacity_of_advance_reservations_is_integrated():
+    state, metrics = Engine(), ControllerMetrics()
+    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"nvidia.com/gpu": 8000, "pods": 9}), 0)
+    metrics.register_state(lambda: state, Store(), {"jobs": Cache()})
+    collector = next(each for each in metrics.registry._collector_to_names if isinstance(each, StateCollector))
+    gpus = 'volcano_global_reserved_idle_resource_seconds_total{kind="advance",resource="nvidia.com/gpu"}'
+    found = []
+    reserved(state, {"nvidia.com/gpu": 3000})
+    for now in (0, 10_000, 20_000, 30_000, 40_000):
+        collector.clock = lambda: now  # noqa: B023 - called in this iteration
+        if now != 20_000:
+            state.plan(now)
+            metrics.reserved_idle.read(state.idle_for_reservations(now), now)
+        lines = dict(line.rsplit(" ", 1) for line in metrics.exposition().decode().splitlines())
+        found.append(float(lines[gpus]))
+    # Three GPUs from the tenth to the thirtieth second; also at a scrape without a cycle.
+    assert found == [0, 0, 30, 60, 60]
+    reserved(state, {})
+    state.plan(15_000)
+    assert state.idle_for_reservations(15_000) == {"advance": {"nvidia.com/gpu": 8000}, "head": {}}
+
+
+def test_idle_capacity_of_head_reservations_is_what_is_free():
+    state, requests = Engine(), {"cpu": 4000}
+    state.queue_changed(Queue(QueueName("a")))
+    cluster = Cluster(ClusterName("m1"), enablements=frozenset({VOLCANO_JOB}), allocatable={"cpu": 4000, "pods": 9})
+    state.cluster_changed(cluster, 0)
+    for number in (1, 2, 3):
+        part = {"cpu": 1000}
+        runs = Admission(part, (ClusterCharge(ClusterName("m1"), part),), admitted_at=1)
+        admitted = replace(workload(number, "a", state=WorkloadState.ADMITTED), hold=None, admission=runs)
+        state.workload_changed(admitted, 0)
+    wide = SchedulingRequirements(requests=requests, gang_requests=requests)
+    state.workload_changed(replace(workload(4, "a"), hold=None, requirements=wide), 0)
+    state.plan(1)
+    assert state.idle_for_reservations(1) == {"advance": {}, "head": {}}
+    state.plan(600_001)
+    assert state.with_reservation
+    assert state.idle_for_reservations(600_001) == {"advance": {}, "head": {"cpu": 1000}}

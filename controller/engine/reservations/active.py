@@ -265,6 +265,10 @@ class ActiveReservations:
         """Return what each reservation sets aside in all queues together."""
         return [reservation.charges_by_queue.get(ROOT, EMPTY) for reservation in self._reservations]
 
+    def set_aside_on(self) -> dict[ClusterName, Resources]:
+        """Return what the reservations set aside on each cluster."""
+        return dict(self._reserved.by_queue[None].by_cluster)
+
     def may_use_capacity(self, slots: Slots) -> Slots:
         """Return those of *slots* of which some workload may use free capacity; also those that are undecided."""
         if any(self._exceeding) or any(item.shadow_time is not None for item in self._reservations):

@@ -1,22 +1,25 @@
-"""Bounds the capacity that head reservations leave idle (O8).
+"""Measures the capacity that reservations leave idle, and bounds that of head reservations (O8).
 
 The idle part of a reservation is measured after each cycle: the free capacity that it sets aside, as a fraction of
 the cluster, on the dominant resource. A reservation expires when the integral over time exceeds its budget.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
 
-from controller.engine.policy import HeadReservation
+from controller.engine.policy import AdvanceReservation, HeadReservation
 from controller.engine.reservations.backfill import Window, owner_of
 from controller.engine.state.cluster_usage import ClusterState, ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.resources import EMPTY, PODS, Resources, add
+from controller.engine.state.resources import EMPTY, PODS, Resources, add, positive, subtract, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Workload
 
 #: A whole cluster, in the unit in which idle capacity is measured.
 _WHOLE = 1_000_000
+
+
+ReservationKind = Literal["advance", "head"]
 
 
 class IdleTime(NamedTuple):
@@ -94,3 +97,30 @@ def _idle_part(cluster_state: ClusterState, charge: Resources) -> int:
         if amount > 0 and name != PODS and allocatable.get(name, 0) > 0
     )
     return max(parts, key=lambda part: part[0], default=(0, 0))[1]
+
+
+def idle_by_kind(
+    cluster_usage: ClusterUsage, heads: Mapping[ClusterName, Resources], in_advance: Iterable[AdvanceReservation]
+) -> dict[ReservationKind, Resources]:
+    """Return the free capacity that reservations set aside; what both kinds set aside counts as reserved in advance."""
+    by_cluster: dict[ClusterName, list[AdvanceReservation]] = {}
+    for reservation in in_advance:
+        for name in reservation.clusters:
+            by_cluster.setdefault(name, []).append(reservation)
+    idle: dict[ReservationKind, list[Resources]] = {"advance": [], "head": []}
+    for name in sorted({*by_cluster, *heads}):
+        if name not in cluster_usage:
+            continue
+        state, reservations = cluster_usage.cluster_state(name), by_cluster.get(name, [])
+        free = positive({each: amount for each, amount in state.headroom.items() if each != PODS})
+        held = free
+        if all(each.amounts for each in reservations):
+            names = tuple(sorted(each.name for each in reservations))
+            held = _smaller(free, state.in_advance.kept_free(names) if state.in_advance is not None else EMPTY)
+        idle["advance"].append(held)
+        idle["head"].append(_smaller(subtract(free, held), heads.get(name, EMPTY)))
+    return {kind: positive(total(amounts)) for kind, amounts in idle.items()}
+
+
+def _smaller(amounts: Resources, other: Resources) -> Resources:
+    return {name: min(amount, other.get(name, 0)) for name, amount in amounts.items()}
