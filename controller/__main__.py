@@ -193,7 +193,7 @@ class Controller:
         self.loop.on_queries.append(self.estimators.submit)
         self.store.on_binding += [self.run_times.on_binding, self.data_sources.on_binding]
         self.store.on_clusters.append(self.data_sources.on_clusters)
-        self.store.run_time_of = self.run_times.run_time_of
+        self.store.with_run_time = self.run_times.with_run_time
         self.store.on_change += [self.commands.wake, self.hyperjobs.wake]
         self.store.enable_node_estimates()
         if self.settings.hyperjobs:

@@ -102,7 +102,8 @@ class Backfill(_Section):
 
     enabled: bool = True
     confidence: float = Field(default=0.9, ge=0.5, le=0.999)
-    """The quantile of the learned run times that counts as the expected run time."""
+    """The quantile of the learned run times that counts as the expected run time, and how probably no workload that is
+    backfilled onto a reservation ends too late."""
     on_overrun: Literal["Keep", "Evict"] = "Keep"
 
 

@@ -5,7 +5,6 @@ state is updated. The store decides nothing and writes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 
@@ -71,8 +70,8 @@ class Store(ObjectCollections):
         """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
         self.on_error: list[Callable[[WorkloadUid, Exception], None]] = []
         """Called with a workload that is quarantined because its evaluation failed."""
-        self.run_time_of: Callable[[Workload], int | None] | None = None
-        """Returns the expected run time of a workload in milliseconds, for backfill (O9)."""
+        self.with_run_time: Callable[[Workload], Workload] | None = None
+        """Returns a workload with its expected run time, for backfill (O9)."""
         self._name_collisions = NameCollisions()
         self.revision = configuration_revision(self._configuration)
         """Revision of the current configuration."""
@@ -377,9 +376,8 @@ class Store(ObjectCollections):
             state.workload_removed(uid, now)
         else:
             is_known = self._configuration.backfill.enabled or bool(self._configuration.advance_reservations)
-            workload, run_time_of = result.workload, self.run_time_of if is_known else None
-            run_time = run_time_of(workload) if run_time_of is not None else None
-            state.workload_changed(workload if run_time is None else replace(workload, run_time_ms=run_time), now)
+            workload, with_run_time = result.workload, self.with_run_time if is_known else None
+            state.workload_changed(workload if with_run_time is None else with_run_time(workload), now)
 
     def _build(self, binding: CachedBinding, context: BuildContext, now: int) -> BuildResult:
         """Build the workload of *binding*; it is quarantined if that fails, so that others are not blocked."""

@@ -293,7 +293,9 @@ class AdmissionPass:
     def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
         """Admit *workload* to the chosen clusters."""
         admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now)
-        self.context.windows.on_admitted(workload, choice, self.quota, self.now)
+        reserved = self.context.active_reservations()
+        onto = reserved.backfilled_onto(workload, choice) if reserved is not None else ()
+        self.context.windows.on_admitted(workload, choice, self.quota, self.now, backfilled_onto=onto)
         self.assume(workload.admitted(admission), self.now)
         self.decisions.append(Admit(workload, choice.assignments, admission, plan))
         self.admitted.add(workload.uid)

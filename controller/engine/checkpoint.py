@@ -67,7 +67,9 @@ class History:
     idle_reservations: tuple[tuple[str, IdleTime], ...] = ()
     """What the reservations have left idle, by owner (O8)."""
     backfilled: tuple[tuple[WorkloadUid, str], ...] = ()
-    """Admitted workloads that use reserved clusters, with the owner of the reservation (O9)."""
+    """Admitted workloads that use reserved capacity, with the owner of the reservation (O9)."""
+    spent_budgets: tuple[tuple[str, int], ...] = ()
+    """Which part of its budget each reservation has spent on backfilled workloads, by owner (O9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def take_history(engine: Engine) -> History:
         rescheduled=tuple(sorted(cycle.startup.requeued.items())),
         expired_reservations=tuple(sorted(cycle.starvation_timers.expirations.items())),
         backfilled=tuple(sorted(engine.context.windows.backfilled.items())),
+        spent_budgets=tuple(sorted(engine.context.windows.spent.items())),
         idle_reservations=tuple(sorted(cycle.idle_reservations.by_owner.items())),
         incomplete_gangs=tuple(sorted(cycle.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
         usability_changed_at=cluster_usage.usability_changed_at,
@@ -170,6 +173,7 @@ def _restore_timers(engine: Engine, history: History) -> None:
     cycle.starvation_timers.heads = {timer.queue: BlockedHead(timer.uid, timer.since) for timer in history.blocked}
     cycle.starvation_timers.expirations = dict(history.expired_reservations)
     engine.context.windows.backfilled = dict(history.backfilled)
+    engine.context.windows.spent = dict(history.spent_budgets)
     cycle.idle_reservations.by_owner = dict(history.idle_reservations)
     cycle.resize.not_fitting_since = dict(history.not_fitting_since)
     cycle.resize.spent_grace = {uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace}

@@ -1,9 +1,11 @@
 """What is known about the run time of a workload before it runs, and the ends of runs, from the cached objects."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from controller.cache.objects import CachedBinding, CachedTemplate, is_finished
 from controller.cache.store import Store
+from controller.engine.reservations.backfill import MISS_BUDGET
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import Workload
 from controller.forecast.run_times import JobProfile, Outcome, Run, RunTimes
@@ -18,11 +20,22 @@ def profile_of(store: Store, workload: Workload) -> JobProfile:
     return _profile(workload.queue, workload.namespace, template, workload.requirements.requests)
 
 
-def expected_run_time(store: Store, run_times: RunTimes, workload: Workload) -> int | None:
-    """Return the expected run time of *workload* in milliseconds, ``None`` while too little is known (O9)."""
-    confidence = store.configuration.backfill.confidence
-    seconds = run_times.expected_seconds(profile_of(store, workload), confidence)
-    return None if seconds is None else max(round(seconds * _SECOND), _SECOND)
+def with_run_time(store: Store, run_times: RunTimes, workload: Workload) -> Workload:
+    """Return *workload* with its expected run time and less probable bounds, unless too little is known (O9)."""
+    return expecting(workload, run_times, profile_of(store, workload), store.configuration.backfill.confidence)
+
+
+def expecting(workload: Workload, run_times: RunTimes, profile: JobProfile, confidence: float) -> Workload:
+    """Return *workload* with the run time that it exceeds with a probability of 1 - *confidence*, and with its bounds.
+
+    Each bound is exceeded half as probably as the one before.
+    """
+    probabilities = [1 - (1 - confidence) / 2**halvings for halvings in range(MISS_BUDGET.bit_length())]
+    seconds = run_times.quantiles(profile, probabilities)
+    if not seconds:
+        return workload
+    times = [max(round(each * _SECOND), _SECOND) for each in seconds]
+    return replace(workload, run_time_ms=times[0], run_time_bounds_ms=tuple(times[1:]))
 
 
 def _profile(queue: str, namespace: str, template: CachedTemplate | None, requests: Resources) -> JobProfile:

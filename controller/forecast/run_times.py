@@ -12,7 +12,7 @@ Sources: empirical quantiles per template as in 3Sigma (EuroSys 2018) and in lea
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import lru_cache
@@ -203,14 +203,17 @@ class RunTimes:
         share = own / (own + other) if own + other else 0.5
         return Distribution([*learned.scaled(1 - share), *ratios.scaled(share, factor=float(profile.estimate))])
 
-    def expected_seconds(self, profile: JobProfile, probability: float) -> float | None:
-        """Return the run time that a job does not exceed with *probability*, ``None`` while too little is known.
+    def quantiles(self, profile: JobProfile, probabilities: Iterable[float]) -> list[float]:
+        """Return the run times in seconds not exceeded with each of *probabilities*; empty while too little is known.
 
         Enough is an estimate of the user, or as many runs of one level as the next more general one counts as.
         """
         histories = (self._histories.get(key) for key in keys_of(profile))
         is_known = profile.estimate or any(history and len(history.runs) >= _PRIOR_RUNS for history in histories)
-        return min(self.distribution(profile).quantile(probability), MAX_SECONDS) if is_known else None
+        if not is_known:
+            return []
+        quantile = self.distribution(profile).quantile
+        return [min(quantile(probability), MAX_SECONDS) for probability in probabilities]
 
     def _learned(self, keys: tuple[Key, ...]) -> Distribution:
         """Return the distribution of the run times of *keys*, without estimates."""

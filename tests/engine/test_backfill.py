@@ -3,15 +3,18 @@
 import os
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from math import exp, sqrt
 from random import Random
+from statistics import NormalDist
 
 import pytest
 
 from controller.engine.engine import Engine
 from controller.engine.policy import Backfill, HeadReservation, Policy
-from controller.engine.reservations.backfill import BackfillWindows, _Trial
+from controller.engine.reservations.backfill import MISS_BUDGET, BackfillWindows, _Trial, owner_of
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.resources import total
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
     HyperJobGang,
@@ -24,6 +27,8 @@ from controller.engine.state.workloads import (
 MINUTE = 60_000
 START = 1_000_000_000
 SCHEDULES = 15
+LEARNED_SCHEDULES = 20
+LATE_WORLDS = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,17 @@ SMALL = Scale(workloads=(4, 7), gap=2, run_time=8, size=(3, 6))
 
 
 class Schedule:
-    """A random load on up to three clusters, with the run time of each workload, exact without *overrun*.
+    """A random load on up to three clusters, with the run time of each workload, exact without *overrun* and *known*.
 
     The promises of queue "q" are judged: it deserves all, so its reservations bind the other queues.
     """
 
-    def __init__(self, seed: int, policy: Policy, *, overrun: int = 0, scale: Scale = Scale()) -> None:
+    def __init__(
+        self, seed: int, policy: Policy, *, overrun: int = 0, scale: Scale = Scale(), known: "Known | None" = None
+    ) -> None:
         self.dice = Random(seed)
         self.scale = scale
+        self.known = known
         self.now = START
         self.overrun = overrun
         """How much longer each workload runs than is known."""
@@ -69,17 +77,19 @@ class Schedule:
             self.state.cluster_changed(
                 Cluster(name, enablements=frozenset({VOLCANO_JOB}), allocatable=allocatable), self.now
             )
-        self.state.queue_changed(
-            Queue(QueueName("p"), capability=self.dice.choice([{}, {"cpu": self.size * len(self.names) - 1}]))
-        )
+        self.capability = self.size * len(self.names) - self.dice.choice([0, 1])
+        self.state.queue_changed(Queue(QueueName("p"), capability={"cpu": self.capability}))
         everything = {"cpu": self.size * len(self.names), "memory": 2 * self.size * len(self.names)}
         self.state.queue_changed(Queue(QueueName("q"), parent=QueueName("p"), deserved=everything))
-        self.queues = [QueueName("q"), QueueName("q"), QueueName("other")][: self.dice.randint(1, 3)]
-        guarantee = {"cpu": 1} if self.dice.random() < 0.2 else {}
+        self.queues = [QueueName("q"), QueueName("q"), QueueName("other")][: self.dice.randint(1, 1 if known else 3)]
+        guarantee = {"cpu": 1} if self.dice.random() < 0.2 and not known else {}
         self.state.queue_changed(Queue(QueueName("other"), parent=QueueName("p"), guarantee=guarantee))
         self.events: list[tuple[int, int, str]] = []
         self.run_times: dict[WorkloadUid, int] = {}
         self.promised: dict[WorkloadUid, int] = {}
+        self.promised_at: dict[WorkloadUid, int] = {}
+        self.delayed = 0
+        """Workloads that started late although what ran before the promise had released enough for it."""
         self.promises = 0
         self.backfilled = 0
         self.missed: list[Missed] = []
@@ -97,7 +107,9 @@ class Schedule:
         is_wide = self.dice.random() < 0.3
         parts = self.dice.randint(2, len(self.names)) if is_wide and len(self.names) > 1 else 1
         gang = HyperJobGang(f"h{number}/1", parts, parts) if parts > 1 and self.dice.random() < 0.5 else None
-        run_time = self.dice.randint(1, self.scale.run_time) * MINUTE
+        run_time, bounds = self.dice.randint(1, self.scale.run_time) * MINUTE, ()
+        if self.known is not None:
+            run_time, bounds = self.known.times(run_time)
         queue = self.dice.choice(self.queues)
         found = []
         for part in range(parts if gang else 1):
@@ -108,9 +120,52 @@ class Schedule:
             shape = SchedulingRequirements(requests, requests, placement)
             uid = WorkloadUid(f"w{number:03}-{part}")
             found.append(
-                Workload(uid, "ns", uid, "Job", queue, shape, created_at=self.now, gang=gang, run_time_ms=run_time)
+                Workload(
+                    uid,
+                    "ns",
+                    uid,
+                    "Job",
+                    queue,
+                    shape,
+                    created_at=self.now,
+                    gang=gang,
+                    run_time_ms=run_time,
+                    run_time_bounds_ms=bounds,
+                )
             )
         return found
+
+    def _run_time(self, workload: Workload) -> int:
+        """Return the time for which *workload* will run."""
+        if self.known is None:
+            return (workload.run_time_ms or 0) + self.overrun
+        median = (workload.run_time_ms or 0) / exp(self.known.deviation * NormalDist().inv_cdf(self.known.confidence))
+        return max(round(median * self.dice.lognormvariate(0, self.known.deviation)), 1)
+
+    def _judge_delays(self) -> None:
+        """Count the promises due now that only workloads admitted since then prevent from being kept."""
+        due = {
+            owner_of(self.state.workloads[uid]): promised_at
+            for uid, promised_at in self.promised_at.items()
+            if self.promised.get(uid) == self.now
+        }
+        for owner, promised_at in due.items():
+            needed = [each for each in self.state.with_reservation.values() if owner_of(each) == owner]
+            older = [
+                charge
+                for each in self.state.workloads.values()
+                if each.state is WorkloadState.ADMITTED and each.admission.admitted_at < promised_at
+                for charge in each.admission.cluster_charges
+            ]
+            used = [*older, *(charge for each in needed for charge in each.reservation.cluster_charges)]
+            self.delayed += (
+                all(
+                    total(charge.charge for charge in used if charge.cluster == name).get(resource, 0) <= amount
+                    for name in self.names
+                    for resource, amount in (("cpu", self.size), ("memory", 2 * self.size))
+                )
+                and total(charge.charge for charge in used).get("cpu", 0) <= self.capability
+            )
 
     def play(self) -> None:
         """Play the load until no further promise can be given."""
@@ -123,7 +178,7 @@ class Schedule:
                 if what == "submit":
                     self.unsubmitted -= 1
                     for workload in self._workloads(number):
-                        self.run_times[workload.uid] = (workload.run_time_ms or 0) + self.overrun
+                        self.run_times[workload.uid] = self._run_time(workload)
                         self.state.workload_changed(workload, self.now)
                 elif what != "wake":
                     workload = self.state.workloads[WorkloadUid(what)]
@@ -141,6 +196,8 @@ class Schedule:
                 self.promised.pop(note.workload.uid, None)
             elif note.reservation.promised_start is not None and note.workload.queue == "q":
                 self.promises += note.workload.uid not in self.promised
+                self.promised_at[note.workload.uid] = self.now
+                heappush(self.events, (note.reservation.promised_start, -1, "wake"))
                 self.promised.setdefault(note.workload.uid, note.reservation.promised_start)
         for decision in plan.decisions:
             uid = decision.workload.uid
@@ -149,6 +206,8 @@ class Schedule:
                 self.missed.append(Missed(uid, promised, self.now))
             self.backfilled += bool(self.promised)
             heappush(self.events, (self.now + self.run_times[uid], -1, uid))
+        if self.known is not None:
+            self._judge_delays()
         late = [uid for uid, promised in self.promised.items() if promised < self.now]
         self.missed += [Missed(uid, self.promised.pop(uid), None) for uid in late]
         if plan.wake_at is not None and len(self.state.pending) and plan.wake_at not in self.wakes:
@@ -156,9 +215,27 @@ class Schedule:
             heappush(self.events, (plan.wake_at, -1, "wake"))
 
 
-def play(seed: int, *, enabled: bool = True, overrun: int = 0, scale: Scale = Scale()) -> Schedule:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of run times that are log-normal: the quantiles of a confidence."""
+
+    confidence: float = 0.9
+    deviation: float = 0.8
+    jointly: bool = True
+    """Whether the bounds that are exceeded less probably are known, too."""
+
+    def times(self, median: int) -> tuple[int, tuple[int, ...]]:
+        """Return the expected run time and its bounds."""
+        probabilities = [1 - (1 - self.confidence) / 2**halvings for halvings in range(MISS_BUDGET.bit_length())]
+        times = [round(median * exp(self.deviation * NormalDist().inv_cdf(each))) for each in probabilities]
+        return times[0], tuple(times[1:]) if self.jointly else ()
+
+
+def play(
+    seed: int, *, enabled: bool = True, overrun: int = 0, scale: Scale = Scale(), known: Known | None = None
+) -> Schedule:
     policy = Policy(head_reservation=HeadReservation(after_ms=MINUTE), backfill=Backfill(enabled=enabled))
-    schedule = Schedule(seed, policy, overrun=overrun, scale=scale)
+    schedule = Schedule(seed, policy, overrun=overrun, scale=scale, known=known)
     schedule.play()
     return schedule
 
@@ -181,6 +258,56 @@ def test_exact_run_times_miss_no_promised_start():
 def test_exact_run_times_miss_no_promise_in_100_000_schedules():
     count = int(os.environ.get("SCHEDULES", "100000"))
     assert check(range(1000, 1000 + count), SMALL) > count // 2
+
+
+def test_learned_run_times_delay_promises_at_most_as_configured():
+    scale = Scale(workloads=(40, 60), gap=2, run_time=30, size=(12, 20))
+    schedules = [play(seed, scale=scale, known=Known()) for seed in range(LEARNED_SCHEDULES)]
+    promises, delayed = (sum(getattr(each, name) for each in schedules) for name in ("promises", "delayed"))
+    assert promises > 5 * LEARNED_SCHEDULES
+    assert delayed <= 0.1 * promises + 3 * sqrt(0.1 * 0.9 * promises)
+
+
+def late_backfills(seed: int, known: Known) -> tuple[int, int]:
+    """Return how many of ten workloads are backfilled while one waits for a whole cluster, and how many end late."""
+    dice, ends = Random(seed), START + 100 * MINUTE
+    state = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE)))
+    state.cluster_changed(
+        Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable={"cpu": 12}), START
+    )
+    state.queue_changed(Queue(QueueName("q")))
+
+    def submit(name: str, cpu: int, at: int, run_time: int, bounds: tuple[int, ...] = ()) -> None:
+        shape = SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, Placement(spread=(Spread("cluster", 1, 1),)))
+        uid = WorkloadUid(name)
+        workload = Workload(uid, "ns", name, "Job", QueueName("q"), shape, created_at=at)
+        state.workload_changed(replace(workload, run_time_ms=run_time, run_time_bounds_ms=bounds), at)
+
+    submit("runs", 2, START, ends - START)
+    state.plan(START)
+    submit("waits", 12, START, MINUTE)
+    for minute in range(3):
+        state.plan(START + minute * MINUTE)
+    now, late, medians = START + 3 * MINUTE, 0, {}
+    for number in range(10):
+        name = f"small{number}"
+        medians[name] = dice.randint(5, 40) * MINUTE
+        submit(name, 1, now, *known.times(medians[name]))
+    admitted = [decision.workload.uid for decision in state.plan(now).decisions]
+    for uid in admitted:
+        late += now + medians[uid] * dice.lognormvariate(0, known.deviation) > ends
+    return len(admitted), late
+
+
+def test_backfilled_workloads_delay_together_as_configured():
+    worlds = [late_backfills(seed, Known()) for seed in range(LATE_WORLDS)]
+    assert sum(backfilled for backfilled, _ in worlds) > 3 * LATE_WORLDS
+    assert sum(late > 0 for _, late in worlds) <= 0.1 * LATE_WORLDS + 3 * sqrt(0.1 * 0.9 * LATE_WORLDS)
+
+
+def test_each_known_alone_delays_more_often():
+    worlds = [late_backfills(seed, Known(jointly=False)) for seed in range(LATE_WORLDS)]
+    assert sum(late > 0 for _, late in worlds) > 0.2 * LATE_WORLDS
 
 
 def test_disabled_backfill_promises_nothing():

@@ -189,10 +189,9 @@ def test_levels_are_stable():
     ],
 )
 def test_expected_run_time_needs_runs_or_an_estimate(runs, estimate, is_known):
-    expected = trained(*[100] * runs).expected_seconds(TRAIN._replace(estimate=estimate), 0.9)
-    assert (expected is not None) is is_known
+    assert bool(trained(*[100] * runs).quantiles(TRAIN._replace(estimate=estimate), [0.9])) is is_known
 
 
 def test_expected_run_time_grows_with_confidence():
-    run_times = trained(*range(50, 150, 10))
-    assert run_times.expected_seconds(TRAIN, 0.5) < run_times.expected_seconds(TRAIN, 0.9)
+    quantiles = trained(*range(50, 150, 10)).quantiles(TRAIN, [0.5, 0.9, 0.99])
+    assert quantiles == sorted({*quantiles})

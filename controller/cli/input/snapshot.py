@@ -21,7 +21,7 @@ from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import PODS, Resources, add
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
-from controller.forecast.profiles import expected_run_time, finished_runs
+from controller.forecast.profiles import finished_runs, with_run_time
 from controller.forecast.run_times import RunTimes
 
 _JOB = "Job"
@@ -123,7 +123,7 @@ def take_snapshot(
         for _, profile, run in finished_runs(store):
             run_times.record(profile, run)
     if len(run_times):
-        store.run_time_of = partial(expected_run_time, store, run_times)
+        store.with_run_time = partial(with_run_time, store, run_times)
     state = Engine()
     store.sync_to(state, now)
     return plan_snapshot(store, state, now, configuration, run_times)

@@ -17,7 +17,7 @@ from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
 from controller.engine.state.workloads import Workload
 from controller.forecast.codec import RunTimesError, decode_config_map, encode_run_times
-from controller.forecast.profiles import ended_run, expected_run_time, finished_runs
+from controller.forecast.profiles import ended_run, finished_runs, with_run_time
 from controller.forecast.run_times import JobProfile, Outcome, Run, RunTimes
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
@@ -64,9 +64,9 @@ class RunTimesController:
             self._ended.append(ended)
             self._wake.set()
 
-    def run_time_of(self, workload: Workload) -> int | None:
-        """Return the expected run time of *workload* in milliseconds, ``None`` where it is not known."""
-        return expected_run_time(self._store, self._run_times, workload) if self._run_times is not None else None
+    def with_run_time(self, workload: Workload) -> Workload:
+        """Return *workload* with its expected run time, where it is known."""
+        return workload if self._run_times is None else with_run_time(self._store, self._run_times, workload)
 
     def on_leading(self) -> None:
         """Read what the last leader stored."""

@@ -15,14 +15,22 @@ from controller.engine.placement.feasibility_cache import ClassFeasibility, Feas
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.reservations.backfill import ReservationDemand, Window, longest_run_time, owner_of, remaining
+from controller.engine.reservations.backfill import (
+    MISS_BUDGET,
+    ReservationDemand,
+    Window,
+    longest_run_time,
+    owner_of,
+    remaining,
+    spends,
+)
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key, run_time_bound
+from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key, run_time_bounds
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import Slots, slots_in
-from controller.engine.state.resources import EMPTY, Resources, add
+from controller.engine.state.resources import EMPTY, Resources, add, fits
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
@@ -45,13 +53,18 @@ class _Reservation:
     charges_by_cluster: Mapping[ClusterName, Resources]
     run_time_ms: int | None
     """For how long it is expected to run; ``None`` where unknown."""
-    shadow_time: int | None = None
+    promised_start: int | None
+    backfill_until: int | None = None
     """Workloads that end until then are not bound; the charges are those that the others must leave (O9)."""
+    budget: int = 0
+    """The part of `MISS_BUDGET` that is left for such workloads."""
 
     @property
     def demand(self) -> ReservationDemand:
         """Return what must be free before its workloads can start."""
-        return ReservationDemand(owner_of(self.first), self.charges, self.charges_by_cluster, self.run_time_ms)
+        return ReservationDemand(
+            owner_of(self.first), self.charges, self.charges_by_cluster, self.run_time_ms, self.promised_start
+        )
 
     def within(self, window: Window | None) -> "_Reservation":
         """Return the reservation without what is released in its *window*."""
@@ -63,7 +76,13 @@ class _Reservation:
         by_cluster = {
             name: remaining(due, window.by_cluster.get(name, EMPTY)) for name, due in self.charges_by_cluster.items()
         }
-        return replace(self, charges_by_queue=by_queue, charges_by_cluster=by_cluster, shadow_time=window.shadow_time)
+        return replace(
+            self,
+            charges_by_queue=by_queue,
+            charges_by_cluster=by_cluster,
+            backfill_until=window.backfill_until,
+            budget=MISS_BUDGET - window.spent,
+        )
 
 
 def _reservation(
@@ -89,17 +108,19 @@ def _reservation(
             charges_by_queue[node.name] = add(charges_by_queue.get(node.name, EMPTY), charge)
         for booking in workload.reservation.cluster_charges if workload.reservation is not None else ():
             charges_by_cluster[booking.cluster] = add(charges_by_cluster.get(booking.cluster, EMPTY), booking.charge)
-    since = min(workload.reservation.since for workload in pending if workload.reservation is not None)
+    reserved = [workload.reservation for workload in pending if workload.reservation is not None]
+    promised = [reservation.promised_start for reservation in reserved if reservation.promised_start is not None]
     leaves = [(nodes[name], charges[name]) for name in sorted(charges)]
     return _Reservation(
         first,
         nodes[first.queue].queue.priority,
-        since,
+        min(reservation.since for reservation in reserved),
         requirements,
         leaves,
         charges_by_queue,
         charges_by_cluster,
         longest_run_time(pending),
+        min(promised, default=None),
     )
 
 
@@ -216,13 +237,13 @@ class _RemainingQuota:
     """Without any reservation."""
 
 
-_Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None, int | None]
-"""Queue, id of the requirements, gang, for a workload with a reservation its uid, and the bound of its run time."""
+_Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None, tuple[int, ...]]
+"""Queue, id of the requirements, gang, for a workload with a reservation its uid, and the bounds of its run time."""
 
 
 def _key(workload: Workload, feasibility: ClassFeasibility) -> _Key:
     own = workload.uid if workload.has_reservation else None
-    return workload.queue, id(feasibility.requirements), workload.gang, own, run_time_bound(workload.run_time_ms)
+    return workload.queue, id(feasibility.requirements), workload.gang, own, run_time_bounds(workload)
 
 
 def _precedence(reservation: _Reservation) -> tuple[int, int, OrderKey]:
@@ -271,7 +292,7 @@ class ActiveReservations:
 
     def may_use_capacity(self, slots: Slots) -> Slots:
         """Return those of *slots* of which some workload may use free capacity; also those that are undecided."""
-        if any(self._exceeding) or any(item.shadow_time is not None for item in self._reservations):
+        if any(self._exceeding) or any(item.backfill_until is not None for item in self._reservations):
             return slots
         own = self._index.slots_of(
             id(requirements) for reservation in self._reservations for requirements in reservation.requirements.values()
@@ -318,12 +339,18 @@ class ActiveReservations:
 
     def may_backfill(self, workload_class: WorkloadClass) -> bool:
         """Return whether some reservation does not bind *workload_class*, because it ends before (O9)."""
-        run_time = workload_class.run_time_ms
-        return run_time is not None and any(self._ends_before(item, run_time) for item in self._reservations)
+        run_times, gang = workload_class.run_times_ms, workload_class.gang
+        return bool(run_times) and any(self._ends_before(item, run_times, gang) for item in self._reservations)
 
-    def _ends_before(self, reservation: _Reservation, run_time_ms: int | None) -> bool:
-        shadow_time = reservation.shadow_time
-        return shadow_time is not None and run_time_ms is not None and self._now + run_time_ms <= shadow_time
+    def _ends_before(self, reservation: _Reservation, run_times_ms: tuple[int, ...], gang: HyperJobGang | None) -> bool:
+        """Return whether a workload ends in time to be backfilled; a gang ends together.
+
+        It may spend half of what is left of the budget.
+        """
+        if reservation.backfill_until is None:
+            return False
+        spent = spends(run_times_ms, reservation.backfill_until - self._now)
+        return spent is not None and 2 * spent * (gang.parts if gang is not None else 1) <= reservation.budget
 
     def blocked_in(self, queue: QueueName) -> Slots:
         """Return the requirements of which all workloads in *queue* are blocked, as long as usage only grows."""
@@ -438,14 +465,45 @@ class ActiveReservations:
             if workload.uid in reservation.requirements:
                 is_younger = True
                 continue
-            is_promised = is_younger and reservation.shadow_time is not None
+            is_promised = is_younger and reservation.backfill_until is not None
             if is_promised and self._binds(reservation, workload, charge, is_exceeding=is_exceeding):
                 yield reservation
 
     def _binds(self, reservation: _Reservation, workload: Workload, charge: Resources, *, is_exceeding: bool) -> bool:
         """Return whether *reservation*, of another workload, binds *workload*."""
-        if self._ends_before(reservation, run_time_bound(workload.run_time_ms)):
+        if self._ends_before(reservation, run_time_bounds(workload), workload.gang):
             return False
+        return self._may_bind(reservation, workload, charge, is_exceeding=is_exceeding)
+
+    def backfilled_onto(self, workload: Workload, choice: Choice) -> list[str]:
+        """Return the owners of the reservations that would block *workload* if it did not end in time (O9)."""
+        leaf, run_times = self.queue_shares.quota.tree.nodes[workload.queue], run_time_bounds(workload)
+        owners, is_older = list[str](), True
+        for reservation, is_exceeding in zip(self._reservations, self._exceeding, strict=True):
+            if workload.uid in reservation.requirements:
+                is_older = False
+            elif self._ends_before(reservation, run_times, workload.gang) and self._may_bind(
+                reservation, workload, choice.charge, is_exceeding=is_exceeding
+            ):
+                quota = self.queue_shares.quota
+                lacks_quota = is_older and self._quota_refusal(reservation, leaf, choice.charge, quota) is not None
+                if lacks_quota or self._lacks_capacity(reservation, choice):
+                    owners.append(owner_of(reservation.first))
+        return owners
+
+    def _lacks_capacity(self, reservation: _Reservation, choice: Choice) -> bool:
+        """Return whether some cluster of *choice* has too little capacity next to what *reservation* sets aside."""
+        capacities = (
+            (each.charge, free_capacity(self._cluster_usage.cluster_state(each.cluster)).without(due).headroom)
+            for each in choice.cluster_charges
+            if (due := reservation.charges_by_cluster.get(each.cluster)) is not None
+        )
+        return any(not fits(charge, headroom) for charge, headroom in capacities)
+
+    def _may_bind(
+        self, reservation: _Reservation, workload: Workload, charge: Resources, *, is_exceeding: bool
+    ) -> bool:
+        """Return whether *reservation*, of another workload, binds *workload* unless that ends in time."""
         leaf = self.queue_shares.quota.tree.nodes[workload.queue]
         is_own = workload.gang is not None and workload.gang == reservation.first.gang
         is_other = all(node.name != workload.queue for node, _ in reservation.charges)

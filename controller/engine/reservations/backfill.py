@@ -5,7 +5,7 @@ it waits for, as far as their run times are known. A workload that ends before t
 one may use what the reservation does not need even then.
 """
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -16,10 +16,14 @@ from controller.engine.policy import Policy
 from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
+from controller.engine.state.pending import run_time_bounds
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add, scale
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, ClusterCharge, Workload, WorkloadState, WorkloadUid
+
+#: How much one workload may exceed its run time as probably as `backfill.confidence` allows for a whole reservation.
+MISS_BUDGET = 64
 
 #: A run that has exceeded its expected time is expected to end this much later, then twice as much, and so on.
 _OVERRUN_MS = 60_000
@@ -44,6 +48,7 @@ class ReservationDemand(NamedTuple):
     by_cluster: Mapping[ClusterName, Resources]
     run_time_ms: int | None
     """For how long it is expected to hold them; ``None`` where unknown."""
+    promised_start: int | None = None
 
 
 @dataclass(slots=True)
@@ -57,6 +62,10 @@ class Window:
     """For each cluster on which capacity is reserved."""
     next_end: int | None
     """When the next of its releases is expected."""
+    backfill_until: int
+    """When backfilled workloads must end: the shadow time, or the promised start while that is earlier and to come."""
+    spent: int = 0
+    """Which part of the budget backfilled workloads have spent."""
 
 
 def expected_end(workload: Workload, now: int) -> int | None:
@@ -67,6 +76,17 @@ def expected_end(workload: Workload, now: int) -> int | None:
     while end <= now:
         end, overrun = end + overrun, 2 * overrun
     return end
+
+
+def spends(run_times_ms: Sequence[int], time_left: int) -> int | None:
+    """Return which part of `MISS_BUDGET` a workload spends that must end in time; ``None`` if it is not expected to.
+
+    *run_times_ms* are its expected run time and less probable bounds. An exact run time, without such, spends nothing.
+    """
+    count = bisect_right(run_times_ms, time_left)
+    if not count:
+        return None
+    return MISS_BUDGET >> (count - 1) if len(run_times_ms) > 1 else 0
 
 
 def presumed_end(workload: Workload, now: int) -> int:
@@ -86,7 +106,9 @@ class BackfillWindows:
     def __init__(self, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache) -> None:
         self.by_owner: dict[str, Window] = {}
         self.backfilled: dict[WorkloadUid, str] = {}
-        """Admitted workloads that use reserved clusters because they end in a window, with the reservation's owner."""
+        """Admitted workloads that use reserved capacity because they end in a window, with the reservation's owner."""
+        self.spent: dict[str, int] = {}
+        """Which part of its budget each reservation has spent, by owner."""
         self._inputs: tuple[object, ...] = ()
         """What the windows were computed from."""
         self._valid_until: int | None = None
@@ -116,13 +138,14 @@ class BackfillWindows:
             known = before.get(demand.owner)
             # An equal window stays the same object, so that what is cached for it stays valid.
             self.by_owner[demand.owner] = known if known == window else window
-            self._valid_until = earliest((self._valid_until, window.shadow_time))
+            self._valid_until = earliest((self._valid_until, window.shadow_time, window.backfill_until + 1))
         owners = {owner_of(workload) for workload in workloads.with_reservation.values()}
         self.backfilled = {
             uid: owner
             for uid, owner in self.backfilled.items()
             if owner in owners and uid in workloads.by_uid and workloads[uid].state is WorkloadState.ADMITTED
         }
+        self.spent = {owner: spent for owner, spent in self.spent.items() if owner in owners}
         return True
 
     def _forecast(
@@ -200,14 +223,29 @@ class BackfillWindows:
             for release in ending:
                 trial.release(release)
             is_fulfilled = trial.is_fulfilled()
-        return trial.window(shadow_time, next_end) if is_fulfilled else None
+        if not is_fulfilled:
+            return None
+        promised = demand.promised_start
+        backfill_until = shadow_time if promised is None or promised < now else min(shadow_time, promised)
+        window, spent = trial.window(shadow_time, next_end), self.spent.get(demand.owner, 0)
+        return replace(window, backfill_until=backfill_until, spent=spent)
 
-    def on_admitted(self, workload: Workload, choice: Choice, quota: Quota, now: int) -> None:
-        """Count the charges of a workload that is being admitted as released where it ends in a window."""
+    def on_admitted(
+        self, workload: Workload, choice: Choice, quota: Quota, now: int, *, backfilled_onto: Iterable[str] = ()
+    ) -> None:
+        """Count the charges of a workload that is being admitted as released where it ends in a window.
+
+        From the budgets of the reservations that it is *backfilled_onto* it spends the probability that it ends late.
+        """
         if workload.run_time_ms is None:
             return
+        for owner in backfilled_onto:
+            window = self.by_owner[owner]
+            spent = spends(run_time_bounds(workload), window.backfill_until - now)
+            self.spent[owner] = window.spent + (MISS_BUDGET if spent is None else spent)
+            self.by_owner[owner] = replace(window, spent=self.spent[owner])
+            self.backfilled[workload.uid] = owner
         node = quota.tree.nodes[workload.queue]
-        choice_clusters = {cluster_charge.cluster for cluster_charge in choice.cluster_charges}
         for owner, window in self.by_owner.items():
             if now + workload.run_time_ms <= window.shadow_time:
                 # A new object, because the reservations that are computed from it change.
@@ -215,8 +253,6 @@ class BackfillWindows:
                 changed = replace(
                     window, by_queue={**window.by_queue}, by_cluster={**window.by_cluster}, next_end=next_end
                 )
-                if owner != owner_of(workload) and not choice_clusters.isdisjoint(window.by_cluster):
-                    self.backfilled[workload.uid] = owner
                 for above in node.path():
                     if above.name in changed.by_queue:
                         changed.by_queue[above.name] = add(changed.by_queue[above.name], choice.charge)
@@ -294,7 +330,7 @@ class _Trial:
         """Return the window of the releases until *shadow_time*, when the demand is fulfilled."""
         by_queue: dict[QueueName, Resources] = {**self._by_queue}
         by_cluster: dict[ClusterName, Resources] = {**self._by_cluster}
-        return Window(shadow_time, by_queue, by_cluster, next_end)
+        return Window(shadow_time, by_queue, by_cluster, next_end, shadow_time)
 
 
 def _add_to(amounts: dict[str, int], more: Resources) -> None:

@@ -23,10 +23,10 @@ _MAX_COUNTED_CLASSES = 32
 """In queues with at most so many classes, positions are counted class by class."""
 
 _Key = tuple[
-    QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None, int | None, int | None
+    QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None, tuple[int, ...], int | None
 ]
 """Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
-the owner of its reservation, the bound of its run time, and its priority.
+the owner of its reservation, the bounds of its run time, and its priority.
 """
 
 #: Run times are rounded up to so many binary digits, so that there are few classes.
@@ -76,8 +76,8 @@ class WorkloadClass:
     """Reclaim could not evict these workloads once admitted, so they may not borrow (P4)."""
     reservation_owner: str | None = None
     """Key of the head reservation that its workload or its gang has (O6)."""
-    run_time_ms: int | None = None
-    """A bound of the expected run time of each workload (O9); ``None`` where unknown, or not used."""
+    run_times_ms: tuple[int, ...] = ()
+    """Bounds of the run time of each workload, as `run_time_bounds` returns them (O9); empty where not used."""
     priority: int | None = None
     """The job priority of each workload; ``None`` where they differ, because waiting raises none (O10)."""
     key_of: Callable[[Workload], OrderKey] = order_key
@@ -137,10 +137,14 @@ def _reservation_owner(workload: Workload) -> str:
     return workload.gang.key if workload.gang is not None else workload.uid
 
 
-def run_time_bound(run_time_ms: int | None) -> int | None:
-    """Return *run_time_ms*, rounded up by at most an eighth; ``None`` where it is unknown."""
-    if run_time_ms is None:
-        return None
+def run_time_bounds(workload: Workload) -> tuple[int, ...]:
+    """Return the expected run time and its less probable bounds, rounded up by at most an eighth; empty if unknown."""
+    if workload.run_time_ms is None:
+        return ()
+    return tuple(map(_rounded_up, (workload.run_time_ms, *workload.run_time_bounds_ms)))
+
+
+def _rounded_up(run_time_ms: int) -> int:
     unit = 1 << max(run_time_ms.bit_length() - _RUN_TIME_DIGITS, 0)
     return -(-run_time_ms // unit) * unit
 
@@ -271,7 +275,7 @@ class PendingWorkloads:
             nominated_cluster,
             immovable,
             reserved,
-            run_time_bound(workload.run_time_ms) if self.is_by_run_time else None,
+            run_time_bounds(workload) if self.is_by_run_time else (),
             workload.priority if self.is_by_priority else None,
         )
         workload_class = self._classes.get(key) or self._open(key, requirements)
@@ -284,7 +288,7 @@ class PendingWorkloads:
         self._class_of[workload.uid] = workload_class
 
     def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
-        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved, run_time_ms, priority = key
+        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved, run_times_ms, priority = key
         equal = self.by_requirements.get(id(requirements))
         workload_class = WorkloadClass(
             queue,
@@ -296,7 +300,7 @@ class PendingWorkloads:
             nominated_cluster=nominated_cluster,
             is_non_preemptible=immovable,
             reservation_owner=reserved,
-            run_time_ms=run_time_ms,
+            run_times_ms=run_times_ms,
             priority=priority,
             key_of=self.order_keys.get(queue, order_key),
         )
@@ -337,7 +341,7 @@ class PendingWorkloads:
             workload_class.nominated_cluster,
             workload_class.is_non_preemptible,
             workload_class.reservation_owner,
-            workload_class.run_time_ms,
+            workload_class.run_times_ms,
             workload_class.priority,
         ]
         self.queues[workload_class.queue].remove(workload_class)

@@ -230,6 +230,8 @@ class Workload:
     """It runs again after it had finished; set by ``Engine`` only."""
     run_time_ms: int | None = None
     """The expected time from its admission to its end; ``None`` where unknown (O9)."""
+    run_time_bounds_ms: tuple[int, ...] = ()
+    """Run times exceeded half as probably as *run_time_ms*, a quarter as probably, ...; empty where that is exact."""
     last_admission: Admission | None = field(default=None, compare=False)
     """Its admission until it finished recently, with the time; set where the finish itself was not observed."""
 
