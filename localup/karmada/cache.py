@@ -123,16 +123,17 @@ class Cache:
             answer = await self._api.create(_collection(store.resource, key_of(item)), msgspec.json.encode(item))
         return _observe(store, answer)
 
-    async def update(self, old: Object, new: Object, *, part: str = "") -> Object:
+    async def update(self, old: Object, new: Object, *, part: str = "", any_version: bool = False) -> Object:
         """Patch *old* to *new*, or its status with part `STATUS`; equal objects are not written.
 
-        Raises `Conflict` if *old* is not the current version.
+        Raises `Conflict` if *old* is not the current version, unless *any_version*.
         """
         patch = merge_patch(old, new)
         if not patch:
             return old
-        guard = {"resourceVersion": old["metadata"]["resourceVersion"], "uid": uid_of(old)}
-        patch["metadata"] = {**patch.get("metadata", {}), **guard}
+        if not any_version:
+            guard = {"resourceVersion": old["metadata"]["resourceVersion"], "uid": uid_of(old)}
+            patch["metadata"] = {**patch.get("metadata", {}), **guard}
         store = self._store(old)
         async with self._semaphore:
             path = store.resource.item_path(*key_of(old)) + part

@@ -1,10 +1,11 @@
 """Implements Karmada's scheduler: selects clusters for bindings that are not suspended, and divides their replicas.
 
 Suspension is only checked when an event arrives (facts, no. 1): queued bindings are scheduled even if suspended
-meanwhile. Freed capacity triggers no retry. Clusters in `spec.clusters` are preferred, so a preset feasible cluster is
-confirmed (no. 4). Then come clusters with more capacity for divisible workloads, then names. A division stays if it
-adds up; otherwise all replicas are divided again, whereas Karmada moves as few as possible. Static weights, spread by
-region and the component estimator are not supported.
+meanwhile. Patches have no resourceVersion (facts, §1), so a concurrent write is no conflict. Freed capacity triggers no
+retry. Clusters in `spec.clusters` are preferred, so a preset feasible cluster is confirmed (no. 4). Then come clusters
+with more capacity for divisible workloads, then names. A division stays if it adds up; otherwise all replicas are
+divided again, whereas Karmada moves as few as possible. Static weights, spread by region and the component estimator
+are not supported.
 """
 
 import json
@@ -345,13 +346,14 @@ class Scheduler(ObjectController):
         binding, key = item, key_of(item)
         if not self._is_due(binding):
             seen = with_status(binding, schedulerObservedGeneration=generation_of(binding))
-            await self.cache.update(binding, seen, part=STATUS)
+            await self.cache.update(binding, seen, part=STATUS, any_version=True)
             return
         outcome = place(binding, list(self.cache.clusters))
-        placed = await self.cache.update(binding, _with_targets(binding, outcome))
+        placed = await self.cache.update(binding, _with_targets(binding, outcome), any_version=True)
         if placed is not binding:
             log.info("binding scheduled", binding=str(key), clusters=_target_names(outcome), reason=str(outcome.reason))
-        await self.cache.update(placed, _with_scheduled_condition(placed, outcome, self.cache.now()), part=STATUS)
+        scheduled = _with_scheduled_condition(placed, outcome, self.cache.now())
+        await self.cache.update(placed, scheduled, part=STATUS, any_version=True)
         self._schedule_retry(key, outcome)
 
     def _is_due(self, binding: Object) -> bool:
