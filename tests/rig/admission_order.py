@@ -2,19 +2,22 @@
 
 It reads the store's history and only compares workloads whose order does not depend on fair shares: in one queue, or
 in queues of different priority. Possible excuses count in the controller's favour: events still in transit,
-concurrent decisions, capacity freed meanwhile, lost writes.
+concurrent decisions, capacity freed meanwhile, lost writes, unused guarantees, reservations and nominations.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from tests.rig import requests
 from tests.rig.binding_state import BindingState, parse_binding
 from tests.rig.history import Change, Key
-from tests.rig.observed_usage import ROOT, ObservedUsage
+from tests.rig.observed_usage import ROOT, ObservedUsage, limits_of
+
+_KEPT_SECONDS = 60
+"""For how long after the horizon of a decision ended usage is stored: decisions are judged in the order of writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,14 @@ class _Usage:
     queues: Sequence[str]
     clusters: Sequence[str]
     asked: requests.Amounts
+    is_anywhere: bool = False
+    """Whether its cluster is not known, so that it may be any."""
 
     def of(self, resource: str, *, cluster: str = "", queue: str = "") -> Any:
-        there = self.clusters.count(cluster) if cluster else len(self.clusters) * (queue in self.queues)
+        if self.is_anywhere:
+            there = int(bool(cluster) or queue in self.queues)
+        else:
+            there = self.clusters.count(cluster) if cluster else len(self.clusters) * (queue in self.queues)
         return self.asked.get(resource, 0) * there
 
 
@@ -51,8 +59,10 @@ class AdmissionOrder:
     """Jobs with a lost or rejected write."""
     patience: float
     """Maximum delay of events until the controller decides, in seconds."""
+    is_by_priority: Callable[[float, float], bool]
+    """Whether the order between two times depended on no fair shares."""
     _stirred: float = float("-inf")
-    """Last change of each queue, cluster and PriorityClass."""
+    """Last change of a limit or of a PriorityClass."""
     _since: dict[Key, float] = field(default_factory=dict)
     """Last change of each binding or its job."""
     _jobs: set[Key] = field(default_factory=set)
@@ -62,10 +72,12 @@ class AdmissionOrder:
 
     def apply(self, change: Change, *, before: BindingState | None) -> None:
         """Apply *change* before the usage does; *before* is the previous state of the binding."""
-        if change.kind in {"queues", "clusters", "priorityclasses"}:
+        if change.kind == "priorityclasses":
             self._stirred = change.at
-            if change.kind == "priorityclasses":
-                (self._classes.discard if change.after is None else self._classes.add)(change.key[1])
+            (self._classes.discard if change.after is None else self._classes.add)(change.key[1])
+        elif change.kind in {"queues", "clusters"}:
+            if limits_of(change.before) != limits_of(change.after):
+                self._stirred = change.at
         elif change.kind == "jobs":
             (self._jobs.discard if change.after is None else self._jobs.add)(change.key)
             self._since[change.key] = change.at
@@ -79,33 +91,49 @@ class AdmissionOrder:
         """Yield a violation for each pending workload that should have been admitted instead of *after*."""
         ours = next((admission for admission in self.admissions if admission.revision == change.revision), None)
         horizon = min(ours.decided if ours else change.at, change.at) - self.patience
-        if ours is None or self._stirred > horizon or self._is_excused(after):
+        if ours is None or self._stirred > horizon or after.job[1] in self.troubled:
             return
         at = change.at
-        taken = {holder.uid: self._hold(holder, at) for holder in self.usage.holders() if holder.uid != after.uid}
-        later = (
-            admission
+        if not self.is_by_priority(horizon, at):
+            return
+        waiting = self._waiting(after, horizon, at)
+        if not waiting:
+            return
+        later = {
+            admission.seen.uid: admission.seen
             for admission in self.admissions
             if admission.revision > ours.revision and admission.decided <= ours.decided
-        )
-        taken.update({item.seen.uid: self._hold(item.seen, at) for item in later})
-        gone = self._perhaps_held(after, [*taken.values()], horizon, at)
-        for item in self._waiting(after, horizon, at):
-            beside = [*gone, *(hold for uid, hold in taken.items() if uid != item.uid)]
+        }
+        taken = [self._hold(holder, at) for holder in self.usage.holders() if holder.uid not in {after.uid, *later}]
+        taken += [self._hold(item, at) for item in later.values()]
+        gone = self._perhaps_held(after, taken, horizon, at)
+        for item in waiting:
+            if item.uid in later:
+                continue
+            beside = [*gone, *taken, *self._set_aside(item, at)]
             if self._fits(item, beside, at) and not self._fits(item, [*beside, self._hold(after, at)], at):
                 where = f"at {change.revision} {'/'.join(change.key)}"
                 yield f"I6 {where} was given what {'/'.join(item.job)} waited for, who comes before it"
 
     def _perhaps_held(self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float) -> list[_Usage]:
         """Return usage of ended workloads that may still have been counted when *after* was admitted."""
-        recent = [hold for ended, hold in sorted(self._ended, key=lambda each: each[0]) if ended > horizon]
-        while recent and not self._fits(after, [*taken, *recent], at):
+        self._ended = [(ended, hold) for ended, hold in self._ended if ended > horizon - _KEPT_SECONDS]
+        ended = sorted(self._ended, key=lambda each: each[0])
+        recent = [hold for when, hold in ended if when > horizon]
+        while recent and not self._may_fit(after, [*taken, *recent], at):
             recent.pop(0)
         return recent
 
-    def _is_excused(self, after: BindingState) -> bool:
-        lost = {binding.job[1] for binding in self.usage.bindings.values() if binding.suspended} | {after.job[1]}
-        return bool(self.troubled & lost)
+    def _set_aside(self, waiting: BindingState, at: float) -> list[_Usage]:
+        """Return what may be set aside for other pending workloads: reservations, nominations, uncertain writes."""
+        found = []
+        for binding in self.usage.bindings.values():
+            if not binding.gated or not binding.suspended or binding.uid == waiting.uid or binding.is_finished:
+                continue
+            is_reserving = binding.record.get("reservedSince") or binding.record.get("nominatedAt")
+            if binding.clusters or binding.listed or is_reserving or binding.job[1] in self.troubled:
+                found.append(replace(self._hold(binding, at), is_anywhere=True))
+        return found
 
     def _waiting(self, after: BindingState, horizon: float, at: float) -> list[BindingState]:
         """Return the workloads before *after* that have been pending in an open queue since *horizon*."""
@@ -116,6 +144,7 @@ class AdmissionOrder:
                 binding.gated
                 and binding.suspended
                 and binding.has_policy
+                and binding.job[1] not in self.troubled
                 and not (binding.is_terminating or binding.clusters or binding.record)
             )
             if not is_free or binding.job not in self._jobs or self._since.get(binding.job, at) >= horizon:
@@ -134,15 +163,10 @@ class AdmissionOrder:
         return "deletionTimestamp" not in meta and not meta.get("ownerReferences")
 
     def _takes(self, queue: str, at: float) -> bool:
-        """Return whether *queue* is an open leaf of a valid hierarchy without guarantees."""
+        """Return whether *queue* is an open leaf of a valid hierarchy."""
         *path, root = self.usage.path(queue, at)
         parents = {self.usage.path(name, at)[1] for name in self.usage.queues(at) if name != ROOT}
-        return (
-            root == ROOT
-            and queue not in parents
-            and all(self.usage.is_open(name, at) for name in path)
-            and not any(item["spec"].get("guarantee") for item in self.usage.queues(at).values())
-        )
+        return root == ROOT and queue not in parents and all(self.usage.is_certainly_open(name, at) for name in path)
 
     def _is_before(self, queue: str, other: str, at: float) -> bool:
         """Return whether *queue* equals *other* or precedes it independently of fair shares."""
@@ -163,21 +187,44 @@ class AdmissionOrder:
         return _Usage(self.usage.path(self.usage.queue(binding), at), binding.clusters, most)
 
     def _fits(self, waiting: BindingState, taken: Iterable[_Usage], at: float) -> bool:
-        held = list(taken)
-        for queue in self.usage.path(self.usage.queue(waiting), at):
-            for resource, asked in self.usage.requests_of(waiting).items():
-                used = sum(hold.of(resource, queue=queue) for hold in held)
-                if (resource != "pods" or queue == ROOT) and used + asked > self.usage.queue_limit(queue, resource, at):
-                    return False
-        gang = self.usage.gang(waiting).items()
+        """Return whether *waiting* certainly fits, all its pods at once, whatever guarantees are unused."""
+        usage, held, asked = self.usage, list(taken), self.usage.requests_of(waiting)
+        path = usage.path(usage.queue(waiting), at)
+        for resource, amount in asked.items():
+            promised = usage.guarantees(resource, at, without=path)
+            if not _is_within(path, resource, amount + promised, held, lambda *of: usage.certain_limit(*of, at)):
+                return False
+        return self._has_cluster(asked, held, lambda *of: usage.certain_capacity(*of, at))
+
+    def _may_fit(self, after: BindingState, taken: Iterable[_Usage], at: float) -> bool:
+        """Return whether the gang of *after* fits in any of the states of the lag."""
+        usage, held = self.usage, list(taken)
+        path = usage.path(usage.queue(after), at)
+        for resource, amount in usage.requests_of(after).items():
+            if not _is_within(path, resource, amount, held, lambda *of: usage.queue_limit(*of, at)):
+                return False
+        return self._has_cluster(usage.gang(after), held, lambda *of: usage.free_capacity(*of, at))
+
+    def _has_cluster(self, asked: requests.Amounts, held: Sequence[_Usage], capacity: Callable[..., Any]) -> bool:
+        """Return whether a cluster with this *capacity* has *asked* left."""
         return any(
             all(
-                sum(hold.of(resource, cluster=cluster) for hold in held) + asked
-                <= self.usage.free_capacity(cluster, resource, at)
-                for resource, asked in gang
+                sum(hold.of(resource, cluster=cluster) for hold in held) + amount <= capacity(cluster, resource)
+                for resource, amount in asked.items()
             )
             for cluster in self.usage.clusters()
         )
+
+
+def _is_within(
+    path: Sequence[str], resource: str, amount: Any, held: Sequence[_Usage], limit: Callable[..., Any]
+) -> bool:
+    """Return whether *amount* more stays within the *limit* of each queue; pods are limited by the root only."""
+    return all(
+        sum(hold.of(resource, queue=queue) for hold in held) + amount <= limit(queue, resource)
+        for queue in path
+        if resource != "pods" or queue == ROOT
+    )
 
 
 def find_admissions(changes: Iterable[Change], offset: float) -> list[Admission]:

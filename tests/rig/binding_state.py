@@ -26,6 +26,10 @@ class BindingState:
     is_finished: bool
     record: dict[str, Any]
     """Admission record for this binding's uid, otherwise empty."""
+    listed: tuple[str, ...] = ()
+    """The clusters in its status, and those that it is being evicted from."""
+    running: tuple[str, ...] = ()
+    """The clusters in which its status says that it runs."""
 
     @property
     def admitted(self) -> bool:
@@ -54,6 +58,8 @@ def parse_binding(binding: dict[str, Any]) -> BindingState:
         clusters=clusters,
         is_finished=bool(clusters) and all(told.get(name) in _OVER for name in clusters),
         record=_record(meta),
+        listed=(*told, *(task["fromCluster"] for task in spec.get("gracefulEvictionTasks") or ())),
+        running=tuple(name for name, phase in told.items() if phase == "Running"),
     )
 
 

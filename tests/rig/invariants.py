@@ -5,7 +5,7 @@ verifies I4 and I8 at run time.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +60,8 @@ class Evidence:
     """Jobs with a lost or rejected write."""
     patience: float = 1
     """Maximum delay of events until the controller decides, in seconds."""
+    is_by_priority: Callable[[float, float], bool] = lambda _, __: True
+    """Whether between two times the order depended on priorities and ages only, not on fair shares (O3)."""
 
 
 def violations(evidence: Evidence) -> list[str]:
@@ -81,7 +83,9 @@ class InvariantChecker:
         self.usage = ObservedUsage(default_queue=evidence.default_queue, lag=lag)
         self.families = HyperJobChecker()
         self._evidence = evidence
-        self._order = AdmissionOrder(self.usage, admissions, evidence.classes, evidence.troubled, evidence.patience)
+        self._order = AdmissionOrder(
+            self.usage, admissions, evidence.classes, evidence.troubled, evidence.patience, evidence.is_by_priority
+        )
         self._ours = {request.revision for request in evidence.requests if request.done and request.revision}
 
     def apply(self, change: Change, *, by_controller: bool = False) -> Iterator[str]:
@@ -132,7 +136,7 @@ def _over_admitted(
 
 
 def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, resource: str, at: float) -> Any:
-    """Return what others use on *cluster* if *after* cannot have been admitted to it, otherwise ``None``.
+    """Return what other workloads use on *cluster* if *after* cannot have been admitted to it, otherwise ``None``.
 
     Only the gang must fit, but all requests are charged (D11). The writes of a plan arrive in any order, so the
     workloads that were not decided before *after* are judged in the order in which most of them fit.
@@ -149,8 +153,9 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
     charges = {item.uid: usage.charges[item.uid].get(resource, 0) for item in [*others, after]}
     gangs = {item.uid: usage.gang(item).get(resource, 0) for item in [*peers, after]}
     held = sum(charges[item.uid] for item in others if item.uid not in gangs)
+    most = usage.free_capacity(cluster, resource, at) - usage.external.least(cluster, resource, at)
     for uid in sorted(gangs, key=lambda uid: charges[uid] - gangs[uid]):
-        if held + gangs[uid] > usage.free_capacity(cluster, resource, at):
+        if held + gangs[uid] > most:
             return sum(charges[item.uid] for item in others)
         held += charges[uid]
     return None

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.rig import requests
 from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.external_usage import ExternalUsage
 from tests.rig.history import Change, Key
 
 #: Decisions may be based on states up to this age, in seconds.
@@ -29,8 +30,13 @@ class ObservedUsage:
         """When each binding, by uid, was last seen admitted."""
         self.jobs: dict[Key, dict[str, Any]] = {}
         """Last state of each job, including deleted ones."""
+        self.external = ExternalUsage(self._charges_of, lag=lag)
         self._default_queue = default_queue
         self._lag = lag
+        self._charges: dict[str, requests.Amounts] = {}
+        """Charge of each binding that ever used capacity, by cluster."""
+        self._requests: dict[str, requests.Amounts] = {}
+        """Present requests of each binding that ever used capacity."""
         self._versions: dict[tuple[str, str], list[tuple[float, dict[str, Any] | None]]] = {}
 
     def apply(self, change: Change) -> None:
@@ -39,16 +45,39 @@ class ObservedUsage:
             self._enter_binding(change)
         elif change.kind == "jobs" and change.after is not None:
             self.jobs[change.key] = change.after
+            self._resize(change)
         elif change.kind in {"queues", "clusters"}:
             versions = self._versions.setdefault((change.kind, change.key[1]), [])
-            if not versions or _limits_of(versions[-1][1]) != _limits_of(change.after):
+            if not versions or limits_of(versions[-1][1]) != limits_of(change.after):
                 versions.append((change.at, change.after))
+            if change.kind == "clusters":
+                self.external.apply_cluster(change.key[1], change.after, change.at)
+
+    def _resize(self, change: Change) -> None:
+        """Apply a change of the requests of a job whose binding uses capacity."""
+        binding = self.bindings.get((change.key[0], f"{change.key[1]}-job"))
+        if binding is not None and binding.uid in self._requests:
+            found = self.requests_of(binding)
+            if found != self._requests[binding.uid]:
+                self._requests[binding.uid] = found
+                self.external.resized(binding.uid, change.at)
+
+    def _charges_of(self, uid: str) -> tuple[requests.Amounts, requests.Amounts]:
+        """Return the least and the most that a binding is charged with in each of its clusters."""
+        charge, present = self._charges.get(uid, NOTHING), self._requests.get(uid, NOTHING)
+        names = {*charge, *present}
+        least = {name: min(charge.get(name, Fraction(0)), present.get(name, Fraction(0))) for name in names}
+        return least, {name: max(charge.get(name, Fraction(0)), present.get(name, Fraction(0))) for name in names}
 
     def _enter_binding(self, change: Change) -> None:
         before = self.bindings.pop(change.key, None)
         if before is not None and before.admitted:
             self.admitted_until[before.uid] = change.at
         after = parse_binding(change.after) if change.after is not None else None
+        if after is not None and after.holds and after.uid not in self._charges:
+            self._charges[after.uid] = self._requests[after.uid] = self.requests_of(after)
+        if (after is None or after.gated) and (before is None or before.gated):
+            self.external.apply_binding(before, after, change.at)
         if before is not None and (after is None or not after.holds or after.uid != before.uid):
             self.charges.pop(before.uid, None)
         if after is not None:
@@ -134,12 +163,45 @@ class ObservedUsage:
             (_capacity_of(version, resource) for version in versions if version is not None), default=Fraction(0)
         )
 
+    def certain_capacity(self, cluster: str, resource: str, at: float) -> Fraction:
+        """Return the lowest capacity of *cluster* for workloads within the lag; 0 if it may be unusable."""
+        versions = self._recent("clusters", cluster, at)
+        least = min(_certain_capacity_of(version, resource) for version in versions)
+        return max(least - self.external.most(cluster, resource, at), Fraction(0))
+
+    def certain_limit(self, queue: str, resource: str, at: float) -> Fraction:
+        """Return the lowest limit of *queue* for *resource* within the lag, without the guarantees of others."""
+        if queue == ROOT:
+            return sum((self._certain_share(name, resource, at) for name in self.clusters()), Fraction(0))
+        above = self.certain_limit(self.path(queue, at)[1], resource, at)
+        own = [_capability(item, resource) for item in self._recent("queues", queue, at) if item is not None]
+        return min([above, *(item for item in own if item is not None)])
+
+    def guarantees(self, resource: str, at: float, *, without: Collection[str]) -> Fraction:
+        """Return the sum of the highest guarantees of the queues within the lag, except *without*."""
+        names = [name for kind, name in self._versions if kind == "queues" and name not in without]
+        return sum(
+            (max(_guarantee_of(item, resource) for item in self._recent("queues", name, at)) for name in names),
+            Fraction(0),
+        )
+
+    def is_certainly_open(self, queue: str, at: float) -> bool:
+        """Return whether *queue* was open all the time within the lag."""
+        return all(item is not None and _state(item) == "Open" for item in self._recent("queues", queue, at))
+
+    def _certain_share(self, cluster: str, resource: str, at: float) -> Fraction:
+        """Return what a cluster adds to the root's limit at least; nothing if it may be unusable."""
+        state = self._recent("clusters", cluster, at)
+        if all(_certain_capacity_of(version, resource) for version in state):
+            return self.certain_capacity(cluster, resource, at)
+        return Fraction(0)
+
     def _pool(self, resource: str, at: float) -> Fraction:
         """Return the capacity of all usable clusters, and what is used on the others (Q1)."""
         return sum((self._share_of_pool(name, resource, at) for name in self.clusters()), Fraction(0))
 
     def _share_of_pool(self, cluster: str, resource: str, at: float) -> Fraction:
-        free = self.free_capacity(cluster, resource, at)
+        free = max(self.free_capacity(cluster, resource, at) - self.external.least(cluster, resource, at), Fraction(0))
         state = self._recent("clusters", cluster, at)[-1]
         if state is not None and is_ready(state):
             return free
@@ -166,12 +228,13 @@ def placement(binding: BindingState) -> Collection[str]:
     return binding.clusters or binding.record.get("clusters") or ()
 
 
-def _limits_of(obj: Mapping[str, Any] | None) -> Any:
+def limits_of(obj: Mapping[str, Any] | None) -> Any:
     """Return what limits workloads of a queue or cluster."""
     status = (obj or {}).get("status") or {}
     summary = status.get("resourceSummary") or {}
     ready = obj is not None and is_ready(obj)
-    return obj is None, (obj or {}).get("spec"), status.get("state"), summary.get("allocatable"), ready
+    is_going = obj is None or "deletionTimestamp" in obj["metadata"]
+    return obj is None, is_going, (obj or {}).get("spec"), status.get("state"), summary.get("allocatable"), ready
 
 
 def _state(queue: Mapping[str, Any]) -> str:
@@ -185,6 +248,13 @@ def _capability(queue: Mapping[str, Any], resource: str) -> Fraction | None:
 def _guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
     found = (queue or {}).get("spec", {}).get("guarantee") or {}
     return requests.amounts(found.get("resource")).get(resource, Fraction(0))
+
+
+def _certain_capacity_of(cluster: Mapping[str, Any] | None, resource: str) -> Fraction:
+    """Return the capacity of a cluster that every workload can be admitted to."""
+    if cluster is None or "deletionTimestamp" in cluster["metadata"] or cluster["spec"].get("taints"):
+        return Fraction(0)
+    return _capacity_of(cluster, resource)
 
 
 def _capacity_of(cluster: Mapping[str, Any], resource: str) -> Fraction:

@@ -1,0 +1,140 @@
+"""Bounds of what a controller can know of external usage from the clusters' summaries (C2).
+
+The summary is written only when it changes and has no time, so the exact value depends on what the controller saw
+first. ``low`` holds for every order of the events, and ``high`` too.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from tests.rig import requests
+from tests.rig.binding_state import BindingState
+
+SETTLE = 30.0
+"""Default of ``clusterStatusSettlePeriod``."""
+_TOLERANCE = 10.0
+"""Seconds by which the controller's periods may differ from those computed here."""
+
+ChargesOf = Callable[[str], tuple[requests.Amounts, requests.Amounts]]
+"""Returns the least and the most that a binding, by uid, is charged with in each of its clusters."""
+
+
+@dataclass
+class _Cluster:
+    used: requests.Amounts | None = None
+    """The summary's usage; ``None`` while there is no summary."""
+    charged: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    """Charged bindings whose pods the summary has counted."""
+    freed: list[tuple[float, requests.Amounts]] = field(default_factory=list)
+    changed_at: float = float("-inf")
+    low: dict[str, Fraction] = field(default_factory=dict)
+    high: dict[str, Fraction] = field(default_factory=dict)
+    history: deque[tuple[float, Mapping[str, Fraction], Mapping[str, Fraction]]] = field(default_factory=deque)
+    refreshed_at: float | None = None
+    """Time of the last refresh, unless something has changed since."""
+
+
+class ExternalUsage:
+    """Bounds of the external usage of each cluster; *lag* is the age up to which they may be decided on."""
+
+    def __init__(self, charges_of: ChargesOf, *, lag: float) -> None:
+        self._charges_of = charges_of
+        self._lag = lag
+        self._clusters: defaultdict[str, _Cluster] = defaultdict(_Cluster)
+
+    def apply_cluster(self, name: str, cluster: Mapping[str, Any] | None, at: float) -> None:
+        """Apply a change of a cluster."""
+        state = self._clusters[name]
+        summary = ((cluster or {}).get("status") or {}).get("resourceSummary") or {}
+        if cluster is None or not summary.get("allocatable"):
+            state.used, state.low, state.high = None, {}, {}
+            state.history.append((at, {}, {}))
+            return
+        self._refresh(state, at)
+        state.used, state.refreshed_at = requests.amounts(summary.get("allocated")), None
+        self._refresh(state, at)
+
+    def apply_binding(self, before: BindingState | None, after: BindingState | None, at: float) -> None:
+        """Apply a change of a binding."""
+        uid = before.uid if before is not None else after.uid if after is not None else ""
+        is_same = after is not None and after.uid == uid
+        places = set(_places(after, before)) if is_same and after is not None else set()
+        running = set(after.running) if is_same and after is not None else set()
+        for name, state in list(self._clusters.items()):
+            if uid in state.charged and name not in places:
+                self._refresh(state, at)
+                state.freed.append((at, self._charges_of(uid)[1]))
+                state.charged.discard(uid)
+                state.running.discard(uid)
+                state.changed_at, state.refreshed_at = at, None
+        for name in places:
+            state = self._clusters[name]
+            if uid not in state.charged or (name in running) != (uid in state.running):
+                self._refresh(state, at)
+                state.changed_at, state.refreshed_at = at, None
+            state.charged.add(uid)
+            (state.running.add if name in running else state.running.discard)(uid)
+        if before is not None and after is not None and not is_same:
+            self.apply_binding(None, after, at)
+
+    def resized(self, uid: str, at: float) -> None:
+        """Apply a change of the requests of a binding."""
+        for state in self._clusters.values():
+            if uid in state.charged:
+                self._refresh(state, at)
+                state.changed_at, state.refreshed_at = at, None
+
+    def least(self, cluster: str, resource: str, at: float) -> Fraction:
+        """Return the least external usage that is known for certain."""
+        return min(low.get(resource, Fraction(0)) for low, _ in self._recent(cluster, at))
+
+    def most(self, cluster: str, resource: str, at: float) -> Fraction:
+        """Return the most external usage that may be presumed."""
+        return max(high.get(resource, Fraction(0)) for _, high in self._recent(cluster, at))
+
+    def _recent(self, cluster: str, at: float) -> list[tuple[Mapping[str, Fraction], Mapping[str, Fraction]]]:
+        state = self._clusters[cluster]
+        self._refresh(state, at)
+        while len(state.history) > 1 and state.history[1][0] < at - self._lag:
+            state.history.popleft()
+        return [(low, high) for _, low, high in state.history] or [({}, {})]
+
+    def _refresh(self, state: _Cluster, at: float) -> None:
+        if state.used is None or state.refreshed_at == at:
+            return
+        state.refreshed_at = at
+        state.freed = [(freed, charge) for freed, charge in state.freed if freed > at - SETTLE - _TOLERANCE]
+        charges = {uid: self._charges_of(uid) for uid in state.charged}
+        most = requests.add(*(most for _, most in charges.values()))
+        least = requests.add(*(least for least, _ in charges.values()))
+        counted = requests.add(*(least for uid, (least, _) in charges.items() if uid in state.running))
+        freed = requests.add(*(charge for _, charge in state.freed))
+        recently = requests.add(*(charge for when, charge in state.freed if when > at - SETTLE + _TOLERANCE))
+        is_low_settled = at - state.changed_at >= SETTLE - _TOLERANCE
+        is_high_settled = at - state.changed_at >= SETTLE + _TOLERANCE
+        low, high = dict(state.low), dict(state.high)
+        for name in {*state.used, *low, *high}:
+            used = state.used.get(name, Fraction(0))
+            low[name] = max(low.get(name, Fraction(0)), used - most.get(name, 0) - freed.get(name, 0))
+            high[name] = max(high.get(name, Fraction(0)), used - least.get(name, 0) - recently.get(name, 0))
+            if is_low_settled:
+                low[name] = min(low[name], max(used - most.get(name, 0), Fraction(0)))
+            if is_high_settled:
+                high[name] = min(high[name], max(used - counted.get(name, 0), Fraction(0)))
+        if (low, high) != (state.low, state.high) or not state.history:
+            state.low, state.high = low, high
+            state.history.append((at, low, high))
+
+
+def _places(binding: BindingState | None, before: BindingState | None) -> tuple[str, ...]:
+    """Return the clusters in which *binding* is charged, or still has pods after an eviction (P5)."""
+    if binding is None or binding.is_finished:
+        return ()
+    if binding.holds:
+        return binding.clusters or tuple(binding.record.get("clusters") or ())
+    charged_before = before is not None and before.uid == binding.uid
+    return binding.listed if charged_before else ()
