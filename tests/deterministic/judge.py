@@ -21,6 +21,8 @@ from tests.rig.requests import add, amounts, gang_requests, job_requests
 
 _DELAY_SECONDS = 60
 """A change is judged after this time, when every admission that was decided before it is known."""
+_CONFIGURATION_SECONDS = 30
+"""A changed configuration is in force after this time."""
 _JUDGED = {"resourcebindings", "jobs", "queues", "clusters", "priorityclasses", "hyperjobs", "works"}
 _CAPACITIES = [amounts(capacity) for capacity in CLUSTERS.values()]
 _TOTAL = add(*_CAPACITIES)
@@ -42,11 +44,28 @@ class Judge:
         self._troubled: set[str] = set()
         self._waiting: deque[history.Change] = deque()
         self._writes_judged = 0
-        evidence = Evidence((), troubled=self._troubled, classes=CLASSES, patience=700 if faults else 2.5)
+        evidence = Evidence(
+            (),
+            troubled=self._troubled,
+            classes=CLASSES,
+            patience=700 if faults else 2.5,
+            is_by_priority=self._is_by_priority,
+        )
         self._checker = InvariantChecker(evidence, self._admissions, lag=700 if faults else 6)
         self._ours: set[int] = set()
         self._take_present()
         system.server.observers.append(self._observe)
+
+    def _is_by_priority(self, begin: float, end: float) -> bool:
+        """Return whether the configuration in force between two times made the order independent of fair shares."""
+        written = self._system.configurations
+        following = [*(at for at, _ in written[1:]), float("inf")]
+        return all(
+            options.get("queueOrder", "PriorityFirst") == "PriorityFirst"
+            and not options.get("reclaim", {}).get("enabled")
+            for (at, options), until in zip(written, following, strict=True)
+            if at <= end and until + _CONFIGURATION_SECONDS >= begin
+        )
 
     def close(self) -> None:
         """Judge the remaining changes and stop."""

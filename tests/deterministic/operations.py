@@ -92,6 +92,18 @@ async def submit_burst(system: System, draw: random.Random) -> None:
         await submit_job(system, draw)
 
 
+async def submit_rivals(system: System, draw: random.Random) -> None:
+    """Equal jobs of different priorities in two queues, more than fit: their order alone decides which runs first."""
+    cpu, gpu = draw.choice(("2", "4")), draw.choice(("", "", "1"))
+    for _ in range(3):
+        for queue in ("urgent", "default"):
+            for priority in ("low", "", "high"):
+                name = f"job-{draw.getrandbits(40):x}"
+                seconds = draw.choice((60, 120))
+                made = job(name, queue, pods=1, cpu=cpu, seconds=seconds, gpu=gpu, priority=priority)
+                await system.create(kinds.JOBS, made)
+
+
 async def submit_impossible_job(system: System, draw: random.Random) -> None:
     name = f"{NEVER}{draw.getrandbits(32):x}"
     await system.create(kinds.JOBS, job(name, "default", pods=2, cpu="64", seconds=10))
@@ -255,6 +267,7 @@ async def describe(system: System, name: str, capacity: Mapping[str, str]) -> No
 TENANTS: Mapping[str, Action] = {
     "submit-job": submit_job,
     "submit-burst": submit_burst,
+    "submit-rivals": submit_rivals,
     "submit-impossible-job": submit_impossible_job,
     "submit-hyperjob": submit_hyperjob,
     "delete-job": delete_job,
@@ -280,6 +293,7 @@ OPERATORS: Mapping[str, Action] = {
 _RATES: Mapping[str, float] = {
     "submit-job": 60,
     "submit-burst": 5,
+    "submit-rivals": 1,
     "submit-impossible-job": 1,
     "submit-hyperjob": 6,
     "delete-job": 6,
@@ -289,6 +303,13 @@ _RATES: Mapping[str, float] = {
     "resize-job": 4,
 }
 """Operations of tenants per hour; of the others about one each."""
+_RATES_OF_CALM_HOURS: Mapping[str, float] = {
+    **dict.fromkeys(OPERATORS, 4.0),
+    # The order by priority (I6) is not judged while fair shares matter.
+    "change-configuration": 1.2,
+    "fill-cluster": 20,
+    "submit-rivals": 10,
+}
 
 
 def times(draw: random.Random, per_hour: float, begin: float, end: float) -> Sequence[float]:
@@ -301,7 +322,7 @@ def times(draw: random.Random, per_hour: float, begin: float, end: float) -> Seq
 
 def script(draw: random.Random, begin: float, end: float, *, calm: bool) -> list[Operation]:
     """Return the operations between *begin* and *end*; in a *calm* hour, with its strict judge, operators do more."""
-    rates = {**_RATES, **dict.fromkeys(OPERATORS, 4.0 if calm else 1.2)}
+    rates = {**_RATES, **dict.fromkeys(OPERATORS, 1.2), **(_RATES_OF_CALM_HOURS if calm else {})}
     return [
         Operation(at, name, draw.getrandbits(48))
         for name, per_hour in rates.items()

@@ -17,7 +17,7 @@ class Shrinker:
 
     def __init__(self, result: Result, *, attempts: int) -> None:
         self.seed = result.seed
-        self.hours = int(result.simulated_seconds // HOUR) + 1
+        self.hours = result.hours
         self.calm: bool | None = None
         self.operations = list(result.operations)
         self.violations = list(result.violations)

@@ -4,13 +4,18 @@ Every fourth hour has no faults and a stricter judge.
 """
 
 import asyncio
+import logging
 import random
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+
+import structlog
 
 from tests.deterministic import faults, kinds, operations
 from tests.deterministic.clock import simulate
@@ -25,7 +30,11 @@ ACTIVE_SECONDS = 1800
 """Part of an hour with operations and faults, by default."""
 _FAULT_SECONDS = 100
 """An operation ends within this time."""
-_DRAIN_SECONDS = 1400
+_STALL_SECONDS = 1400
+"""After the faults a job finishes within this time: the best blocked one gets a reservation after ten minutes (O6),
+and capacity when the longest job ends, which runs for 400 s."""
+_DRAIN_SECONDS = 3 * HOUR
+"""A backlog is finished within this time; an hour with a large one takes longer than an hour."""
 _QUIET_SECONDS = 60
 _CLEANUP_SECONDS = 60
 _CALM_EVERY = 4
@@ -43,6 +52,8 @@ class Result:
     operations: Sequence[Operation]
     """Those that were carried out."""
     simulated_seconds: float
+    hours: int
+    """How many hours were begun; one with a large backlog takes longer than an hour."""
     requests: int
 
 
@@ -81,9 +92,33 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
 
         async def main() -> Result:
-            return await _Run(seed, Path(folder), planned, calm, active).execute(hours, progress)
+            running = _Run(seed, Path(folder), planned, calm, active)
+            with _errors_logged(running.system.failures):
+                return await running.execute(hours, progress)
 
         return simulate(main, seed)
+
+
+@contextmanager
+def _errors_logged(failures: list[str]) -> Iterator[None]:
+    """Add each exception that a process logs as an error to *failures*: no fault explains a defect of the program."""
+    before = structlog.get_config()
+    is_quiet = not structlog.get_logger().is_enabled_for(logging.ERROR)
+
+    def record(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        error = event.get("exc_info")
+        if error and level in {"error", "critical"}:
+            failures.append(f"{event['event']}: {(error if isinstance(error, BaseException) else sys.exc_info()[1])!r}")
+        if is_quiet:
+            raise structlog.DropEvent
+        return event
+
+    wrapper = structlog.make_filtering_bound_logger(logging.ERROR) if is_quiet else before["wrapper_class"]
+    structlog.configure(wrapper_class=wrapper, processors=[record, *before["processors"]])
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 class _Run:
@@ -104,7 +139,9 @@ class _Run:
         await self._create_world()
         system.start()
         maintaining = self.loop.create_task(system.maintain())
+        begun = 0
         for hour in range(hours):
+            begun += 1
             await asyncio.sleep(max(0, hour * HOUR - self.loop.time()))
             await self._hour(hour)
             progress(hour + 1, system.occurrences)
@@ -119,6 +156,7 @@ class _Run:
             system.occurrences,
             self.done,
             self.loop.time(),
+            begun,
             system.network.requests,
         )
 
@@ -214,9 +252,19 @@ class _Run:
 
     async def _drain(self, judge: Judge) -> None:
         """I4: every job that can be admitted finishes."""
-        if not await wait_until(lambda: not judge.unfinished(), _DRAIN_SECONDS, every=5):
+        count, changed_at = len(judge.unfinished()), self.loop.time()
+
+        def is_over() -> bool:
+            nonlocal count, changed_at
+            left = len(judge.unfinished())
+            if left < count:
+                count, changed_at = left, self.loop.time()
+            return not left or self.loop.time() - changed_at > _STALL_SECONDS
+
+        await wait_until(is_over, _DRAIN_SECONDS, every=5)
+        if left := judge.unfinished():
             bindings = self.system.server.objects(kinds.BINDINGS)
-            stuck = {binding.uid for binding in judge.unfinished()}
+            stuck = {binding.uid for binding in left}
             lines = [describe(obj) for obj in bindings.values() if obj["metadata"]["uid"] in stuck]
             judge.report("I4 not finished after the faults: " + "; ".join(sorted(lines)))
 

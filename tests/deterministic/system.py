@@ -9,7 +9,7 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,9 @@ class System:
         self.server = ApiServer(kinds.SYSTEM, now=self.timestamp, uid=lambda: _uid(next(numbers)))
         self.network = Network(self.server, random.Random(self.random.getrandbits(64)))
         self.configuration_file = folder / "configuration.yaml"
-        self.configuration_file.write_text(_CONFIGURATION)
+        self.configurations: list[tuple[float, Mapping[str, Any]]] = []
+        """The options written to the configuration file, with the times."""
+        self.configure()
         self.failures: list[str] = []
         """Processes that ended by themselves."""
         self.occurrences: Counter[str] = Counter()
@@ -134,6 +136,7 @@ class System:
 
     def configure(self, **options: Any) -> None:
         """Write the configuration file."""
+        self.configurations.append((self.loop.time(), options))
         self.configuration_file.write_text(_CONFIGURATION + yaml.safe_dump(options) if options else _CONFIGURATION)
 
     async def install(self) -> None:

@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import structlog
 
 from controller.cache import workload_builder
+from controller.cache.translate import queues
+from controller.engine.state.cluster_usage import ClusterState
 from controller.scheduling import patches
 from tests.deterministic import faults, operations
 from tests.deterministic.operations import Operation
@@ -87,6 +90,25 @@ def test_judge_sees_admissions_without_a_record(monkeypatch):
     shrinker = Shrinker(result, attempts=2)
     shrinker.shrink()
     assert len(shrinker.operations) < len(result.operations)
+
+
+def test_judge_sees_unknown_external_usage(monkeypatch):
+    result = violations_with(monkeypatch, ClusterState, "refresh_external_usage", lambda *_: None)
+    assert "I1" in kinds_of(result.violations)
+
+
+def test_judge_sees_the_wrong_order_of_queues(monkeypatch):
+    translate = queues._queue
+    result = violations_with(monkeypatch, queues, "_queue", lambda queue: replace(translate(queue), priority=0))
+    assert "I6" in kinds_of(result.violations)
+
+
+def test_judge_sees_exceptions_that_a_process_logs(monkeypatch):
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    result = violations_with(monkeypatch, patches, "_set_record", fail)
+    assert any("ZeroDivisionError" in violation for violation in result.violations)
 
 
 @pytest.mark.long
