@@ -170,8 +170,8 @@ def roll_back(
 def _restore_timers(engine: Engine, history: History) -> None:
     """Restore since when workloads and gangs are in the state they are in, and clusters usable."""
     cycle, cluster_usage = engine.cycle, engine.cluster_usage
-    cycle.starvation_timers.heads = {timer.queue: BlockedHead(timer.uid, timer.since) for timer in history.blocked}
-    cycle.starvation_timers.expirations = dict(history.expired_reservations)
+    heads = {timer.queue: BlockedHead(timer.uid, timer.since) for timer in history.blocked}
+    cycle.starvation_timers.restore(heads, dict(history.expired_reservations))
     engine.context.windows.backfilled = dict(history.backfilled)
     engine.context.windows.spent = dict(history.spent_budgets)
     cycle.idle_reservations.by_owner = dict(history.idle_reservations)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from controller.engine.context import Context
 from controller.engine.cycle import Cycle
 from controller.engine.fairness.shares import QueueShares
-from controller.engine.pending_reasons import PAUSE_MS
+from controller.engine.pending_reasons import IDLE_PORTIONS, PAUSE_MS
 from controller.engine.plan import Evict, Plan
 from controller.engine.policy import Policy
 from controller.engine.reasons import Reason, Refusal, precedence
@@ -190,7 +190,7 @@ class Engine:
         if self._is_idle(now):
             return self._idle
         if not self.is_due(now):
-            waits = yield from self.cycle.reason_updates.flush()
+            waits = yield from self.cycle.reason_updates.flush(portions=IDLE_PORTIONS)
             return self._with_follow_up(replace(self._idle, waits=waits), now)
         self._expire_holds(now)
         plan = yield from self.cycle.steps(now, most=most)

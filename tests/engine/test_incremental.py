@@ -308,14 +308,14 @@ def fresh(state: Engine, now: int) -> Engine:
     built.cluster_usage._states = deepcopy(state.cluster_usage._states)
     for site in state.cluster_usage:
         built.context.usage_tracker.restore_orphans(site.orphans)
-    built.cluster_usage._unsettled = {site.name for site in state.cluster_usage}
+    built.cluster_usage._touched = {site.name for site in state.cluster_usage}
     built.cluster_usage._root_limit = None
     built.cluster_usage.usability_changed_at = state.cluster_usage.usability_changed_at
     built.cluster_usage._has_usability_changed = state.cluster_usage._has_usability_changed
     built.cluster_usage._has_begun = state.cluster_usage._has_begun
     competed = state.cycle.starvation_timers.heads.items()
-    built.cycle.starvation_timers.heads = {queue: each for queue, each in competed if queue in built.pending.queues}
-    built.cycle.starvation_timers.expirations = {**state.cycle.starvation_timers.expirations}
+    heads = {queue: each for queue, each in competed if queue in built.pending.queues}
+    built.cycle.starvation_timers.restore(heads, state.cycle.starvation_timers.expirations)
     built.cycle.idle_reservations.by_owner = {**state.cycle.idle_reservations.by_owner}
     built.cycle.startup.requeued = {**state.cycle.startup.requeued}
     built.cycle.startup.incomplete_gangs = {**state.cycle.startup.incomplete_gangs}

@@ -1,6 +1,6 @@
 """Orders the pending workloads of one queue (O2)."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import attrgetter, itemgetter
 
 from controller.engine.fairness.ageing import PriorityAgeing
@@ -81,14 +81,15 @@ class PendingOrder:
         before = self._workloads.pending.count_before(workload.queue, own)
         return 1 + before + sum(order_key(self._workloads[uid]) < own for uid in held)
 
-    def positions(self, workloads: Mapping[WorkloadUid, Workload], queue: QueueName) -> dict[WorkloadUid, int]:
-        """Return the positions of pending *workloads* of one *queue*, in their order."""
+    def positions(self, queue: QueueName, uids: Collection[WorkloadUid]) -> list[tuple[int, Workload]]:
+        """Return the pending workloads *uids* of one *queue* with their positions, in their order."""
         # A position costs about as much as listing two workloads for each class; with many classes it is looked up.
         cost = 2 * min(len(self._workloads.pending.queues.get(queue, ())), 20)
-        if not self._is_sorted_on_request(queue) and cost * len(workloads) < self.pending_count(queue):
-            return dict(sorted(((uid, self.position(each)) for uid, each in workloads.items()), key=itemgetter(1)))
+        if not self._is_sorted_on_request(queue) and cost * len(uids) < self.pending_count(queue):
+            workloads = (self._workloads[uid] for uid in uids)
+            return sorted(((self.position(workload), workload) for workload in workloads), key=itemgetter(0))
         everyone = enumerate(self.pending_workloads(queue), start=1)
-        return {workload.uid: position for position, workload in everyone if workload.uid in workloads}
+        return [(position, workload) for position, workload in everyone if workload.uid in uids]
 
     def queues_with_pending(self) -> Iterator[QueueName]:
         """Yield the queues with pending workloads, by name."""

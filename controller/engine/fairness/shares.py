@@ -10,7 +10,7 @@ from controller.engine.state.pending import PendingWorkloads, WorkloadClass
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import RequestIndex, Slots
-from controller.engine.state.resources import EMPTY, PODS, Resources, add, nonzero, scale, subtract
+from controller.engine.state.resources import EMPTY, PODS, Resources, add, nonzero
 
 UsageRatio = tuple[int, Fraction]
 """Ordered: ``(0, ratio)``, or ``(1, 0)`` for an infinite ratio."""
@@ -140,8 +140,8 @@ class FairShareTracker:
         self._requested: dict[QueueName, Resources] = {}
         self._pending_requests: dict[QueueName, Resources] = {}
         """The requests of competing workloads, by queue."""
-        self._counted: dict[WorkloadClass, Resources] = {}
-        """The part of each class in them."""
+        self._counted: dict[WorkloadClass, tuple[Resources, int]] = {}
+        """The part of each class in them: the charge of a workload, and the number of workloads."""
         self._shares: QueueShares | None = None
         self._division: FairShareDivision | None = None
         queue_usage.on_usage_change.append(self._invalidate)
@@ -186,13 +186,18 @@ class FairShareTracker:
 
     def _update_pending_requests(self) -> None:
         """Update the sums of the classes that only capacity holds back."""
+        sums: dict[QueueName, dict[str, int]] = {}
         for workload_class in self._pending.changed_classes:
-            queue, before = workload_class.queue, self._counted.pop(workload_class, EMPTY)
+            queue, before = workload_class.queue, self._counted.pop(workload_class, (EMPTY, 0))
             is_counted = workload_class.inadmissible is None and workload_class.nominated_cluster is None
-            after = scale(workload_class.charge, len(workload_class.workloads)) if is_counted else EMPTY
+            after = (workload_class.charge, len(workload_class.workloads)) if is_counted else (EMPTY, 0)
             if workload_class.workloads:
                 self._counted[workload_class] = after
-            self._pending_requests[queue] = nonzero(
-                subtract(add(self._pending_requests.get(queue, EMPTY), after), before)
-            )
+            if queue not in sums:
+                sums[queue] = dict(self._pending_requests.get(queue, EMPTY))
+            for (charge, count), sign in ((before, -1), (after, 1)):
+                for name, amount in charge.items():
+                    sums[queue][name] = sums[queue].get(name, 0) + sign * count * amount
+        for queue, amounts in sums.items():
+            self._pending_requests[queue] = nonzero(amounts)
         self._pending.changed_classes = {}

@@ -3,9 +3,11 @@
 ``active`` decides what they withhold from other workloads, ``placement`` their clusters.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from controller.engine.fairness.ordering import HeadIterator
 from controller.engine.fairness.pending_order import PendingOrder
@@ -41,21 +43,34 @@ class StarvationTimers:
     """Tracks how long the same workload has been the first blocked one of each queue."""
 
     def __init__(self, workloads: WorkloadIndex, order: PendingOrder) -> None:
-        self.heads: dict[QueueName, BlockedHead] = {}
         self.expirations: dict[WorkloadUid, int] = {}
         """How many reservations of a pending workload have expired; each doubles the pause before the next (O8)."""
+        self._heads: dict[QueueName, BlockedHead] = {}
+        self._by_expiry: list[tuple[int, QueueName]] = []
+        """When each timer expires, in order: with 1,000 queues, a search of all timers took half the time of a plan."""
+        self._ordered_for: HeadReservation | None = None
+        """The policy that *_by_expiry* was computed for; ``None`` when it must be computed again."""
         self._workloads = workloads
         self._order = order
+
+    @property
+    def heads(self) -> Mapping[QueueName, BlockedHead]:
+        """Return the first blocked workload of each queue that has one."""
+        return self._heads
+
+    def restore(self, heads: Mapping[QueueName, BlockedHead], expirations: Mapping[WorkloadUid, int]) -> None:
+        """Continue with timers that were saved."""
+        self._heads, self.expirations, self._ordered_for = dict(heads), dict(expirations), None
 
     def update(self, queues: Iterable[QueueName], now: int) -> None:
         """Update the heads of *queues*, in which workloads were added, removed or changed."""
         for name in queues:
             first = self._first_blocked(name)
-            timer = self.heads.get(name)
+            timer = self._heads.get(name)
             if first is None:
-                self.heads.pop(name, None)
+                self._replace(name, None)
             elif timer is None or timer.uid != first.uid:
-                self.heads[name] = BlockedHead(first.uid, now)
+                self._replace(name, BlockedHead(first.uid, now))
 
     def _first_blocked(self, queue: QueueName) -> Workload | None:
         """Return the first workload of a queue that is inadmissible for capacity only."""
@@ -66,34 +81,51 @@ class StarvationTimers:
         ]
         return self._order.first_of(queue, blocked)
 
+    def _replace(self, queue: QueueName, head: BlockedHead | None) -> None:
+        before, policy = self._heads.pop(queue, None), self._ordered_for
+        if head is not None:
+            self._heads[queue] = head
+        if policy is None:
+            return
+        if before is not None:
+            del self._by_expiry[bisect_left(self._by_expiry, (self._due_at(before, policy), queue))]
+        if head is not None:
+            insort(self._by_expiry, (self._due_at(head, policy), queue))
+
     def reservation_expired(self, workload: Workload) -> None:
         """Count an expired reservation of *workload*."""
         pending = self._workloads.pending
         self.expirations = {uid: count for uid, count in self.expirations.items() if uid in pending}
         self.expirations[workload.uid] = self.expirations.get(workload.uid, 0) + 1
+        self._ordered_for = None
 
     def _due_at(self, blocked: BlockedHead, policy: HeadReservation) -> int:
         return blocked.since + policy.pause_ms(self.expirations.get(blocked.uid, 0))
 
     def reset(self, workload: Workload, now: int) -> None:
         """Restart the timer of *workload*, whose reservation has ended."""
-        timer = self.heads.get(workload.queue)
+        timer = self._heads.get(workload.queue)
         if timer is not None and timer.uid == workload.uid:
-            self.heads[workload.queue] = BlockedHead(workload.uid, now)
+            self._replace(workload.queue, BlockedHead(workload.uid, now))
 
     def expired(self, policy: HeadReservation, now: int) -> list[Workload]:
         """Return the heads with an expired timer, of queues without a reservation."""
         reserved_queues = {blocked.queue for blocked in self._workloads.with_reservation.values()}
-        return [
-            self._workloads[blocked.uid]
-            for name, blocked in sorted(self.heads.items())
-            if self._due_at(blocked, policy) <= now and name not in reserved_queues
-        ]
+        by_expiry = self._ordered_by_expiry(policy)
+        names = sorted(name for _, name in by_expiry[: bisect_right(by_expiry, now, key=itemgetter(0))])
+        return [self._workloads[self._heads[name].uid] for name in names if name not in reserved_queues]
 
     def next_expiry(self, policy: HeadReservation, now: int) -> int | None:
         """Return when the next timer expires."""
-        ends = (self._due_at(blocked, policy) for blocked in self.heads.values())
-        return min((at for at in ends if at > now), default=None)
+        by_expiry = self._ordered_by_expiry(policy)
+        following = bisect_right(by_expiry, now, key=itemgetter(0))
+        return by_expiry[following][0] if following < len(by_expiry) else None
+
+    def _ordered_by_expiry(self, policy: HeadReservation) -> list[tuple[int, QueueName]]:
+        if self._ordered_for != policy:
+            self._by_expiry = sorted((self._due_at(blocked, policy), name) for name, blocked in self._heads.items())
+            self._ordered_for = policy
+        return self._by_expiry
 
 
 class HeadReservations:

@@ -5,19 +5,18 @@ usage is derived from a summary that is late and has no timestamp, so it rises
 at once and falls only after a settle period without changes of ours.
 """
 
-from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from operator import itemgetter
 from typing import Final
 
 from controller.engine.state.amounts_in_advance import AmountsInAdvance
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import ClusterEstimates, pods_of
 from controller.engine.state.orphans import NO_ORPHANS, Orphan, Orphans
+from controller.engine.state.recently_freed import RecentlyFreed
 from controller.engine.state.resources import (
     EMPTY,
     Resources,
@@ -32,37 +31,6 @@ from controller.engine.state.workloads import Admission, Choice, ClusterCharge, 
 
 #: So many of the last changes and frees are remembered one by one.
 _MAX_REMEMBERED: Final = 1024
-
-
-class RecentlyFreed:
-    """Charges that were freed recently and that a cluster's summary may still include."""
-
-    __slots__ = ("_charges", "total")
-
-    def __init__(self) -> None:
-        self._charges: list[tuple[int, Resources]] = []
-        """The time of each and the charge, the earliest first."""
-        self.total: Resources = EMPTY
-
-    def __bool__(self) -> bool:
-        return bool(self._charges)
-
-    @property
-    def earliest(self) -> int:
-        """Return when the earliest charge was freed."""
-        return self._charges[0][0]
-
-    def add(self, charge: Resources, now: int) -> None:
-        """Add a charge that was freed at *now*."""
-        insort(self._charges, (now, charge), key=itemgetter(0))
-        self.total = add(self.total, charge)
-
-    def forget(self, until: int) -> None:
-        """Drop what was freed at *until* or before."""
-        past = bisect_right(self._charges, until, key=itemgetter(0))
-        if past:
-            self.total = nonzero(subtract(self.total, total(charge for _, charge in self._charges[:past])))
-            del self._charges[:past]
 
 
 @dataclass(slots=True)
@@ -212,8 +180,12 @@ class ClusterUsage:
         self._changed: deque[ClusterName] = deque(maxlen=_MAX_REMEMBERED)
         """The clusters that changed, one for each version."""
         self._states: dict[ClusterName, ClusterState] = {}
-        self._unsettled: set[ClusterName] = set()
-        """Clusters whose external usage may change with time."""
+        self._touched: set[ClusterName] = set()
+        """Clusters of which charges or the summary changed since ``refresh``."""
+        self._settling: dict[ClusterName, tuple[int, int | None]] = {}
+        """When to refresh a cluster again although nothing touches it, and when its external usage may change."""
+        self._settle_ms = 0
+        """The settle period of *_settling*."""
         self._released: list[Orphan] = []
         """Orphaned charges that have ended while their queues are still charged."""
         self._root_limit: Resources | None = None
@@ -270,7 +242,7 @@ class ClusterUsage:
             cluster_state.external_usage = clamp_non_negative(subtract(unexplained, cluster_state.recently_freed.total))
         cluster_state.refresh_external_usage(now, settle_ms)
         self._end_orphans(cluster_state, now, settle_ms)
-        self._unsettled.add(cluster.name)
+        self._touched.add(cluster.name)
         # Most summaries only reflect existing charges, so that headroom does not change.
         is_as_before = before is not None and not cluster.grades and replace(before, used=cluster.used) == cluster
         if self._is_estimating or not is_as_before or cluster_state.external_usage != external_usage:
@@ -334,7 +306,7 @@ class ClusterUsage:
             cluster_state = self.cluster_state(booking.cluster)
             cluster_state.charged = add(cluster_state.charged, booking.charge)
             cluster_state.changed_at = now
-            self._unsettled.add(cluster_state.name)
+            self._touched.add(cluster_state.name)
             self._has_changed(cluster_state, gave_room=False)
             if admission.reported:
                 cluster_state.reported = add(cluster_state.reported, booking.charge)
@@ -376,7 +348,7 @@ class ClusterUsage:
             cluster_state.charged = subtract(cluster_state.charged, booking.charge)
             cluster_state.recently_freed.add(booking.charge, now)
             cluster_state.changed_at = now
-            self._unsettled.add(cluster_state.name)
+            self._touched.add(cluster_state.name)
             self._has_freed(cluster_state)
             self._has_changed(cluster_state, gave_room=False)
             if admission.reported:
@@ -391,7 +363,7 @@ class ClusterUsage:
             cluster_state.external_usage = positive(add(cluster_state.external_usage, booking.charge))
             cluster_state.charged = subtract(cluster_state.charged, booking.charge)
             cluster_state.changed_at = now
-            self._unsettled.add(cluster_state.name)
+            self._touched.add(cluster_state.name)
             self._has_changed(cluster_state, gave_room=True)
             if admission.reported:
                 cluster_state.reported = subtract(cluster_state.reported, booking.charge)
@@ -415,7 +387,7 @@ class ClusterUsage:
             cluster_state = self.cluster_state(booking.cluster)
             cluster_state.recently_freed.add(booking.charge, ended_at)
             cluster_state.changed_at = max(cluster_state.changed_at or ended_at, ended_at)
-            self._unsettled.add(cluster_state.name)
+            self._touched.add(cluster_state.name)
 
     def mark_leaving(self, admission: Admission) -> None:
         """Count the charges of *admission* as leaving: its workload was evicted."""
@@ -454,7 +426,7 @@ class ClusterUsage:
         for cluster_state, booking in zip(sites, after.cluster_charges, strict=True):
             cluster_state.reported = (add if after.reported else subtract)(cluster_state.reported, booking.charge)
             cluster_state.changed_at = now
-            self._unsettled.add(cluster_state.name)
+            self._touched.add(cluster_state.name)
         return any(cluster_state.may_external_usage_fall for cluster_state in sites)
 
     def refresh(self, now: int, settle_ms: int) -> None:
@@ -462,18 +434,27 @@ class ClusterUsage:
         if self._has_usability_changed:
             self.usability_changed_at, self._has_usability_changed = now, False
         self._has_begun = True
-        for name in sorted(self._unsettled):
+        if settle_ms != self._settle_ms:
+            self._settle_ms = settle_ms
+            self._touched.update(self._settling)
+        # Others need no refresh; with 50 clusters waiting for their summary, it took a fifth of the time of a plan.
+        for name in sorted(self._touched.union(name for name, (at, _) in self._settling.items() if at <= now)):
+            self._settling.pop(name, None)
             cluster_state = self._states.get(name)
             if cluster_state is None:
-                self._unsettled.discard(name)
                 continue
             before = cluster_state.external_usage
             cluster_state.refresh_external_usage(now, settle_ms)
             self._end_orphans(cluster_state, now, settle_ms)
             if cluster_state.external_usage != before:
                 self._has_changed(cluster_state, gave_room=True)
-            if not cluster_state.recently_freed and cluster_state.settles_at(settle_ms) is None:
-                self._unsettled.discard(name)
+            changes_at, freed = cluster_state.settles_at(settle_ms), cluster_state.recently_freed
+            if freed or changes_at is not None:
+                # How much of orphaned charges has ended also depends on the time itself.
+                forgotten_at = freed.earliest + settle_ms if freed else None
+                refresh_at = earliest((changes_at, forgotten_at, now if cluster_state.orphans.charges else None))
+                self._settling[name] = refresh_at or 0, changes_at
+        self._touched.clear()
 
     def root_limit(self) -> Resources:
         """Return the root's limit: capacity of usable clusters, and charges on the others (Q1).
@@ -505,7 +486,9 @@ class ClusterUsage:
 
     def settles_at(self, settle_ms: int) -> int | None:
         """Return the first time at which external usage of any cluster may change without an event, or ``None``."""
-        return earliest(self._states[name].settles_at(settle_ms) for name in self._unsettled if name in self._states)
+        touched = [self._states[name].settles_at(settle_ms) for name in self._touched if name in self._states]
+        settling = (changes_at for name, (_, changes_at) in self._settling.items() if name not in self._touched)
+        return earliest((*touched, *settling))
 
 
 def earliest(times: Iterable[int | None]) -> int | None:

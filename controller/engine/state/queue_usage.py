@@ -42,6 +42,8 @@ class QueueUsage:
         """The quota returned last; ``None`` before the first one."""
         self._cluster_usage = cluster_usage
         self._tree: Tree | None = None
+        self._outside: list[QueueName] | None = None
+        """The root and the queues outside the tree, as far as they are charged; ``None`` when it must be computed."""
         self._potential_quota: Quota | None = None
         self._limit_inputs: _LimitInputs | None = None
         self._closed: dict[QueueName, Resources] = {}
@@ -58,12 +60,12 @@ class QueueUsage:
     def upsert(self, queue: Queue) -> None:
         """Add or update a queue."""
         self.queues[queue.name] = queue
-        self._tree = self._potential_quota = self._limit_inputs = self._current_quota = None
+        self._tree = self._outside = self._potential_quota = self._limit_inputs = self._current_quota = None
 
     def delete(self, name: QueueName) -> None:
         """Remove a queue; its charges count at the root from now on."""
         del self.queues[name]
-        self._tree = self._potential_quota = self._limit_inputs = self._current_quota = None
+        self._tree = self._outside = self._potential_quota = self._limit_inputs = self._current_quota = None
 
     def clusters_changed(self) -> None:
         """Discard potential limits: the set of clusters or their properties changed."""
@@ -109,6 +111,8 @@ class QueueUsage:
 
     def _add_settled(self, queue: QueueName, namespace: str, charge: Resources) -> None:
         tenant = queue, namespace
+        if queue not in self.settled:
+            self._outside = None
         self.settled[queue] = add(self.settled.get(queue, {}), charge)
         self.by_namespace[tenant] = add(self.by_namespace.get(tenant, {}), charge)
         self.changed.add(queue)
@@ -144,7 +148,7 @@ class QueueUsage:
             return None
         if self._current_quota is None:
             charged, tree = self.current_usage(), self.tree()
-            given = self._cluster_usage.current_root_limit(), _charges_outside(tree, charged), self._closed
+            given = self._cluster_usage.current_root_limit(), self._charges_outside(charged), self._closed
             self._current_quota = given, Quota(tree, queue_limits(tree, *given), charged)
         return self._current_quota[1]
 
@@ -154,7 +158,7 @@ class QueueUsage:
             return
         if self._current_quota[0] != (
             self._cluster_usage.current_root_limit(),
-            _charges_outside(self.tree(), self.current_usage()),
+            self._charges_outside(self.current_usage()),
             self._closed,
         ):
             self._current_quota = None
@@ -162,12 +166,19 @@ class QueueUsage:
     def quota(self) -> Quota:
         """Return the quota with settled usage and the limits of the present clusters."""
         tree = self.tree()
-        given = self._cluster_usage.root_limit(), _charges_outside(tree, self.settled), self._closed
+        given = self._cluster_usage.root_limit(), self._charges_outside(self.settled), self._closed
         if self.latest_quota is None or self._limit_inputs != given:
             self._generation += 1
             self.latest_quota = Quota(tree, queue_limits(tree, *given), self.settled, epoch=self._generation)
             self._limit_inputs = given
         return self.latest_quota
+
+    def _charges_outside(self, charges: Mapping[QueueName, Resources]) -> Resources:
+        """Return the *charges* on the root itself and on queues that are not part of the tree."""
+        if self._outside is None:
+            nodes = self.tree().nodes
+            self._outside = [name for name in self.settled if name == ROOT or name not in nodes]
+        return total(charges[name] for name in self._outside)
 
     def update_closed_guarantees(self) -> None:
         """Recompute the guarantees of closed queues, which end with their usage (Q3)."""
@@ -180,11 +191,6 @@ class QueueUsage:
         tree = self.tree()
         self._potential_quota = Quota(tree, queue_limits(tree, self._cluster_usage.potential_root_limit()), {})
         return self._potential_quota, True
-
-
-def _charges_outside(tree: Tree, charges: Mapping[QueueName, Resources]) -> Resources:
-    """Return the charges on the root itself and on queues that are not part of the tree."""
-    return total(charge for name, charge in charges.items() if name == ROOT or name not in tree.nodes)
 
 
 class UsageTracker:

@@ -75,12 +75,11 @@ class Quota:
             own[resource] = own.get(resource, 0) + amount
             raised = amount
             for above in node.path():
-                usage = self.allocated[above.name]
+                usage, sums = self.allocated[above.name], self._sums[above.name]
                 usage[resource] = usage.get(resource, 0) + amount
-                before = self.reservation(above, resource)
-                sums = self._sums[above.name]
-                sums[resource] = sums.get(resource, 0) + raised
-                raised = self.reservation(above, resource) - before
+                guarantee, before = self.limits[above.name].guarantee.get(resource, 0), sums.get(resource, 0)
+                sums[resource] = after = before + raised
+                raised = max(after, guarantee) - max(before, guarantee)
 
     def refusal(self, node: Node, charge: Resources) -> Refusal | None:
         """Return why *charge* exceeds the limits of *node* or its ancestors, or ``None``.
@@ -88,21 +87,27 @@ class Quota:
         A limit that usage alone would exceed comes before one that only the guarantees
         of others make too small.
         """
-        if self._is_within(node, charge):
-            return None
         reserved: Refusal | None = None
-        for fault in self.violations(node, charge):
-            if fault.reason is not Reason.BLOCKED_BY_GUARANTEE:
-                return fault
-            reserved = reserved or fault
+        for resource in sorted(charge):
+            # Most resources are free, and this check takes a fifth of the time of their violations.
+            if self._is_within(node, resource, charge[resource]):
+                continue
+            for fault in self._violations_of(node, resource, charge[resource]):
+                if fault.reason is not Reason.BLOCKED_BY_GUARANTEE:
+                    return fault
+                reserved = reserved or fault
         return reserved
 
-    def _is_within(self, node: Node, charge: Resources) -> bool:
-        """Return whether *charge* is within every limit even if none of it were reserved already."""
+    def _is_within(self, node: Node, resource: str, asked: int) -> bool:
+        """Return whether *asked* is within every limit even if none of it were reserved already.
+
+        Reserved quota is at least the usage, so that usage need not be checked.
+        """
         above: Node | None = node
         while above is not None:
-            if not self.has_free(above, charge) or (self.guaranteed and not self.has_unreserved(above, charge)):
-                return False
+            free = self.limits[above.name].limit.get(resource, 0) - self._sums[above.name].get(resource, 0)
+            if asked > free and above.limits_resource(resource):
+                return asked <= 0
             above = above.parent
         return True
 
@@ -112,18 +117,20 @@ class Quota:
         An exceeded limit that a queue inherits unchanged is yielded for the ancestor that sets it, at last the root.
         """
         for resource in sorted(charge):
-            asked = charge[resource]
-            for above, raised in self.reservation_increases(node, resource, asked) if asked > 0 else ():
-                if not above.limits_resource(resource):
-                    continue
-                free = self.limits[above.name].limit.get(resource, 0) - self.usage(above.name, resource)
-                if asked > free and self._inherits_limit(above, resource):
-                    continue
-                if asked > free:
-                    reason = Reason.QUEUE_LIMIT_REACHED if above.parent else Reason.INSUFFICIENT_CAPACITY
-                    yield Refusal(reason, resource, asked, free, queue=above.name)
-                elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
-                    yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
+            yield from self._violations_of(node, resource, charge[resource])
+
+    def _violations_of(self, node: Node, resource: str, asked: int) -> Iterator[Refusal]:
+        for above, raised in self.reservation_increases(node, resource, asked) if asked > 0 else ():
+            if not above.limits_resource(resource):
+                continue
+            free = self.limits[above.name].limit.get(resource, 0) - self.usage(above.name, resource)
+            if asked > free and self._inherits_limit(above, resource):
+                continue
+            if asked > free:
+                reason = Reason.QUEUE_LIMIT_REACHED if above.parent else Reason.INSUFFICIENT_CAPACITY
+                yield Refusal(reason, resource, asked, free, queue=above.name)
+            elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
+                yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
 
     def _inherits_limit(self, node: Node, resource: str) -> bool:
         """Return whether the limit of *node* is its parent's: no capability and no guarantee of a sibling sets it."""
@@ -140,9 +147,10 @@ class Quota:
         raised = asked
         for above in node.path():
             yield above, raised
-            reserved = self._sums[above.name].get(resource, 0) + raised
-            raised = max(reserved, self.limits[above.name].guarantee.get(resource, 0))
-            raised -= self.reservation(above, resource)
+            guarantee = self.limits[above.name].guarantee.get(resource, 0)
+            if guarantee:
+                before = self._sums[above.name].get(resource, 0)
+                raised = max(before + raised, guarantee) - max(before, guarantee)
 
     def unreserved(self, node: Node, resource: str) -> int:
         """Return the part of the limit of *node* that is not reserved."""

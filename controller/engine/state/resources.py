@@ -31,6 +31,9 @@ class _Empty(Mapping[str, int]):
     def __len__(self) -> int:
         return 0
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and not other
+
     def __hash__(self) -> int:
         return 0
 
