@@ -1,0 +1,80 @@
+"""Measures the engine with 1,000,000 pending workloads: the first plan, a plan per event, decisions, memory.
+
+The state: 10,000 queues on five levels, 1,000 full clusters, eight resources, 100,000 admitted workloads.
+Takes several minutes and 2 GiB, so it is not part of the default run. Times are CPU seconds of this process.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from controller.engine.engine import Engine
+from controller.engine.plan import Admit
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.plan import EVENTS, events, first_plan
+from tests.benchmarks.states import GIB, NOW, Size, build
+
+MILLION = Size(1_000_000, (10, 3, 4, 2, 40), clusters=1_000, further_resources=4)
+QUICK = Size(50_000, (5, 3, 2, 2, 8), clusters=50, further_resources=4)
+DECISIONS = 50_000
+"""For how many workloads capacity is added, to measure decisions per second."""
+MOST = 1_000
+"""Decisions of one plan, as many as the controller writes before it plans again."""
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """Run the benchmark and return its figures."""
+    gc.set_threshold(50_000, 50, 1000)
+    size = QUICK if quick else MILLION
+    begun = time.process_time()
+    state, admitted = build(size)
+    print(f"{size.waiting:,} pending workloads created in {time.process_time() - begun:.0f} CPU s", flush=True)
+    first = first_plan(state)
+    times = events(state, admitted, size)
+    cuts = statistics.quantiles(times, n=100)
+    print(f"first plan {first:.1f} s, event p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms", flush=True)
+    resident = _resident_bytes()
+    return [
+        Figure("plan_first_cpu_seconds_1m", first, "s", goal="<= 15"),
+        Figure("plan_event_p50_ms_1m", cuts[49], "ms"),
+        Figure("plan_event_p99_ms_1m", cuts[98], "ms", goal="<= 10"),
+        Figure("resident_gib_1m", resident / GIB, "GiB", goal="<= 2"),
+        Figure(
+            "decisions_per_cpu_second_1m",
+            _decisions_per_second(state, min(DECISIONS, size.waiting // 2)),
+            "/s",
+            goal=">= 10000",
+        ),
+    ]
+
+
+def _decisions_per_second(state: Engine, count: int) -> float:
+    """Add capacity for about *count* workloads and admit them; nothing is written. Return admissions per CPU second."""
+    names = [cluster_state.name for cluster_state in state.cluster_usage]
+    for cluster_state in list(state.cluster_usage):
+        if cluster_state.cluster is not None and cluster_state.cluster.allocatable is not None:
+            units = count // len(names)
+            more = {
+                name: amount + units * (30 * GIB if name == "memory" else 20_000)
+                for name, amount in cluster_state.cluster.allocatable.items()
+            }
+            state.cluster_changed(replace(cluster_state.cluster, allocatable=more), NOW + EVENTS)
+    state.plan(NOW + EVENTS, most=1)
+    begun, decided = time.process_time(), 0
+    while decided < count and (number := _admissions(state.plan(NOW + EVENTS, most=MOST).decisions)):
+        decided += number
+    seconds = time.process_time() - begun
+    print(f"{decided:,} admissions in {seconds:.1f} CPU s", flush=True)
+    return decided / seconds
+
+
+def _admissions(decisions: Iterable[object]) -> int:
+    return sum(isinstance(decision, Admit) for decision in decisions)
+
+
+def _resident_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
