@@ -13,7 +13,7 @@ import pytest
 from controller.api.configuration import DataSources
 from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES
 from controller.controllers.data_sources.plugins import LocateError
-from tests.controllers.data_sources.harness import FINALIZER, SOURCE_FINALIZER, Harness, run
+from tests.controllers.data_sources.harness import FINALIZER, SETTINGS, SOURCE_FINALIZER, Harness, run
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "test-app"}
 
@@ -74,8 +74,35 @@ async def vanish(harness: Harness) -> None:
     harness.plugin.answers["prod.db.user"] = LocateError("gone", reason="NotFound", is_final=True)
 
 
+async def change_source(harness: Harness) -> None:
+    harness.source("by-hand", "x", "m1", system="hive")
+    harness.claim("one", "x", workload=DEPLOYMENT, system="hive")
+    harness.binding("test-app")
+    await asyncio.sleep(5)
+    harness.change(DATA_SOURCES, "by-hand", {"spec": {"locality": {"clusterNames": ["m2"]}}})
+
+
+async def delete_source_without_plugin(harness: Harness) -> None:
+    harness.source("by-hand", "x", "m1", system="hive", metadata={"finalizers": [SOURCE_FINALIZER]})
+    harness.claim("one", "x", workload=DEPLOYMENT, system="hive")
+    harness.binding("test-app")
+    await asyncio.sleep(5)
+    harness.remove(DATA_SOURCES, "by-hand")
+
+
+async def configure_plugin_later(harness: Harness) -> None:
+    harness.configure(None)
+    await asyncio.sleep(35)
+    harness.claim("one")
+    await asyncio.sleep(5)
+    harness.configure(SETTINGS)
+
+
 Story = Callable[[Harness], Awaitable[None]]
-STORIES = (create, change_data, change_workload, delete_claim, delete_all_claims, delete_source, move, vanish)
+STORIES = (
+    *(create, change_data, change_workload, change_source, delete_claim, delete_all_claims, delete_source),
+    *(delete_source_without_plugin, move, vanish, configure_plugin_later),
+)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
