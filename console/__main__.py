@@ -21,8 +21,9 @@ from controller.api.flags import SettingsError
 from controller.kube.access_reviews import Access
 from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.logs import configure_logging
 from controller.kube.serving_certificate import Certificate, CertificateError
-from controller.reporting.probes import configure_logging, serve_probes
+from controller.reporting.probes import serve_probes
 
 _CONNECTIONS = 64
 

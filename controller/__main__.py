@@ -40,11 +40,12 @@ from controller.kube.event_recorder import EventRecorder, RecorderOptions
 from controller.kube.informer import WatchOptions
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.leader_election import Candidate, LeaderElection
+from controller.kube.logs import configure_logging
 from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.kube.timing import Backoff, SteadyClock, wall_clock
 from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder
 from controller.reporting.metrics import ControllerMetrics
-from controller.reporting.probes import Readiness, Watchdog, configure_logging, serve_probes
+from controller.reporting.probes import Readiness, Watchdog, serve_probes
 from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.workload_events import WorkloadEvents

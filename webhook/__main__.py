@@ -2,17 +2,16 @@
 
 import asyncio
 import gc
-import logging
 import signal
 import sys
 from collections.abc import Sequence
 
-import msgspec
 import structlog
 
 from controller.api.configuration import ConfigurationError
 from controller.api.flags import SettingsError
 from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.logs import configure_logging
 from controller.kube.serving_certificate import Certificate, utc_now
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
@@ -28,7 +27,6 @@ _AUTHENTICATE = (
     "set --client-ca (webhook.clientCa in the chart) and configure a client certificate for webhooks in the API server;"
     " until then allow only the API server to reach the port, by a NetworkPolicy"
 )
-_ENCODER = msgspec.json.Encoder(enc_hook=repr)
 
 
 class Webhook:
@@ -124,31 +122,6 @@ async def wait(event: asyncio.Event, *, seconds: float) -> None:
         pass
 
 
-def configure_logging() -> None:
-    """Write one JSON object per line to standard output, including log records of aiohttp and asyncio."""
-    # Encoding each line in one step costs a third of structlog's own processors.
-    structlog.configure(
-        processors=[_write_line],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.BytesLoggerFactory(sys.stdout.buffer),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stdout)
-    processors: list[structlog.typing.Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    render = structlog.processors.JSONRenderer()
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=processors))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
-
-
-def _write_line(_logger: object, level: str, event: structlog.typing.EventDict) -> bytes:
-    event["level"] = level
-    event["timestamp"] = utc_now()
-    return _ENCODER.encode(event)
-
-
 async def serve(settings: WebhookSettings) -> None:
     """Run the webhook until SIGTERM or SIGINT."""
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -161,7 +134,7 @@ async def serve(settings: WebhookSettings) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Parse the flags and serve; a startup error prints one sentence and exits with code 1."""
-    configure_logging()
+    configure_logging("stdout")
     try:
         asyncio.run(serve(parse_flags(arguments)))
     except (SettingsError, ConfigurationError, KubeconfigError, OSError) as error:

@@ -1,19 +1,24 @@
-"""Loads the serving certificate from a folder and reloads it on changes, without closing connections.
+"""Follows the serving certificate in a folder, and reads the CA bundles that the API server trusts for webhooks.
 
-Each new connection gets the newest valid pair. A missing, partly written, mismatched or expired pair makes the server
-not ready, with a remedy, until the files are correct again.
+Changed files are reloaded without closing connections; each new connection gets the newest valid pair. A missing,
+partly written, mismatched or expired pair makes the server not ready, with a remedy, until the files are correct again.
 """
 
 import asyncio
 import contextlib
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import structlog
 from cryptography import x509
+
+from controller.kube.client import Api
+from controller.kube.errors import NotFound
 
 log = structlog.get_logger(__name__)
 
@@ -180,3 +185,45 @@ def utc_now() -> datetime:
 def _version(directory: Path) -> Path:
     # A mounted Secret changes by one symbolic link: resolved once, both files have the same version.
     return (directory / CERTIFICATE).resolve().parent
+
+
+_GROUP = "/apis/admissionregistration.k8s.io/v1"
+#: A mutating and a validating configuration may share the name; either may be missing.
+_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+class ClientConfig(msgspec.Struct, rename={"bundle": "caBundle"}):
+    """How the API server reaches a webhook."""
+
+    bundle: bytes = b""
+
+
+class RegisteredWebhook(msgspec.Struct, rename={"client_config": "clientConfig"}):
+    """One webhook of a configuration."""
+
+    name: str
+    client_config: ClientConfig
+
+
+class _Configuration(msgspec.Struct):
+    webhooks: list[RegisteredWebhook] | None = None
+
+
+_CONFIGURATION = msgspec.json.Decoder(_Configuration)
+
+
+async def read_webhooks(api: Api, name: str) -> Mapping[str, list[RegisteredWebhook]]:
+    """Return the webhooks of the configurations *name* by API path; a configuration that is missing is left out."""
+    configurations = {}
+    for kind in _KINDS:
+        path = f"{_GROUP}/{kind}/{name}"
+        try:
+            configurations[path] = _CONFIGURATION.decode(await api.get(path)).webhooks or []
+        except NotFound:
+            continue
+    return configurations
+
+
+def webhook_kind(path: str) -> str:
+    """Return the resource of the configuration at the API *path*, such as ``mutatingwebhookconfigurations``."""
+    return path.split("/")[-2]

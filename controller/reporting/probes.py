@@ -1,78 +1,20 @@
-"""Sets up logging to standard error, serves probes and metrics, and detects a blocked event loop.
+"""Serves probes and metrics, and detects a blocked event loop.
 
 A blocked event loop is only reported; the liveness probe ends a process that hangs.
 """
 
 import asyncio
-import contextlib
-import io
-import logging
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, BinaryIO, NoReturn, TextIO, cast
+from typing import NoReturn
 
-import msgspec
 import structlog
 from aiohttp import web
 
 from controller.reporting.metrics import CONTENT_TYPE, ControllerMetrics
 from controller.reporting.state_collector import InformerStats
-
-#: Objects of other types are written as their ``repr``.
-_ENCODER = msgspec.json.Encoder(enc_hook=repr)
-
-
-def _render_line(_: object, level: str, event: structlog.typing.EventDict) -> bytes:
-    """Return *event* as one line of JSON; one step costs a third of structlog's own processors."""
-    event["level"] = level
-    event["timestamp"] = datetime.now(UTC)
-    return _ENCODER.encode(structlog.processors.dict_tracebacks(None, level, event))
-
-
-class _SafeStderr(io.TextIOBase):
-    """Standard error that ignores write errors, so that the controller continues without it."""
-
-    def write(self, text: str | bytes) -> int:
-        """Write *text*, or discard it if standard error is closed or full."""
-        with contextlib.suppress(OSError, ValueError):
-            if sys.stderr is not None:
-                sys.stderr.buffer.write(text if isinstance(text, bytes) else text.encode(errors="backslashreplace"))
-                sys.stderr.buffer.flush()
-        return len(text)
-
-
-def configure_logging() -> None:
-    """Log for a person on a terminal, and one JSON object per line elsewhere."""
-    stderr = _SafeStderr()
-    common: list[structlog.typing.Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    renderer: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer()] if is_terminal else []
-    structlog.configure(
-        processors=[*common, *renderer] if is_terminal else [_render_line],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=(
-            structlog.WriteLoggerFactory(cast("TextIO", stderr))
-            if is_terminal
-            else structlog.BytesLoggerFactory(cast("BinaryIO", stderr))
-        ),
-        cache_logger_on_first_use=True,
-    )
-    library_handler = logging.StreamHandler(cast("TextIO", stderr))
-    tail = renderer or [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(_to_json)]
-    library_handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=tail, foreign_pre_chain=common))
-    logging.basicConfig(handlers=[library_handler], level=logging.WARNING)
-
-
-def _to_json(event: Any, **_: Any) -> str:
-    """Return *event*, of a library, as JSON."""
-    return _ENCODER.encode(event).decode()
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import structlog
 from controller.api.flags import SettingsError, read_flags
 from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
-from controller.reporting.probes import configure_logging
+from controller.kube.logs import configure_logging
 from localup.karmada.settings import StandInSettings
 from localup.karmada.standin import StandIn
 

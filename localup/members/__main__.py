@@ -4,7 +4,7 @@ import sys
 
 from controller.api.flags import SettingsError, read_flags
 from controller.kube.kubeconfig import KubeconfigError
-from controller.reporting.probes import configure_logging
+from controller.kube.logs import configure_logging
 from localup.binaries import Binaries
 from localup.karmada.__main__ import serve
 from localup.members.members import MemberApiServers, Members, MembersSettings

@@ -367,8 +367,8 @@ MUTANTS = (
     ),
     Mutant(
         "stop-on-full-disk",
-        "controller.reporting.probes",
-        "_SafeStderr.write",
+        "controller.kube.logs",
+        "_SafeOutput.write",
         Drop("OSError"),
         "tests/faults/test_process_environment.py::test_controller_works_with_scarce_resources[no-disk-for-logs]",
     ),

@@ -45,7 +45,7 @@ async def test_ready_when_caches_are_synced_and_fresh(cache, trouble, reason):
 
 async def test_every_log_line_is_one_json_object():
     program = (
-        "from controller.reporting.probes import configure_logging; configure_logging();"
+        "from controller.kube.logs import configure_logging; configure_logging();"
         "import structlog, logging;"
         "structlog.get_logger().info('workload admitted', workload='Job a/b', clusters=('m1',));"
         "logging.getLogger('asyncio').warning('a %s', 'word')"
@@ -55,3 +55,18 @@ async def test_every_log_line_is_one_json_object():
     assert (ours["event"], ours["workload"], ours["clusters"]) == ("workload admitted", "Job a/b", ["m1"])
     assert (foreign["event"], foreign["level"]) == ("a word", "warning")
     assert not run.stdout
+
+
+async def test_tracebacks_have_no_local_variables():
+    program = (
+        "from controller.kube.logs import configure_logging; configure_logging('stdout');"
+        "import structlog, logging\n"
+        "secret = 'token-of-a-tenant'\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: structlog.get_logger().exception('a'); logging.getLogger('b').exception('b')"
+    )
+    run = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], capture_output=True, check=True)
+    assert [json.loads(line)["exception"][0]["exc_type"] for line in run.stdout.splitlines()] == [
+        "ZeroDivisionError"
+    ] * 2
+    assert b"token-of-a-tenant" not in run.stdout + run.stderr
