@@ -1,5 +1,6 @@
 """Generates states of the engine: queues, full clusters, admitted and pending workloads."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -80,7 +81,7 @@ def workloads(size: Size) -> Iterator[Workload]:
         on = ClusterCharge(ClusterName(f"m{number % size.clusters}"), shape.requests)
         yield Workload(
             uid=WorkloadUid(f"{number:08d}-aaaa-bbbb-cccc-000000000000"),
-            namespace=f"team-{number % 50}",
+            namespace=sys.intern(f"team-{number % 50}"),  # as the cache does
             name=f"train-{number}",
             kind="Job",
             queue=names[(number * 7 + number // len(names)) % len(names)],
