@@ -195,10 +195,15 @@ def choose_clusters(
         return _insufficient_capacity(
             requirements, [capacity for capacity in candidates if capacity.name not in fitting_names]
         )
+    return place_copies(requirements, [capacity.name for capacity in chosen])
+
+
+def place_copies(requirements: SchedulingRequirements, names: Sequence[ClusterName]) -> Choice:
+    """Return the choice that runs a whole copy on each of the clusters *names*."""
     replicas = requirements.replicas or None
     return Choice(
-        assignments=tuple(Assignment(capacity.name, replicas) for capacity in chosen),
-        cluster_charges=tuple(ClusterCharge(capacity.name, requirements.requests) for capacity in chosen),
+        assignments=tuple(Assignment(name, replicas) for name in names),
+        cluster_charges=tuple(ClusterCharge(name, requirements.requests) for name in names),
     )
 
 
