@@ -4,9 +4,8 @@ Level-triggered: events may arrive in any order; the current values of changed o
 state is updated. The store decides nothing and writes nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from types import MappingProxyType
 
 from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
@@ -56,8 +55,8 @@ class Store(ObjectCollections):
     """
 
     def __init__(self, configuration: VolcanoGlobalConfiguration | None = None) -> None:
-        self._configuration = configuration or VolcanoGlobalConfiguration()
-        super().__init__(Integrations(self._configuration))
+        self.configuration = configuration or VolcanoGlobalConfiguration()
+        super().__init__(Integrations(self.configuration))
         self.on_change: list[Callable[[], None]] = []
         """Called after a change that the engine has not received yet."""
         self.on_binding: list[Callable[[CachedBinding | None, CachedBinding | None], None]] = []
@@ -73,8 +72,7 @@ class Store(ObjectCollections):
         self.with_run_time: Callable[[Workload], Workload] | None = None
         """Returns a workload with its expected run time, for backfill (O9)."""
         self._name_collisions = NameCollisions()
-        self.revision = configuration_revision(self._configuration)
-        """Revision of the current configuration."""
+        self.revision = configuration_revision(self.configuration)
         self._hyperjobs: dict[str, CachedHyperJob] | None = None
         self._data = DataRequirements()
         self._templates_by_hyperjob: Index[str, TemplateKey] = Index()
@@ -86,16 +84,17 @@ class Store(ObjectCollections):
         self._quarantined: dict[WorkloadUid, tuple[str, int]] = {}
         """Quarantined workloads: the error, and until when they are not evaluated again."""
         self._requirements = RequirementsBuilder()
-        self._requests = RequestsResolver(claim_requests(self._configuration))
+        self._requests = RequestsResolver(claim_requests(self.configuration))
         self._dispatched = DispatchedRequests()
         self.start_failures = StartFailures()
-        """Failed starts of workloads."""
-        self._priorities = Priorities()
+        self.priorities = Priorities()
+        """Values of the PriorityClasses, as of the last synchronization."""
         self._cleared: set[WorkloadUid] = set()
         """Workloads with a record that admits them, observed suspended and without clusters."""
         self._resumed: set[WorkloadUid] = set()
         """Aborted workloads that a Command retries, until the record says so."""
-        self._conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
+        self.conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
+        """Conditions of bindings at the last update of the engine's state."""
         self._repairable: dict[WorkloadUid, None] = {}
         self._can_estimate = False
         self._estimates: list[Estimate] = []
@@ -118,24 +117,9 @@ class Store(ObjectCollections):
         """Bindings with a repairable condition."""
         return tuple(self._repairable)
 
-    @property
-    def configuration(self) -> VolcanoGlobalConfiguration:
-        """The current configuration."""
-        return self._configuration
-
-    @property
-    def conditions(self) -> Mapping[WorkloadUid, frozenset[BindingCondition]]:
-        """Conditions of bindings at the last update of the engine's state."""
-        return MappingProxyType(self._conditions)
-
     def binding(self, uid: WorkloadUid) -> CachedBinding | None:
         """Return the newest version of a binding."""
         return self._by_uid.get(uid)
-
-    @property
-    def priorities(self) -> Priorities:
-        """Return the values of the PriorityClasses, as of the last synchronization."""
-        return self._priorities
 
     def binding_of(self, template: TemplateKey) -> CachedBinding | None:
         """Return the binding of a template, ``None`` if it has none."""
@@ -148,7 +132,7 @@ class Store(ObjectCollections):
 
         They must when the managed kinds change, because fields that no integration needs are not cached.
         """
-        before, integrations, claims = self._configuration, Integrations(configuration), claim_requests(configuration)
+        before, integrations, claims = self.configuration, Integrations(configuration), claim_requests(configuration)
         must_list = integrations != self._integrations
         has_new_claims = claims != claim_requests(before)
         if has_new_claims:
@@ -159,7 +143,7 @@ class Store(ObjectCollections):
         )
         if must_list or has_new_claims or used != known:
             self.mark_changed(self._by_uid)
-        self._configuration, self.revision = configuration, configuration_revision(configuration)
+        self.configuration, self.revision = configuration, configuration_revision(configuration)
         self._requirements.with_node_claims = self._is_estimating
         self._integrations = self._bindings.integrations = integrations
         self._policy_changed = True
@@ -178,7 +162,7 @@ class Store(ObjectCollections):
 
     @property
     def _is_estimating(self) -> bool:
-        return self._can_estimate and self._configuration.node_estimates == "Estimator"
+        return self._can_estimate and self.configuration.node_estimates == "Estimator"
 
     def on_estimate(self, estimate: Estimate) -> None:
         """Apply the answer of a cluster's estimator."""
@@ -307,7 +291,7 @@ class Store(ObjectCollections):
             self._changed_workloads[uid] = None
         self._sync_priority_classes()
         if self._policy_changed:
-            state.policy_changed(translate_policy(self._configuration, can_estimate=self._can_estimate))
+            state.policy_changed(translate_policy(self.configuration, can_estimate=self._can_estimate))
             self._policy_changed = False
         for name in sorted(self._changed_queues):
             queue = self.queues.get(name)
@@ -332,13 +316,13 @@ class Store(ObjectCollections):
     def _sync_workloads(self, state: EventHandler, now: int) -> None:
         context = BuildContext(
             integrations=self._integrations,
-            priorities=self._priorities,
-            default_queue=QueueName(self._configuration.default_queue),
+            priorities=self.priorities,
+            default_queue=QueueName(self.configuration.default_queue),
             requirements=self._requirements,
             requests=self._requests,
             dispatched_requests=self._dispatched,
             hyperjobs=self._hyperjobs,
-            finished_after=now - self._configuration.cluster_status_settle_period // timedelta(milliseconds=1),
+            finished_after=now - self.configuration.cluster_status_settle_period // timedelta(milliseconds=1),
         )
         shared = self.start_failures.shared
         while self._changed_workloads or shared.changed_namespaces:
@@ -350,7 +334,7 @@ class Store(ObjectCollections):
                 self._sync_workload(state, uid, context=context, now=now)
 
     def _sync_workload(self, state: EventHandler, uid: WorkloadUid, *, context: BuildContext, now: int) -> None:
-        known = self._conditions.pop(uid, _NO_CONDITIONS)
+        known = self.conditions.pop(uid, _NO_CONDITIONS)
         self._repairable.pop(uid, None)
         binding = self._by_uid.get(uid)
         if binding is None:
@@ -365,7 +349,7 @@ class Store(ObjectCollections):
         if BindingCondition.EVICTED_BY_OTHERS in result.conditions:
             self._cleared.add(uid)
         if result.conditions:
-            self._conditions[uid] = result.conditions
+            self.conditions[uid] = result.conditions
             if result.conditions & REPAIRABLE:
                 self._repairable[uid] = None
             if new := result.conditions - known:
@@ -375,7 +359,7 @@ class Store(ObjectCollections):
         if result.workload is None:
             state.workload_removed(uid, now)
         else:
-            is_known = self._configuration.backfill.enabled or bool(self._configuration.advance_reservations)
+            is_known = self.configuration.backfill.enabled or bool(self.configuration.advance_reservations)
             workload, with_run_time = result.workload, self.with_run_time if is_known else None
             state.workload_changed(workload if with_run_time is None else with_run_time(workload), now)
 
@@ -415,7 +399,7 @@ class Store(ObjectCollections):
         assumed = self._assumed.backoff(binding.uid, now)
         if binding.record is None:
             return assumed
-        timeout = self._configuration.startup_timeout // timedelta(milliseconds=1)
+        timeout = self.configuration.startup_timeout // timedelta(milliseconds=1)
         paused = startup_backoff(binding.record, now, max_backoff_ms(timeout))
         holds = [refusal for refusal in (assumed, paused) if refusal is not None]
         return max(holds, key=lambda refusal: refusal.until or 0, default=None)
@@ -501,10 +485,10 @@ class Store(ObjectCollections):
         """Mark workloads as changed if their PriorityClass, or the default that they use, has changed."""
         if not self._changed_classes:
             return
-        before, self._priorities = self._priorities, Priorities(self.priority_classes)
+        before, self.priorities = self.priorities, Priorities(self.priority_classes)
         names = set(self._changed_classes)
-        if before.otherwise != self._priorities.otherwise:
-            names.update(name for name in self._templates_by_class if name not in self._priorities)
+        if before.otherwise != self.priorities.otherwise:
+            names.update(name for name in self._templates_by_class if name not in self.priorities)
         for name in names:
             self._mark_templates_changed(self._templates_by_class.of(name))
         self._changed_classes.clear()
