@@ -40,11 +40,11 @@ _PROCESSES: Final = ("console", "controller", "karmada", "webhook")
 # writes nothing until writes of the previous process must have timed out.
 _LEASE: Final = {
     "identity": "localup",
-    "lease_seconds": 8,
-    "renew_seconds": 4,
-    "retry_seconds": 1,
-    "connect_seconds": 1,
-    "write_seconds": 2,
+    "lease-seconds": 8,
+    "renew-seconds": 4,
+    "retry-seconds": 1,
+    "connect-seconds": 1,
+    "write-seconds": 2,
 }
 
 
@@ -78,42 +78,14 @@ class Stack:
         }
         servers = ("webhook", "webhook-plain", "controller", "console", "console-probes", "history", "history-probes")
         self._ports = {name: ports.claim() for name in servers}
-        log = {"decision_log": plane.folder / "decisions.jsonl"}
-        self.controller = self._process(
-            *("controller", "volcano-global-controller", "controller"),
-            {
-                "host": "127.0.0.1",
-                "port": self._ports["controller"],
-                "hyperjob_kubeconfig": plane.kubeconfig("volcano-global-hyperjobs"),
-                **_LEASE,
-                **(log if self._enabled["history"] else {}),
-            },
-        )
-        self.history = self._process(
-            *("history", "volcano-global-console", "history-probes"),
-            {"port": self._ports["history"], **self._probes("history"), **log},
-        )
-        history_url = f"http://127.0.0.1:{self._ports['history']}"
-        self.console = self._process(
-            *("console", "volcano-global-console", "console-probes"),
-            {"port": self._ports["console"], **self._probes("console"), "history_url": history_url},
-        )
-        self.webhook = self._process(
-            *("webhook", "volcano-global-webhook", "webhook-plain"),
-            {
-                "host": "127.0.0.1",
-                "port": self._ports["webhook"],
-                "plain_host": "127.0.0.1",
-                "plain_port": self._ports["webhook-plain"],
-                "certificate_directory": plane.folder / "certificates" / "serving",
-                # There is no other replica that could serve requests during a drain.
-                "drain_seconds": 0,
-            },
-        )
+        self.controller = self._process("controller", "volcano-global-controller", probe="controller")
+        self.history = self._process("history", "volcano-global-console", probe="history-probes")
+        self.console = self._process("console", "volcano-global-console", probe="console-probes")
+        self.webhook = self._process("webhook", "volcano-global-webhook", probe="webhook-plain")
         self.karmada: ManagedProcess | KarmadaProcesses = (
             KarmadaProcesses(karmada, plane, self._options)
             if isinstance(karmada, Programs)
-            else self._process("karmada", "karmada", "", {})
+            else self._process("karmada", "karmada")
         )
         self._is_registered = False
 
@@ -206,16 +178,42 @@ class Stack:
         if isinstance(self.karmada, KarmadaProcesses):
             self.karmada.release()
 
-    def _probes(self, name: str) -> dict[str, object]:
-        return {"probe_host": "127.0.0.1", "probe_port": self._ports[f"{name}-probes"]}
+    def _flags(self, name: str) -> Mapping[str, object]:
+        """Return the flags of a process other than its kubeconfig."""
+        host, folder = {"host": "127.0.0.1"}, self.plane.folder
+        log = {"decision-log": folder / "decisions.jsonl"}
+        flags: dict[str, Mapping[str, object]] = {
+            "controller": {
+                **host,
+                "hyperjob-kubeconfig": self.plane.kubeconfig("volcano-global-hyperjobs"),
+                **_LEASE,
+                **(log if self._enabled["history"] else {}),
+            },
+            "history": log,
+            "console": {"history-url": f"http://127.0.0.1:{self._ports['history']}"},
+            "webhook": {
+                **host,
+                "plain-host": "127.0.0.1",
+                "plain-port": self._ports["webhook-plain"],
+                "certificate-directory": folder / "certificates" / "serving",
+                # There is no other replica that could serve requests during a drain.
+                "drain-seconds": 0,
+            },
+        }
+        port = {"port": self._ports[name]} if name in self._ports else {}
+        probes = self._ports.get(f"{name}-probes")
+        return {
+            **port,
+            **({"probe-host": "127.0.0.1", "probe-port": probes} if probes else {}),
+            **flags.get(name, {}),
+        }
 
-    def _process(self, name: str, identity: str, probe: str, flags: Mapping[str, object]) -> ManagedProcess:
+    def _process(self, name: str, identity: str, *, probe: str = "") -> ManagedProcess:
         """Return a process with the kubeconfig of *identity*; without a *probe* port it logs that it is ready."""
         options = self._options.get(name, ProcessOptions())
         module = {"history": "controller.history", "karmada": "localup.karmada"}.get(name, name)
-        flags = {"kubeconfig": self.plane.kubeconfig(identity), **flags}
-        named = [f"--{flag.replace('_', '-')}={value}" for flag, value in flags.items()]
-        command = ["-m", module, *named, *options.flags]
+        flags = {"kubeconfig": self.plane.kubeconfig(identity), **self._flags(name)}
+        command = ["-m", module, *(f"--{flag}={value}" for flag, value in flags.items()), *options.flags]
         process = ManagedProcess(
             name,
             self.plane.folder / f"{name}.log",
