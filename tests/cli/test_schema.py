@@ -93,6 +93,7 @@ COMMANDS = [
     pytest.param("explain-job", ["explain", "job", "ml/old"], id="explain-running"),
     pytest.param("explain-queue", ["explain", "queue", "a"], id="explain-queue"),
     pytest.param("simulate", ["simulate", "--compare", "per-pod"], id="simulate"),
+    pytest.param("simulate", ["simulate", "--compare", "backfill"], id="simulate-backfill"),
 ]
 
 

@@ -4,6 +4,7 @@ import json
 import os
 from contextlib import redirect_stdout
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -195,3 +196,18 @@ def test_invalid_time_error_names_file_document_and_field(simulate):
     assert (
         "document 3 (Job ml/j): metadata.annotations[volcano-global.io/runtime]: 'soon' is not a duration" in ended.err
     )
+
+
+def test_backfill_is_compared_and_plotted(run, load_file, tmp_path):
+    plot = tmp_path / "plot.svg"
+    ended = run("simulate", "-f", load_file("gang"), "--compare", "backfill", "--plot", str(plot))
+    assert ended.code == 0
+    for variant in ("configured", "traverse", "reservations", "easy"):
+        assert any(line.startswith(variant) and line.split()[-1] == "5" for line in ended.out.splitlines())
+        assert plot.read_text().count(f">{variant}<") == 5
+    assert ET.parse(plot).getroot().tag.endswith("svg")
+
+
+def test_plot_needs_the_comparison(run, load_file, tmp_path):
+    ended = run("simulate", "-f", load_file("gang"), "--plot", str(tmp_path / "plot.svg"))
+    assert (ended.code, "--plot draws --compare backfill" in ended.err) == (2, True)

@@ -83,6 +83,9 @@ class Schedule:
         self.state.queue_changed(Queue(QueueName("q"), parent=QueueName("p"), deserved=everything))
         self.queues = [QueueName("q"), QueueName("q"), QueueName("other")][: self.dice.randint(1, 1 if known else 3)]
         guarantee = {"cpu": 1} if self.dice.random() < 0.2 and not known else {}
+        if guarantee:
+            # The fair share of "q" is without what the other queue is guaranteed; beyond it reservations do not bind.
+            self.queues = self.queues[:1]
         self.state.queue_changed(Queue(QueueName("other"), parent=QueueName("p"), guarantee=guarantee))
         self.events: list[tuple[int, int, str]] = []
         self.run_times: dict[WorkloadUid, int] = {}

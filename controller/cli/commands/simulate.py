@@ -3,6 +3,7 @@
 import sys
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from controller.cli.commands.options import CommonOptions, choice_parser, with_c
 from controller.cli.render.output import progress_bar
 
 if TYPE_CHECKING:
+    from controller.simulator.comparison import VariantFigures
     from controller.simulator.simulation import SimulationResult
     from controller.simulator.trace import SimulationSettings, Trace
 
@@ -31,6 +33,7 @@ Examples:
   volcano-global simulate -f objects.yaml --until 8h
   volcano-global simulate -f objects.yaml -o json | jq .summary
   volcano-global simulate -f objects.yaml --compare per-pod
+  volcano-global simulate -f objects.yaml --compare backfill --plot comparison.svg
   volcano-global simulate -f objects.yaml --writes 50
   volcano-global simulate -f objects.yaml --what-if cluster/member1.status.resourceSummary.allocatable.cpu=200
 """
@@ -40,6 +43,7 @@ class Comparison(StrEnum):
     """Alternatives that a simulation can be compared with."""
 
     PER_POD = "per-pod"
+    BACKFILL = "backfill"
 
 
 class RunTimeKnowledge(StrEnum):
@@ -91,7 +95,15 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
     compare: Annotated[
         Comparison | None,
         typer.Option(
-            parser=choice_parser(Comparison), metavar="KIND", help="Also simulate this kind of admission: per-pod."
+            parser=choice_parser(Comparison),
+            metavar="KIND",
+            help="Also simulate this kind of admission: per-pod; or other ways to treat large jobs: backfill.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, writable=True, help="Draw the comparison of backfill as an SVG image."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the comparison.")] = 0,
@@ -109,6 +121,8 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         raise typer.BadParameter("simulate cannot read the live control plane; name files with -f")
     if not options.files:
         raise typer.BadParameter("name files with -f")
+    if plot is not None and compare is not Comparison.BACKFILL:
+        raise typer.BadParameter("--plot draws --compare backfill")
     from controller.cli.input.manifests import read  # noqa: PLC0415 -- see options
     from controller.cli.input.traces import read_trace  # noqa: PLC0415
     from controller.cli.input.what_if import Changes, parse_what_if  # noqa: PLC0415
@@ -131,18 +145,47 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         knows_run_times=run_times is not RunTimeKnowledge.UNKNOWN,
         until=until,
     )
-    from controller.cli.render.simulate import simulation_table  # noqa: PLC0415 -- see options
-    from controller.cli.reports.simulate import per_pod_report, simulation_report, with_summary_before  # noqa: PLC0415
+    from controller.cli.render.simulate import simulation_table, variant_chart  # noqa: PLC0415 -- see options
+    from controller.cli.reports.simulate import (  # noqa: PLC0415
+        per_pod_report,
+        simulation_report,
+        with_backfill,
+        with_summary_before,
+    )
     from controller.simulator.per_pod import admit_per_pod  # noqa: PLC0415
 
     trace = trace_file.trace if changed is None else changed.trace
     result = _run(options, trace, settings)
-    per_pod = per_pod_report(admit_per_pod(trace, seed), seed) if compare else None
+    per_pod = per_pod_report(admit_per_pod(trace, seed), seed) if compare is Comparison.PER_POD else None
     report = simulation_report(result, per_pod)
     if changed is not None:
         before = _run(options, trace_file.trace, settings)
         report = with_summary_before(report, before, [change.text for change in changes])
+    if compare is Comparison.BACKFILL:
+        variants = _compare_backfill(options, result, settings)
+        report = with_backfill(report, variants)
+        if plot is not None:
+            _write(plot, variant_chart(variants))
     options.print_report(report, simulation_table)
+
+
+def _compare_backfill(
+    options: CommonOptions, result: "SimulationResult", settings: "SimulationSettings"
+) -> "list[VariantFigures]":
+    """Simulate the other ways to treat large jobs."""
+    from controller.simulator.comparison import Variant, figures, variants  # noqa: PLC0415 -- see options
+
+    return [
+        figures(variant, result if variant is Variant.CONFIGURED else _run(options, trace, changed))
+        for variant, trace, changed in variants(result.trace, settings)
+    ]
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from error
 
 
 def _run(options: CommonOptions, trace: "Trace", settings: "SimulationSettings") -> "SimulationResult":

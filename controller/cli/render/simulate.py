@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from controller.cli.render.chart import Bar, Panel, bar_chart
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.render.plan import ClusterTarget
+from controller.simulator.comparison import VariantFigures
 from controller.simulator.metrics import IdleCause
 from controller.simulator.summary import (
     LongWait,
@@ -53,12 +55,14 @@ class SimulationWhatIf(msgspec.Struct, frozen=True):
 
 
 class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """Events in order and summary of a simulation; ``perPod`` and ``whatIf`` are set if they were requested."""
+    """Events in order and summary of a simulation; the other fields are set if they were requested."""
 
     events: tuple[SimulationEvent, ...]
     summary: Summary
     per_pod: PerPodReport | None = None
     what_if: SimulationWhatIf | None = None
+    backfill: tuple[VariantFigures, ...] | None = None
+    """The same jobs with other ways to treat large ones."""
 
 
 _MAX_QUEUES = 40
@@ -83,6 +87,13 @@ _LEGEND = (
 )
 
 
+_VARIANT_LEGEND = (
+    "configured: as the configuration says. traverse: smaller jobs always pass. reservations: without backfill. "
+    "easy: textbook EASY backfill with exact run times. MEAN, P99: waiting time of all jobs; P99 LARGE: of the largest "
+    "5 %. USED: {resource} used. RESERVED: {resource} hours idle for reservations while other jobs wait for them."
+)
+
+
 def simulation_table(report: SimulationReport, style: OutputStyle) -> str:
     """Format the totals, the queues, pending reasons, jobs that were never admitted, and the comparison."""
     parts = [] if report.what_if is None else [_difference(report.what_if, report.summary, style)]
@@ -95,7 +106,46 @@ def simulation_table(report: SimulationReport, style: OutputStyle) -> str:
         parts.append(_never_admitted(report.summary.never_admitted, style))
     if report.per_pod:
         parts.append(paragraph(_compared(report.summary, report.per_pod), _narrow(style)))
+    if report.backfill:
+        parts.append(_variants(report.backfill, style))
     return "\n\n".join(parts)
+
+
+def _variants(variants: Sequence[VariantFigures], style: OutputStyle) -> str:
+    """Return a table of the ways to treat large jobs."""
+    titles = ("MEAN", "P99", "P99 LARGE", "USED", "RESERVED", "DONE")
+    columns = [Column("COMPARED"), *(Column(title, right=True) for title in titles)]
+    rows = [(each.variant, *(text for _, _, text in _measures(each)), str(each.finished)) for each in variants]
+    legend = paragraph(_VARIANT_LEGEND.format(resource=variants[0].resource), _narrow(style))
+    return f"{table(columns, rows, style)}\n\n{legend}"
+
+
+def variant_chart(variants: Sequence[VariantFigures]) -> str:
+    """Return the comparison as an SVG image."""
+    measures = [_measures(each) for each in variants]
+    panels = [
+        Panel(
+            panel[0][0],
+            [Bar(each.variant, value, text) for each, (_, value, text) in zip(variants, panel, strict=True)],
+        )
+        for panel in zip(*measures, strict=True)
+    ]
+    return bar_chart("Backfill compared", panels)
+
+
+def _measures(figures: VariantFigures) -> list[tuple[str, float, str]]:
+    """Return the title, value and text of each measure."""
+    waits = {
+        "Mean waiting time": figures.mean_wait,
+        "99th percentile of the waiting time": figures.p99_wait,
+        "99th percentile, largest 5 % of the jobs": figures.largest_p99_wait,
+    }
+    used, reserved = 100 * figures.utilisation, figures.reserved_hours
+    return [
+        *((title, value, format_duration(value)) for title, value in waits.items()),
+        (f"Used {figures.resource}", used, f"{used:.1f}%"),
+        (f"Idle for reservations, {figures.resource} hours", reserved, f"{reserved:.1f}h"),
+    ]
 
 
 def format_duration(seconds: Number) -> str:

@@ -8,6 +8,7 @@ from controller.cli.render.plan import ClusterTarget
 from controller.cli.render.simulate import PerPodReport, SimulationEvent, SimulationReport, SimulationWhatIf
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.reporting.messages import EVICTION_MESSAGES, pending_message
+from controller.simulator.comparison import VariantFigures
 from controller.simulator.jobs import LogEntry
 from controller.simulator.per_pod import PerPodResult
 from controller.simulator.simulation import SimulationResult
@@ -23,6 +24,11 @@ def simulation_report(result: SimulationResult, per_pod: PerPodReport | None = N
 def with_summary_before(report: SimulationReport, result: SimulationResult, changes: Iterable[str]) -> SimulationReport:
     """Return *report* with the summary of *result*, the simulation without *changes*."""
     return replace(report, what_if=SimulationWhatIf(tuple(changes), summarise(result)))
+
+
+def with_backfill(report: SimulationReport, variants: Iterable[VariantFigures]) -> SimulationReport:
+    """Return *report* with the comparison of other ways to treat large jobs."""
+    return replace(report, backfill=tuple(variants))
 
 
 def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
