@@ -1,6 +1,8 @@
 """The clusters, and one cluster with its workloads."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
 
 import msgspec
 
@@ -21,7 +23,9 @@ from console.views.listing import (
 )
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_time
-from controller.cli.reports.plan import unusable_reason
+from controller.cli.reports.plan import reservations_to_come, unusable_reason
+from controller.engine.policy import AdvanceReservation
+from controller.engine.reservations.advance import idle_for
 from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.resources import Resources, total
@@ -29,6 +33,21 @@ from controller.engine.state.workloads import Workload, WorkloadState
 
 SORTS = ("name", "usage", "admitted", "problem")
 WORKLOAD_SORTS = ("usage", "name", "queue")
+
+
+class ReservationRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One advance reservation on a cluster (O11); names only for readers of the workloads or the queue."""
+
+    since: str | None = msgspec.field(name="from")
+    until: str | None
+    purpose: Literal["Maintenance", "Queue", "Workload"]
+    in_force: bool
+    amounts: str = ""
+    """Empty for the whole cluster."""
+    name: str = ""
+    queue: str = ""
+    workload: str = ""
+    """``namespace/name``."""
 
 
 class ClusterRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -41,6 +60,8 @@ class ClusterRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     nominated: int
     reserved: int
     bars: tuple[Bar, ...]
+    reservations: tuple[ReservationRow, ...] = ()
+    """Those in advance that have not ended, by begin."""
 
 
 class ClustersView(msgspec.Struct, rename="camel", frozen=True):
@@ -89,7 +110,8 @@ def clusters_view(model: Model, query: Query, reader: Reader) -> ClustersView:
         "problem": lambda state: (not unusable_reason(state), state.name),
     }
     names = [state.name for state in page_of(states, query, keys[page.sort])]
-    return ClustersView(format_time(snapshot.now), cluster_rows(snapshot, names), page)
+    rows = _with_reservations(cluster_rows(snapshot, names), model, reader)
+    return ClustersView(format_time(snapshot.now), rows, page)
 
 
 def _snapshot(model: Model, reader: Reader) -> Snapshot:
@@ -120,6 +142,10 @@ def cluster_rows(snapshot: Snapshot, names: Iterable[str]) -> tuple[ClusterRow, 
         for charge in workload.reservation.cluster_charges if workload.reservation is not None else ():
             reserved[charge.cluster] = reserved.get(charge.cluster, 0) + 1
             held.setdefault(charge.cluster, []).append(charge.charge)
+    for reservation in reservations_to_come(snapshot):
+        for cluster in reservation.clusters if reservation.since <= snapshot.now else ():
+            idle = idle_for(replace(reservation, clusters=(cluster,)), snapshot.state.cluster_usage)
+            held.setdefault(cluster, []).append(idle)
     states = {state.name: state for state in snapshot.current.clusters}
     rows = []
     for name in names:
@@ -135,6 +161,35 @@ def cluster_rows(snapshot: Snapshot, names: Iterable[str]) -> tuple[ClusterRow, 
             ClusterRow(name, not problem, problem, admitted, nominated.get(name, 0), reserved.get(name, 0), tuple(bars))
         )
     return tuple(rows)
+
+
+def _with_reservations(rows: Iterable[ClusterRow], model: Model, reader: Reader) -> tuple[ClusterRow, ...]:
+    snapshot = shown_snapshot(model)
+    coming = reservations_to_come(snapshot)
+    return tuple(
+        msgspec.structs.replace(
+            row,
+            reservations=tuple(
+                _reservation_row(each, snapshot.now, model, reader) for each in coming if row.name in each.clusters
+            ),
+        )
+        for row in rows
+    )
+
+
+def _reservation_row(reservation: AdvanceReservation, now: int, model: Model, reader: Reader) -> ReservationRow:
+    queue, workload = reservation.queue, reservation.workload
+    is_named = workload is not None and reader.may_read(workload[0])
+    return ReservationRow(
+        format_time(reservation.since),
+        format_time(reservation.until),
+        "Queue" if queue is not None else "Workload" if workload is not None else "Maintenance",
+        reservation.since <= now,
+        amounts_text(reservation.amounts),
+        name=reservation.name if reader.all_workloads else "",
+        queue=queue if queue is not None and reader.may_name(queue, model) else "",
+        workload="/".join(workload) if workload is not None and is_named else "",
+    )
 
 
 def cluster_view(model: Model, query: Query, reader: Reader) -> ClusterView:
@@ -167,7 +222,7 @@ def cluster_view(model: Model, query: Query, reader: Reader) -> ClusterView:
     cluster = state.cluster
     return ClusterView(
         time=format_time(snapshot.now),
-        cluster=cluster_rows(snapshot, [name])[0],
+        cluster=_with_reservations(cluster_rows(snapshot, [name]), model, reader)[0],
         labels=dict(sorted(cluster.labels.items())) if cluster is not None else {},
         taints=tuple(f"{taint.key}={taint.value}:{taint.effect}" for taint in cluster.taints) if cluster else (),
         provider=cluster.provider if cluster is not None else "",

@@ -241,6 +241,8 @@ class OrderedWorkload(msgspec.Struct, rename="camel", frozen=True, omit_defaults
     name: str = ""
     """Empty for workloads of others."""
     priority: int | None = None
+    raised_priority: int | None = None
+    """The priority as raised by waiting (O10)."""
     since: str | None = None
     requests: str = ""
     reason: str = ""
@@ -377,6 +379,7 @@ def _one(
         namespace=workload.namespace,
         name=workload.name,
         priority=workload.priority,
+        raised_priority=snapshot.state.raised_priority(workload),
         since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
         reason=visible.reason if visible else "",

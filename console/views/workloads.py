@@ -24,9 +24,14 @@ from controller.cache.objects import CachedBinding, WorkloadPhase
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf, parse_what_if
 from controller.cli.render.amounts import format_time
-from controller.cli.render.explain import CandidateReport, DataReport
+from controller.cli.render.explain import CandidateReport, DataReport, ReservationReport
 from controller.cli.render.plan import StartReport
-from controller.cli.reports.explain import candidate_reports, counterfactual_reports, data_reports
+from controller.cli.reports.explain import (
+    candidate_reports,
+    counterfactual_reports,
+    data_reports,
+    head_reservation_report,
+)
 from controller.cli.reports.forecast import start_forecasts
 from controller.engine import remedies
 from controller.engine.state.hierarchy import QueueName
@@ -187,6 +192,10 @@ class WorkloadView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     remedy: str = ""
     position: int | None = None
     of: int | None = None
+    raised_priority: int | None = None
+    """The priority as raised by waiting (O10)."""
+    reservation: ReservationReport | None = None
+    """What is reserved for it while it waits, and the start that was promised (O6, O9)."""
     start: StartReport | None = None
     has_run_times: bool = True
     """Whether forecasts are possible: a run time was learned."""
@@ -277,6 +286,8 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         remedy=analysis.remedy if analysis is not None and reader.all_workloads else "",
         position=snapshot.state.position(workload) if pending else None,
         of=snapshot.state.pending_count(workload.queue) if pending else None,
+        raised_priority=snapshot.state.raised_priority(workload),
+        reservation=head_reservation_report(workload) if pending else None,
         start=visible_start(start, reader) if pending else None,
         has_run_times=snapshot.run_times is not None,
         analysis=insights.status if pending else "",

@@ -1,6 +1,7 @@
 """No page, and none of its data, has a name that its reader may not see."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -97,8 +98,12 @@ def paths(state) -> list[tuple[str, Query]]:
     workloads=worlds.workloads(most=8),
     policy=worlds.policies(),
     blocker=st.integers(0, 7),
+    reserved=st.lists(worlds.advance_reservations(), max_size=3, unique_by=lambda each: each.name),
 )
-def test_no_page_names_objects_that_its_reader_may_not_see(role, *, queues, clusters, workloads, policy, blocker):
+def test_no_page_names_objects_that_its_reader_may_not_see(
+    role, *, queues, clusters, workloads, policy, blocker, reserved
+):
+    policy = replace(policy, advance_reservations=tuple(reserved))
     state = worlds.build(policy, *queues, *clusters, *workloads)
     model = model_of_state(state)
     decisions, moment = logged(queues, clusters, workloads)
@@ -115,11 +120,14 @@ def test_no_page_names_objects_that_its_reader_may_not_see(role, *, queues, clus
             continue
         assert len(reader.unknown) <= MAX_NAMESPACES
         allowed = visible_names(state, new_reader(role))
+        owners = (each.workload for each in reserved if each.workload is not None)
+        allowed |= {name for namespace, name in owners if new_reader(role).may_read(namespace)}
         text = msgspec.json.encode(data).decode() + renders.html(PAGES[route], route, query, data)
         named = set(re.findall(r"\bjob-\d+|\bq\d\b", text)) - set(query.path.values())
         foreign = {each.uid for each in workloads if not new_reader(role).may_read(each.namespace)}
         assert not foreign & set(re.findall(r"\buid-\d+", text)) - set(query.values.values()), route
         assert named <= allowed | set(query.values.values()), (route, named - allowed)
+        assert new_reader(role).all_workloads or "reserved-" not in text, route
 
 
 class _Analyses:

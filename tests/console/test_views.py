@@ -11,6 +11,7 @@ from console.pages import render
 from console.views.listing import BadQueryError, Query
 from console.views.what_if import requested_changes
 from controller.controllers.data_sources.claims import observe_claim, observe_source
+from tests.cli.manifests import binding, running
 from tests.console.consoles import NOW, OPERATOR, console_of, model_of, tenant_of
 from tests.console.objects import cluster, pending_job, queue
 
@@ -216,3 +217,69 @@ async def test_workload_page_names_the_data_of_its_claims(tmp_path):
         model.claim_changed(claim, None)
         model.refresh(NOW)
         assert "data" not in await settled(console, "/api/v1/workloads/one/Job/train")
+
+
+def reserved_objects(**reservation) -> list[dict]:
+    times = {"from": "2026-09-20T00:00:00Z", "until": "2026-12-20T00:00:00Z"}
+    configuration = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
+    kept = {"name": "launch", "clusters": ["m1"], **times, **reservation}
+    return [configuration | {"advanceReservations": [kept]}, queue("a"), queue("b"), cluster("m1")]
+
+
+@pytest.mark.parametrize(
+    ("reservation", "expected", "shown"),
+    [
+        pytest.param({}, {"purpose": "Maintenance"}, {"op": "maintenance", "both": "maintenance"}, id="maintenance"),
+        pytest.param({"queue": "b"}, {"purpose": "Queue", "queue": "b"}, {"op": "/queues/b", "both": "another queue"}),
+        pytest.param(
+            {"workload": "two/train", "amounts": {"cpu": 2}},
+            {"purpose": "Workload", "workload": "two/train", "amounts": "2 cpu"},
+            {"op": "two/train", "both": "a workload"},
+        ),
+    ],
+)
+async def test_cluster_pages_show_advance_reservations(tmp_path, reservation, expected, shown):
+    model = model_of(tmp_path, *reserved_objects(**reservation), *pending_job("one", "train", "a", cpu=3))
+    users = {"op": OPERATOR, "both": tenant_of("one") | {("", "clusters")}}
+    async with console_of(model, users) as console:
+        found = await (await console.get("/api/v1/clusters/m1", "op")).json()
+        times = {"from": "2026-09-20T00:00:00Z", "until": "2026-12-20T00:00:00Z"}
+        assert found["cluster"]["reservations"] == [{**times, "inForce": True, "name": "launch", **expected}]
+        cpu = next(bar for bar in found["cluster"]["bars"] if bar["resource"] == "cpu")
+        assert cpu["reservedPart"] == (0.5 if "amounts" in reservation else 1)
+        other = await (await console.get("/api/v1/clusters", "both")).json()
+        [row] = other["clusters"][0]["reservations"]
+        assert not {"name", "queue", "workload"} & row.keys()
+        for user, text in shown.items():
+            assert text in (await console.text("/clusters/m1", user)).partition('id="reservations"')[2]
+        assert "reserved" in await console.text("/clusters", "op")
+
+
+async def test_raised_priority_is_shown_in_the_order(tmp_path):
+    configuration = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
+    ageing = configuration | {"ageing": {"after": "1h", "step": 5, "max": 5}}
+    jobs = [*pending_job("one", "train", "a", cpu=3), *pending_job("one", "wide", "a", cpu=4)]
+    model = model_of(tmp_path, ageing, queue("a"), cluster("m1"), *jobs)
+    async with console_of(model, USERS) as console:
+        found = await (await console.get("/api/v1/queues/a", "op")).json()
+        assert [(row["priority"], row["raisedPriority"]) for row in found["order"]] == [(0, 5)]
+        assert '0 <span class="quiet" title="raised by waiting">+5</span>' in await console.text("/queues/a", "op")
+
+
+async def test_promised_start_is_shown_on_the_workload_page(tmp_path):
+    record = {
+        "uid": "u",
+        "queue": "a",
+        "reservedSince": "2026-09-21T10:00:00Z",
+        "reservedClusters": {"m1": {"cpu": "4", "memory": "1Gi", "pods": "1"}},
+        "nominatedRequests": {"cpu": "4", "memory": "1Gi", "pods": "1"},
+        "promisedStart": "2026-09-21T16:40:00Z",
+    }
+    [job] = pending_job("one", "wide", "a", cpu=4)
+    others = running("old", {"cpu": 1}, on="m1", queue="a")
+    objects = [queue("a"), cluster("m1"), *others, job, binding("wide", suspended=True, record=record, uid="u", namespace="one")]
+    model = model_of(tmp_path, *objects, now=1_789_985_100_000)
+    async with console_of(model, USERS) as console:
+        found = await settled(console, "/api/v1/workloads/one/Job/wide")
+        assert found["reservation"]["promisedStart"] == "2026-09-21T16:40:00Z"
+        assert "Promised start: not later than" in await console.text("/workloads/one/Job/wide", "one")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from controller.engine.engine import Engine
-from controller.engine.policy import Policy
+from controller.engine.policy import AdvanceReservation, Policy
 from controller.engine.state.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState, queue_limits
 from controller.engine.state.quota import Quota
@@ -110,6 +110,25 @@ def policies() -> st.SearchStrategy[Policy]:
         Policy,
         queue_order=st.sampled_from(["PriorityFirst", "FairShareFirst"]),
         tenant_fairness=st.sampled_from(["None", "Namespace"]),
+    )
+
+
+def advance_reservations() -> st.SearchStrategy[AdvanceReservation]:
+    """Reservations of queues, of workloads and for maintenance, which begin soon or have begun."""
+    owners = st.one_of(
+        st.just((None, None)),
+        st.tuples(st.sampled_from(QUEUES), st.none()),
+        st.tuples(st.none(), st.tuples(st.sampled_from(["one", "two"]), st.sampled_from(["job-0", "job-1"]))),
+    )
+    return st.builds(
+        lambda number, names, begin, owner, amounts: AdvanceReservation(
+            f"reserved-{number}", tuple(names), NOW + begin, NOW + begin + 60_000, *owner, amounts
+        ),
+        st.integers(0, 9),
+        st.lists(st.sampled_from(CLUSTERS), min_size=1, max_size=2, unique=True),
+        st.sampled_from([-1_000, 1_000]),
+        owners,
+        st.sampled_from([{}, {"cpu": 2}, {"cpu": 4, "nvidia.com/gpu": 1}]),
     )
 
 

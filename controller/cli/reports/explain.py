@@ -251,11 +251,12 @@ def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | Non
         of=len(queued),
         before=tuple(_workload_ahead(snapshot, other) for other in queued[:position]),
         clusters=candidate_reports(snapshot, workload.requirements),
-        reservation=_reservation(workload),
+        reservation=head_reservation_report(workload),
     )
 
 
-def _reservation(workload: Workload) -> ReservationReport | None:
+def head_reservation_report(workload: Workload) -> ReservationReport | None:
+    """Return what is reserved for a pending workload, ``None`` where nothing is (O6)."""
     reservation = workload.reservation
     if reservation is None:
         return None

@@ -287,14 +287,14 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
         (*decided, *waiting),
         queue_share_reports(snapshot),
         (*borrowing_notes(snapshot), *_reservation_notes(snapshot)),
-        tuple(_advance_reservation(snapshot, each) for each in _reservations_to_come(snapshot)),
+        tuple(_advance_reservation(snapshot, each) for each in reservations_to_come(snapshot)),
     )
 
 
 def _reservation_notes(snapshot: Snapshot) -> Iterator[str]:
     """Yield a note for each cluster that cannot provide what an advance reservation names."""
     known = {cluster.name: cluster for cluster in snapshot.state.cluster_usage.clusters}
-    for reservation in _reservations_to_come(snapshot):
+    for reservation in reservations_to_come(snapshot):
         key = f"advanceReservations '{reservation.name}'"
         for name in reservation.clusters:
             if name not in known:
@@ -308,7 +308,8 @@ def _reservation_notes(snapshot: Snapshot) -> Iterator[str]:
                     yield f"{key} reserves {asked} {resource} in amounts, but cluster '{name}' has {found}"
 
 
-def _reservations_to_come(snapshot: Snapshot) -> list[AdvanceReservation]:
+def reservations_to_come(snapshot: Snapshot) -> list[AdvanceReservation]:
+    """Return the advance reservations that have not ended, by begin."""
     reservations = snapshot.state.policy.advance_reservations
     return sorted(
         (each for each in reservations if each.until > snapshot.now), key=lambda each: (each.since, each.name)
