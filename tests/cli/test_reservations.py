@@ -72,6 +72,8 @@ def test_plan_lists_advance_reservations(run, tmp_path):
     assert row in " ".join(run("plan", *at).out.split())
     explained = run("explain", "job", "new", "-n", "ml", *at).out
     assert "its clusters are kept free for advance reservation 'upgrade'" in explained
+    # The note about queues whose placement matches some clusters only does not apply.
+    assert "their placement" not in explained
     later = run("plan", "-f", path, "--at", "2026-01-02T04:00:00Z", "-o", "json").answer
     assert "reservedInAdvance" not in later
     assert [each["action"] for each in later["decisions"]] == ["Admit"]

@@ -1,6 +1,7 @@
 """Builds the reports of a scheduling cycle: its decisions, the queues, the pending workloads and the clusters."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -132,14 +133,15 @@ def queue_reports(snapshot: Snapshot, selection: Selection | None = None, *, wit
 def reachable_capacity(snapshot: Snapshot) -> Mapping[QueueName, Resources]:
     """Return the capacity of the clusters that the pending workloads of each queue can use, if that is not all.
 
-    The fair share counts all usable clusters, so that a queue may wait below its fair share.
+    The fair share counts all usable clusters, so that a queue may wait below its fair share. Clusters that are
+    reserved in advance count, because their reservations end.
     """
     usable = [state.cluster for state in snapshot.state.cluster_usage if state.is_usable and state.cluster]
     capacity = {state.name: state.capacity for state in snapshot.state.cluster_usage}
     cache = CandidateCache()
     reached: dict[QueueName, set[ClusterName]] = {}
     for workload_class in snapshot.state.pending.classes():
-        names = cache.of(workload_class.requirements, usable).names
+        names = cache.of(replace(workload_class.requirements, reserved_clusters=()), usable).names
         reached.setdefault(workload_class.queue, set()).update(names)
     return {
         queue: total(capacity[name] for name in sorted(names))
