@@ -164,14 +164,18 @@ def test_victim_counts_with_its_priority_at_admission(priority, evicted):
     assert [each.workload.name for each in decisions if isinstance(each, Evict)] == evicted
 
 
-def stream(state: Engine, bases: list[int], cpus: int, run_minutes: int) -> Iterator[tuple[int, list[str]]]:
-    """Submit more jobs than fit, for ever, and end each job after its run; yield the time and what was admitted."""
+def stream(
+    state: Engine, bases: list[int], cpus: int, run_minutes: int, queues: tuple[QueueName, ...] = (QUEUE,)
+) -> Iterator[tuple[int, list[str]]]:
+    """Submit more jobs than fit to each queue, for ever, and end each job after its run; yield admissions by time."""
     ends: dict[str, int] = {}
     now = NOW
     for number in range(10_000):
-        for each in range(2 * cpus):
-            name = f"high-{number}-{each}"
-            state.workload_changed(job(name, bases[(number + each) % len(bases)], now), now)
+        for queue in queues:
+            for each in range(2 * cpus):
+                name = f"high-{queue}-{number}-{each}"
+                added = job(name, bases[(number + each) % len(bases)], now)
+                state.workload_changed(replace(added, queue=queue), now)
         for name in [name for name, end in ends.items() if end <= now]:
             finish(state, name, now)
             del ends[name]
@@ -181,21 +185,53 @@ def stream(state: Engine, bases: list[int], cpus: int, run_minutes: int) -> Iter
         now += run_minutes * MINUTE
 
 
+def excess_wait(
+    base: int, ageing: Ageing, above: list[int], *, cpus: int, run_minutes: int, other: QueueName | None = None
+) -> int:
+    """Return for how long after its bound a job waits behind a stream; at most zero where the bound holds.
+
+    With *other*, that queue has such a stream too, and half of the capacity as its fair share. After the bound the
+    search ends, so that the result is positive at once.
+    """
+    queues = (QUEUE,) if other is None else (QUEUE, other)
+    state = engine(ageing, cpus=cpus * len(queues))
+    for name in queues:
+        state.queue_changed(Queue(name))
+    filling = stream(state, [base + each for each in above], cpus, run_minutes, queues)
+    next(filling)
+    state.workload_changed(job("low", base, NOW), NOW)
+    steps = -(-ageing.max_raise // ageing.step)
+    bound = NOW + steps * ageing.after_ms + ageing.period_ms + 2 * run_minutes * MINUTE
+    return next(now for now, names in filling if "low" in names or now > bound) - bound
+
+
 @settings(max_examples=25, deadline=None)
-@example(base=0, ageing=Ageing(10 * MINUTE, 10, 40), above=[39], cpus=1, run_minutes=1)
+@example(base=0, ageing=Ageing(10 * MINUTE, 10, 40), above=[39], cpus=1, run_minutes=1, other=None)
+@example(base=0, ageing=Ageing(10 * MINUTE, 10, 40), above=[39], cpus=1, run_minutes=1, other=QueueName("other"))
 @given(
     base=st.integers(-100, 100),
     ageing=st.builds(Ageing, st.integers(1, 30).map(lambda each: each * MINUTE), st.integers(5, 40), st.just(40)),
     above=st.lists(st.integers(-60, 39) | st.integers(20, 39), min_size=1, max_size=3),
     cpus=st.integers(1, 3),
     run_minutes=st.integers(1, 20),
+    other=st.sampled_from([None, QueueName("other")]),
 )
-def test_endless_stream_delays_no_job_beyond_its_bound(base, ageing, above, cpus, run_minutes):
-    state = engine(ageing, cpus=cpus)
-    filling = stream(state, [base + each for each in above], cpus, run_minutes)
-    next(filling)
-    state.workload_changed(job("low", base, NOW), NOW)
-    steps = -(-ageing.max_raise // ageing.step)
-    bound = NOW + steps * ageing.after_ms + ageing.period_ms + 2 * run_minutes * MINUTE
-    started = next(now for now, names in filling if "low" in names or now > bound)
-    assert started <= bound
+def test_endless_stream_delays_no_job_beyond_its_bound(**world):
+    assert excess_wait(**world) <= 0
+
+
+@pytest.mark.parametrize("other", [None, QueueName("other")])
+@pytest.mark.parametrize("mistake", ["never-raised", "no-shared-highest-raise", "none"])
+def test_bound_is_missed_only_with_a_mistake_in_ageing(monkeypatch, mistake, other):
+    if mistake == "never-raised":
+        monkeypatch.setattr(Ageing, "raised_by", lambda *_: 0)
+        monkeypatch.setattr(Ageing, "next_raise", lambda *_: None)
+    if mistake == "no-shared-highest-raise":
+        raise_alone = lambda priorities, most: {priority: priority + most for priority in priorities}  # noqa: E731
+        monkeypatch.setattr("controller.engine.fairness.ageing._ceilings", raise_alone)
+    excess = excess_wait(0, Ageing(10 * MINUTE, 10, 40), [39], cpus=1, run_minutes=1, other=other)
+    assert (excess > 0) == (mistake != "none")
+
+
+def test_priority_of_the_stream_beyond_max_is_not_covered():
+    assert excess_wait(0, Ageing(10 * MINUTE, 10, 40), [40], cpus=1, run_minutes=1) > 0
