@@ -277,7 +277,13 @@ async def test_promised_start_is_shown_on_the_workload_page(tmp_path):
     }
     [job] = pending_job("one", "wide", "a", cpu=4)
     others = running("old", {"cpu": 1}, on="m1", queue="a")
-    objects = [queue("a"), cluster("m1"), *others, job, binding("wide", suspended=True, record=record, uid="u", namespace="one")]
+    objects = [
+        queue("a"),
+        cluster("m1"),
+        *others,
+        job,
+        binding("wide", suspended=True, record=record, uid="u", namespace="one"),
+    ]
     model = model_of(tmp_path, *objects, now=1_789_985_100_000)
     async with console_of(model, USERS) as console:
         found = await settled(console, "/api/v1/workloads/one/Job/wide")
