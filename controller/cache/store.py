@@ -284,8 +284,8 @@ class Store(ObjectCollections):
         self._notify_change()
         return bool(result)
 
-    def sync_to(self, state: EventHandler, now: int) -> None:
-        """Send all changes since the last call to the engine's state."""
+    def sync_to(self, state: EventHandler, now: int, *, most: int | None = None) -> bool:
+        """Send changes to the engine's state, of *most* workloads at once; return whether all changes are sent."""
         for uid in [uid for uid, (_, until) in self._quarantined.items() if until <= now]:
             del self._quarantined[uid]
             self._changed_workloads[uid] = None
@@ -301,7 +301,8 @@ class Store(ObjectCollections):
                 state.queue_changed(queue.queue)
         self._changed_queues.clear()
         # Workloads before clusters: external usage is a cluster's summary less the workloads that run there.
-        self._sync_workloads(state, now)
+        if not self._sync_workloads(state, now, most):
+            return False
         for cluster_name in sorted(self._changed_clusters):
             cluster = self.clusters.get(cluster_name)
             if cluster is None:
@@ -312,8 +313,9 @@ class Store(ObjectCollections):
         for estimate in self._estimates:
             state.cluster_estimated(estimate, now)
         self._estimates.clear()
+        return True
 
-    def _sync_workloads(self, state: EventHandler, now: int) -> None:
+    def _sync_workloads(self, state: EventHandler, now: int, most: int | None) -> bool:
         context = BuildContext(
             integrations=self._integrations,
             priorities=self.priorities,
@@ -329,9 +331,13 @@ class Store(ObjectCollections):
             if namespaces := shared.pop_changed_namespaces():
                 alike = (binding for binding in self._by_uid.values() if binding.template.namespace in namespaces)
                 self._changed_workloads.update({binding.uid: None for binding in alike if not binding.targets})
-            changed, self._changed_workloads = sorted(self._changed_workloads), {}
-            for uid in changed:
+            changed = sorted(self._changed_workloads)
+            self._changed_workloads = dict.fromkeys(changed[most or len(changed) :])
+            for uid in changed[:most]:
                 self._sync_workload(state, uid, context=context, now=now)
+            if len(changed) > (most or len(changed)):
+                return False
+        return True
 
     def _sync_workload(self, state: EventHandler, uid: WorkloadUid, *, context: BuildContext, now: int) -> None:
         known = self.conditions.pop(uid, _NO_CONDITIONS)

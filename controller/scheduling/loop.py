@@ -44,6 +44,8 @@ from controller.scheduling.writes import (
 _MAX_UNSENT_WRITES = 256
 #: Evaluations of a workload on a cluster in one slice; a slice takes some hundredths of a second.
 _STEPS_PER_SLICE = 2000
+#: Changed workloads are sent to the engine's state in slices of about 0.1 s, so that the lease is renewed in between.
+_MAX_SYNCED_WORKLOADS = 2_000
 #: After so many preparation slices a plan is made, even if some workloads were not evaluated.
 _MAX_PREPARATION_SLICES = 500
 #: Interval at which the set of caches to wait for is read again, in seconds.
@@ -125,6 +127,8 @@ class AdmissionLoop:
         self._metrics = metrics
         self._clock = clock
         self._backoff = Backoff(initial=0.5, maximum=30)
+        self._is_synced = True
+        """Whether the engine's state has received all changes of the store."""
         self._slice_seconds = 0.0
         self._preparation_slices = 0
         """Preparation slices since the last plan."""
@@ -169,7 +173,10 @@ class AdmissionLoop:
         began, now = time.monotonic(), self._clock()
         if self._plan_in_progress is not None:
             return self._advance_plan(now, began)
-        self._store.sync_to(self.decision_recorder.recording_handler(self.state), now)
+        handler = self.decision_recorder.recording_handler(self.state)
+        self._is_synced = self._store.sync_to(handler, now, most=_MAX_SYNCED_WORKLOADS)
+        if not self._is_synced:
+            return now
         self.decision_recorder.rotate_if_due(self.state, now)
         if not self._actuator.may_write:
             self._metrics.reserved_idle.read({}, now)
@@ -400,7 +407,7 @@ class AdmissionLoop:
 
     async def _wait(self, wake_at: int | None) -> None:
         """Wait for a change, at most until *wake_at*; then batch changes in proportion to the last slice."""
-        if self._plan_in_progress is not None:
+        if self._plan_in_progress is not None or not self._is_synced:
             await asyncio.sleep(_MIN_BATCHING_SECONDS)
             return
         rested_from = time.monotonic()

@@ -488,6 +488,20 @@ def test_plan_in_slices_admits_what_one_pass_admits(monkeypatch):
     assert names[0] == names[1] == ["Job ns/a", "Job ns/b", "Job ns/c"]
 
 
+def test_no_plan_before_all_workloads_are_sent_in_slices(monkeypatch):
+    monkeypatch.setattr("controller.scheduling.loop._MAX_SYNCED_WORKLOADS", 2)
+    stage = Stage(3, {})
+    for name in "edcba":
+        stage.submit(name)
+    for sent in (2, 4):
+        stage.loop._cycle()
+        assert len(stage.loop.state.workloads) == sent
+        assert stage.hand.writes.empty()
+    in_turn(stage)
+    written = [stage.hand.writes.get_nowait().workload for _ in range(stage.hand.writes.qsize())]
+    assert written == ["Job ns/a", "Job ns/b", "Job ns/c"]
+
+
 def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
     monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
     stage = Stage(1, {})
