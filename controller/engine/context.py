@@ -12,14 +12,10 @@ from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.policy import Policy
 from controller.engine.preemption.candidates import PreemptionCandidates, ReclaimableCapacity
-from controller.engine.reservations.active import (
-    ActiveReservations,
-    ReservedResources,
-    reservation_demands,
-    reserved_resources,
-)
+from controller.engine.reservations.active import ActiveReservations
 from controller.engine.reservations.advance import AdvanceAmounts
 from controller.engine.reservations.backfill import BackfillWindows
+from controller.engine.reservations.reserved import ReservedResources, reservation_demands, reserved_resources
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.queue_usage import QueueUsage, UsageTracker
 from controller.engine.state.quota import Quota

@@ -6,225 +6,27 @@ share one. It binds all workloads except those with an older reservation, those 
 and expires them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from operator import is_
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from controller.engine.fairness.shares import QueueShares
-from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, ReservedCapacity
+from controller.engine.placement.feasibility_cache import ClassFeasibility, ReservedCapacity
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.backfill import (
-    MISS_BUDGET,
-    ReservationDemand,
-    Window,
-    longest_run_time,
     owner_of,
-    remaining,
     spends,
 )
+from controller.engine.reservations.reserved import JointReservation, ReservedResources
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass, order_key, run_time_bounds
+from controller.engine.state.pending import WorkloadClass, run_time_bounds
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import Slots, slots_in
-from controller.engine.state.resources import EMPTY, Resources, add, fits
-from controller.engine.state.workload_index import WorkloadIndex
-from controller.engine.state.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
-
-
-@dataclass(frozen=True, slots=True)
-class _Reservation:
-    """What is reserved for one pending workload, or for all parts of a HyperJob (G1)."""
-
-    first: Workload
-    """The workload that refusals name."""
-    priority: int
-    """Priority of that workload's queue."""
-    since: int
-    requirements: Mapping[WorkloadUid, SchedulingRequirements]
-    """Requirements of all its workloads."""
-    charges: Sequence[tuple[Node, Resources]]
-    """Quota reserved in each leaf."""
-    charges_by_queue: Mapping[QueueName, Resources]
-    """The same for each queue on the paths of the leaves."""
-    charges_by_cluster: Mapping[ClusterName, Resources]
-    run_time_ms: int | None
-    """For how long it is expected to run; ``None`` where unknown."""
-    promised_start: int | None
-    backfill_until: int | None = None
-    """Workloads that end until then are not bound; the charges are those that the others must leave (O9)."""
-    budget: int = 0
-    """The part of `MISS_BUDGET` that is left for such workloads."""
-
-    @property
-    def demand(self) -> ReservationDemand:
-        """Return what must be free before its workloads can start."""
-        return ReservationDemand(
-            owner_of(self.first), self.charges, self.charges_by_cluster, self.run_time_ms, self.promised_start
-        )
-
-    def within(self, window: Window | None) -> "_Reservation":
-        """Return the reservation without what is released in its *window*."""
-        if window is None:
-            return self
-        by_queue = {
-            name: remaining(due, window.by_queue.get(name, EMPTY)) for name, due in self.charges_by_queue.items()
-        }
-        by_cluster = {
-            name: remaining(due, window.by_cluster.get(name, EMPTY)) for name, due in self.charges_by_cluster.items()
-        }
-        return replace(
-            self,
-            charges_by_queue=by_queue,
-            charges_by_cluster=by_cluster,
-            backfill_until=window.backfill_until,
-            budget=MISS_BUDGET - window.spent,
-        )
-
-
-def _reservation(
-    reserving: Iterable[Workload],
-    quota: Quota,
-    pending_workloads: PendingWorkloads,
-    feasibility_cache: FeasibilityCache,
-) -> _Reservation | None:
-    """Return the joint reservation of the workloads *reserving*."""
-    nodes, feasibility_of = quota.tree.nodes, feasibility_cache.get
-    pending = [workload for workload in reserving if workload.queue in nodes and workload.uid in pending_workloads]
-    if not pending:
-        return None
-    first = min(pending, key=order_key)
-    requirements = {workload.uid: pending_workloads.class_of(workload.uid).requirements for workload in pending}
-    charges: dict[QueueName, Resources] = {}
-    charges_by_queue: dict[QueueName, Resources] = {}
-    charges_by_cluster: dict[ClusterName, Resources] = {}
-    for workload in pending:
-        charge = feasibility_of(requirements[workload.uid]).charge
-        charges[workload.queue] = add(charges.get(workload.queue, EMPTY), charge)
-        for node in nodes[workload.queue].path():
-            charges_by_queue[node.name] = add(charges_by_queue.get(node.name, EMPTY), charge)
-        for booking in workload.reservation.cluster_charges if workload.reservation is not None else ():
-            charges_by_cluster[booking.cluster] = add(charges_by_cluster.get(booking.cluster, EMPTY), booking.charge)
-    reserved = [workload.reservation for workload in pending if workload.reservation is not None]
-    promised = [reservation.promised_start for reservation in reserved if reservation.promised_start is not None]
-    leaves = [(nodes[name], charges[name]) for name in sorted(charges)]
-    return _Reservation(
-        first,
-        nodes[first.queue].queue.priority,
-        min(reservation.since for reservation in reserved),
-        requirements,
-        leaves,
-        charges_by_queue,
-        charges_by_cluster,
-        longest_run_time(pending),
-        min(promised, default=None),
-    )
-
-
-def reservation_demands(
-    quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache
-) -> list[ReservationDemand]:
-    """Return what each reservation needs, by precedence."""
-    return [reservation.demand for reservation in _reservations(quota, workloads, feasibility_cache)]
-
-
-def _reservations(quota: Quota, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache) -> list[_Reservation]:
-    reservations = (
-        _reservation(reserving, quota, workloads.pending, feasibility_cache)
-        for reserving in _group_by_gang(workloads.with_reservation.values())
-    )
-    return sorted(filter(None, reservations), key=_precedence)
-
-
-@dataclass(slots=True)
-class _ReservedQuota:
-    """The most that one reservation sets aside of a resource in a queue on the path of a leaf."""
-
-    node: Node
-    resource: str
-    by_any: int
-    by_own: int | None = None
-    """The most that one of the leaf's own reservations sets aside; ``None`` without any."""
-
-
-class ReservedResources:
-    """What the reservations set aside; valid until a reservation or a charge changes, whatever the usage is."""
-
-    def __init__(self, reservations: list[_Reservation], inputs: list[object]) -> None:
-        self._inputs = inputs
-        """The objects that it was computed from."""
-        self.reservations = reservations
-        self.by_queue = {key: _reserved_capacity(reservations) for key, reservations in self._by_queue().items()}
-        """Reserved cluster capacity by queue; of all queues under ``None``."""
-        self._by_leaf: dict[QueueName, list[_ReservedQuota]] = {}
-
-    def _by_queue(self) -> dict[QueueName | None, list[_Reservation]]:
-        by_queue: dict[QueueName | None, list[_Reservation]] = {None: self.reservations}
-        for reservation in self.reservations:
-            for node, _ in reservation.charges:
-                by_queue.setdefault(node.name, []).append(reservation)
-        return by_queue
-
-    def keep_equal(self, known: "ReservedResources") -> None:
-        """Use the capacities of *known* that are the same, so that what is cached for them stays valid."""
-        for queue, capacity in self.by_queue.items():
-            before = known.by_queue.get(queue)
-            if before is not None and before.by_cluster == capacity.by_cluster:
-                self.by_queue[queue] = before
-
-    def is_from(self, inputs: Sequence[object]) -> bool:
-        """Return whether it was computed from the same *inputs*."""
-        return len(self._inputs) == len(inputs) and all(map(is_, self._inputs, inputs))
-
-    def on_path(self, leaf: Node) -> list[_ReservedQuota]:
-        """Return what is reserved in *leaf* and its ancestors."""
-        known = self._by_leaf.get(leaf.name)
-        if known is None:
-            known = self._by_leaf[leaf.name] = self._reserved_on_path(leaf)
-        return known
-
-    def _reserved_on_path(self, leaf: Node) -> list[_ReservedQuota]:
-        by_key: dict[tuple[QueueName, str], _ReservedQuota] = {}
-        for reservation in self.reservations:
-            is_own = any(node.name == leaf.name for node, _ in reservation.charges)
-            for node in leaf.path():
-                for name, due in reservation.charges_by_queue.get(node.name, EMPTY).items():
-                    if due <= 0 or not node.limits_resource(name):
-                        continue
-                    entry = by_key.setdefault((node.name, name), _ReservedQuota(node, name, due))
-                    entry.by_any = max(entry.by_any, due)
-                    if is_own:
-                        entry.by_own = max(entry.by_own or 0, due)
-        return list(by_key.values())
-
-
-def reserved_resources(
-    known: ReservedResources | None,
-    quota: Quota,
-    workloads: WorkloadIndex,
-    feasibility_cache: FeasibilityCache,
-    windows: Mapping[str, Window],
-) -> ReservedResources:
-    """Return what the reservations set aside: *known*, where it was computed from the same objects.
-
-    *windows* are those of the reservations, by owner.
-    """
-    inputs: list[object] = [quota.tree]
-    for workload in workloads.with_reservation.values():
-        inputs += workload, windows.get(owner_of(workload))
-        if workload.uid in workloads.pending:
-            inputs.append(feasibility_cache.get(workloads.pending.class_of(workload.uid).requirements))
-    if known is not None and known.is_from(inputs):
-        return known
-    reservations = _reservations(quota, workloads, feasibility_cache)
-    within = [reservation.within(windows.get(owner_of(reservation.first))) for reservation in reservations]
-    reserved = ReservedResources(within, inputs)
-    if known is not None:
-        reserved.keep_equal(known)
-    return reserved
+from controller.engine.state.resources import EMPTY, Resources, fits
+from controller.engine.state.workloads import Choice, HyperJobGang, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +46,6 @@ _Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None, tuple[int,
 def _key(workload: Workload, feasibility: ClassFeasibility) -> _Key:
     own = workload.uid if workload.has_reservation else None
     return workload.queue, id(feasibility.requirements), workload.gang, own, run_time_bounds(workload)
-
-
-def _precedence(reservation: _Reservation) -> tuple[int, int, OrderKey]:
-    """Return the key that sorts reservations by precedence, oldest first."""
-    return reservation.since, -reservation.priority, order_key(reservation.first)
 
 
 class ActiveReservations:
@@ -342,7 +139,9 @@ class ActiveReservations:
         run_times, gang = workload_class.run_times_ms, workload_class.gang
         return bool(run_times) and any(self._ends_before(item, run_times, gang) for item in self._reservations)
 
-    def _ends_before(self, reservation: _Reservation, run_times_ms: tuple[int, ...], gang: HyperJobGang | None) -> bool:
+    def _ends_before(
+        self, reservation: JointReservation, run_times_ms: tuple[int, ...], gang: HyperJobGang | None
+    ) -> bool:
         """Return whether a workload ends in time to be backfilled; a gang ends together.
 
         It may spend half of what is left of the budget.
@@ -404,7 +203,7 @@ class ActiveReservations:
         workload: Workload,
         charge: Resources,
         quota: Quota,
-        binding: Iterable[_Reservation] | None = None,
+        binding: Iterable[JointReservation] | None = None,
     ) -> Refusal | None:
         leaf = self.queue_shares.quota.tree.nodes[workload.queue]
         if not quota.guaranteed and not self._may_lack_quota(leaf, charge, quota):
@@ -444,7 +243,7 @@ class ActiveReservations:
         cluster = min(clusters.intersection(blocking.charges_by_cluster))
         return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=cluster, subject=blocking.first.path)
 
-    def _binding_reservations(self, workload: Workload, charge: Resources) -> list[_Reservation]:
+    def _binding_reservations(self, workload: Workload, charge: Resources) -> list[JointReservation]:
         """Return the reservations that bind *workload*; of one with a reservation the older ones."""
         binding = []
         for reservation, is_exceeding in zip(self._reservations, self._exceeding, strict=True):
@@ -455,7 +254,7 @@ class ActiveReservations:
                 binding.append(reservation)
         return binding
 
-    def _younger_promises(self, workload: Workload, charge: Resources) -> Iterator[_Reservation]:
+    def _younger_promises(self, workload: Workload, charge: Resources) -> Iterator[JointReservation]:
         """Yield the younger reservations that bind *workload* on clusters other than those of its own one.
 
         They were promised a start for which it starts on its own clusters.
@@ -469,7 +268,9 @@ class ActiveReservations:
             if is_promised and self._binds(reservation, workload, charge, is_exceeding=is_exceeding):
                 yield reservation
 
-    def _binds(self, reservation: _Reservation, workload: Workload, charge: Resources, *, is_exceeding: bool) -> bool:
+    def _binds(
+        self, reservation: JointReservation, workload: Workload, charge: Resources, *, is_exceeding: bool
+    ) -> bool:
         """Return whether *reservation*, of another workload, binds *workload*."""
         if self._ends_before(reservation, run_time_bounds(workload), workload.gang):
             return False
@@ -491,7 +292,7 @@ class ActiveReservations:
                     owners.append(owner_of(reservation.first))
         return owners
 
-    def _lacks_capacity(self, reservation: _Reservation, choice: Choice) -> bool:
+    def _lacks_capacity(self, reservation: JointReservation, choice: Choice) -> bool:
         """Return whether some cluster of *choice* has too little capacity next to what *reservation* sets aside."""
         capacities = (
             (each.charge, free_capacity(self._cluster_usage.cluster_state(each.cluster)).without(due).headroom)
@@ -501,7 +302,7 @@ class ActiveReservations:
         return any(not fits(charge, headroom) for charge, headroom in capacities)
 
     def _may_bind(
-        self, reservation: _Reservation, workload: Workload, charge: Resources, *, is_exceeding: bool
+        self, reservation: JointReservation, workload: Workload, charge: Resources, *, is_exceeding: bool
     ) -> bool:
         """Return whether *reservation*, of another workload, binds *workload* unless that ends in time."""
         leaf = self.queue_shares.quota.tree.nodes[workload.queue]
@@ -510,13 +311,15 @@ class ActiveReservations:
         is_below = is_other and is_exceeding and self.queue_shares.first_above_fair_share(leaf, charge) is None
         return not is_own and not is_below
 
-    def _exceeds_fair_share(self, reservation: _Reservation) -> bool:
+    def _exceeds_fair_share(self, reservation: JointReservation) -> bool:
         """Say whether admitting the reservation would lift its queue above its fair share."""
         return any(
             self.queue_shares.first_above_fair_share(leaf, charge) is not None for leaf, charge in reservation.charges
         )
 
-    def _quota_refusal(self, reservation: _Reservation, leaf: Node, charge: Resources, quota: Quota) -> Refusal | None:
+    def _quota_refusal(
+        self, reservation: JointReservation, leaf: Node, charge: Resources, quota: Quota
+    ) -> Refusal | None:
         """Return the refusal if *charge* needs reserved quota; ``None`` if enough is left."""
         requested = sorted(name for name, amount in charge.items() if amount > 0)
         for node in leaf.path():
@@ -533,7 +336,7 @@ class ActiveReservations:
         return self._guarantee_refusal(reservation, leaf, charge, after)
 
     def _guarantee_refusal(
-        self, reservation: _Reservation, leaf: Node, charge: Resources, after: Quota
+        self, reservation: JointReservation, leaf: Node, charge: Resources, after: Quota
     ) -> Refusal | None:
         """Return the refusal if *charge* leaves reserved quota only to what other queues are guaranteed."""
         for leaf_of_reservation, due in reservation.charges:
@@ -560,7 +363,7 @@ class ActiveReservations:
             after.add_assumed(after.tree.nodes[leaf_of_reservation.name], due)
         return None
 
-    def _choose(self, feasibility: ClassFeasibility, binding: Sequence[_Reservation]) -> Choice | Refusal:
+    def _choose(self, feasibility: ClassFeasibility, binding: Sequence[JointReservation]) -> Choice | Refusal:
         """Return a choice that leaves reserved capacity on the clusters untouched."""
         cluster_states = (self._cluster_usage.cluster_state(name) for name in feasibility.candidates.names)
         capacities = [
@@ -569,33 +372,18 @@ class ActiveReservations:
         return choose_clusters(feasibility.requirements, capacities, feasibility.candidates.copies)
 
 
-def _reserved_capacity(reservations: Iterable[_Reservation]) -> ReservedCapacity:
-    """Return the sum of *reservations* on each cluster."""
-    amounts: dict[ClusterName, Resources] = {}
-    for reservation in reservations:
-        for name, charge in reservation.charges_by_cluster.items():
-            amounts[name] = add(amounts.get(name, EMPTY), charge)
-    return ReservedCapacity(amounts)
-
-
-def _blocked_refusal(reservation: _Reservation, resource: str, requested: int, remaining: int, queue: Node) -> Refusal:
+def _blocked_refusal(
+    reservation: JointReservation, resource: str, requested: int, remaining: int, queue: Node
+) -> Refusal:
     return Refusal(
         Reason.BLOCKED_BY_RESERVATION, resource, requested, remaining, queue=queue.name, subject=reservation.first.path
     )
 
 
-def _excluding_reservations(capacity: FreeCapacity, binding: Iterable[_Reservation]) -> FreeCapacity:
+def _excluding_reservations(capacity: FreeCapacity, binding: Iterable[JointReservation]) -> FreeCapacity:
     """Return the free capacity without what the *binding* reservations set aside."""
     for reservation in binding:
         charge = reservation.charges_by_cluster.get(capacity.name)
         if charge is not None:
             capacity = capacity.without(charge)
     return capacity
-
-
-def _group_by_gang(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
-    """Group workloads with a reservation by HyperJob."""
-    groups: dict[object, list[Workload]] = {}
-    for workload in workloads:
-        groups.setdefault(workload.gang or workload.uid, []).append(workload)
-    return groups.values()

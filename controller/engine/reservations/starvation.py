@@ -16,10 +16,10 @@ from controller.engine.fairness.tournament import SchedulableClass
 from controller.engine.plan import Assume, Evict, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
 from controller.engine.reasons import EvictionReason
-from controller.engine.reservations.active import reservation_demands
 from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, longest_run_time, owner_of
 from controller.engine.reservations.idle import IdleReservations
 from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
+from controller.engine.reservations.reserved import reservation_demands
 from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
