@@ -370,3 +370,7 @@ def test_far_start_is_promised_after_as_long_a_wait(waited, is_granted):
         granted |= any(note.reservation is not None for note in state.plan(now).record_updates)
         now += MINUTE
     assert granted is is_granted
+
+
+def test_reservations_of_one_cycle_keep_their_promises():
+    assert not play(63103, scale=SMALL).missed

@@ -325,7 +325,9 @@ class HeadReservations:
         if start is not None and start > now + max_ms:
             self._timers.reset(workload_class.head, now)
             return []
-        return self._apply(placed, now, now, promised_start=promised_start)
+        # Precedence is by begin: one that is granted later, also in the same cycle, must not delay what was promised.
+        since = max((_since(each) + 1 for each in self._workloads.with_reservation.values()), default=now)
+        return self._apply(placed, max(since, now), now, promised_start=promised_start)
 
     def _demand(self, placed: PlacedReservations, quota: Quota) -> ReservationDemand:
         """Return what the workloads of *placed* need together."""
