@@ -9,12 +9,12 @@ from console.model import Model
 from console.reader import Reader
 from console.views.decisions import DecisionRow, decision_row, exact_time, grouped, parse_time
 from console.views.listing import (
-    MAX_PAGES,
     PAGE_SIZE,
     BadQueryError,
     Paging,
     Query,
     merge_consecutive,
+    paging,
     quantities_text,
     shown_snapshot,
 )
@@ -125,8 +125,7 @@ def moment_view(
     rows = [each for each in moment.pending if queue in {"", each.queue}]
     if queue and not reader.may_name(QueueName(queue), model):
         rows = []
-    page = Paging(query.page, min(max(-(-len(rows) // PAGE_SIZE), 1), MAX_PAGES), len(rows), "position", ("position",))
-    start = (page.page - 1) * PAGE_SIZE
+    start = (query.page - 1) * PAGE_SIZE
     named = [each for each in moment.queues if reader.may_name(QueueName(each.name), model)]
     named.sort(key=lambda each: (-each.pending, each.path, each.name))
     by_uid = {each.uid: each for each in moment.pending}
@@ -144,7 +143,7 @@ def moment_view(
         hidden_queues=len(moment.queues) - len(named[:_MAX_QUEUES]),
         clusters=_clusters(moment) if reader.all_clusters else (),
         order=tuple(_ordered(rows[start : start + PAGE_SIZE], model, reader)),
-        paging=page,
+        paging=paging(len(rows), query, ("position",)),
         decisions=tuple(grouped(moment.decisions[:PAGE_SIZE], model, reader)),
         compared=tuple(_compared(each, moment, model, reader) for each in chosen),
         explanation=tuple(_explanation(first, second, moment, model, reader)),
