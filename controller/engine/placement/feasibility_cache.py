@@ -346,8 +346,8 @@ class FeasibilityCache:
             class_feasibility.cached_choice = self.cluster_usage.version, choice
         return class_feasibility.cached_choice[1]
 
-    def _choose_ranked(self, class_feasibility: ClassFeasibility) -> Choice | None:
-        """Return the first clusters in C3's order; ``None`` where too few fit, or where more than ranks decides.
+    def _choose_ranked(self, class_feasibility: ClassFeasibility) -> Choice | Refusal | None:
+        """Return the first clusters in C3's order, or what the closest lacks; ``None`` where more than ranks decides.
 
         An admission changes one cluster, so that the others are not ranked again.
         """
@@ -364,7 +364,9 @@ class FeasibilityCache:
         before = ranked.steps
         names = ranked.first(copies)
         self.steps += ranked.steps - before
-        return place_copies(requirements, names) if len(names) == copies else None
+        if len(names) == copies:
+            return place_copies(requirements, names)
+        return None if requirements.amounts_kept_for else ranked.refusal()
 
     def _choose_or_refuse(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
         requirements, names = class_feasibility.requirements, class_feasibility.candidates.names

@@ -1,17 +1,22 @@
-"""Ranks the clusters that fit the workloads of one class, and ranks again only those that have changed."""
+"""Ranks the clusters for the workloads of one class, and ranks again only those that have changed."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from math import lcm
 
 from controller.engine.placement.fit import ClusterRank, free_capacity, rank_cluster
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.resources import total
+from controller.engine.state.resources import first_insufficient, total
 from controller.engine.state.workloads import SchedulingRequirements
 
 
 class RankedClusters:
-    """The clusters of *names* that fit one more workload, in C3's order; valid until clusters are described anew."""
+    """The clusters of *names* that fit one more workload, in C3's order, and the others by how much they lack.
+
+    Valid until clusters are described anew.
+    """
 
     def __init__(
         self, requirements: SchedulingRequirements, names: frozenset[ClusterName], cluster_usage: ClusterUsage
@@ -22,6 +27,14 @@ class RankedClusters:
         self._fleet = total(cluster_usage.cluster_state(name).allocatable for name in names)
         self._ranks: dict[ClusterName, ClusterRank] = {}
         self._order: list[ClusterRank] = []
+        self._shortages: dict[ClusterName, tuple[int, ClusterName]] = {}
+        """The clusters that lack a resource: its free part of the request, negative, so that the closest is first."""
+        self._closest: list[tuple[int, ClusterName]] = []
+        """The same in order."""
+        self._others: set[ClusterName] = set()
+        """Clusters that do not fit for other reasons: of their nodes, estimators, nominations or reservations."""
+        self._unit = lcm(*(amount for amount in requirements.gang_requests.values() if amount > 0))
+        """A multiple of all requests: it makes parts of different requests comparable as integers."""
         self._version: int | None = None
         """The version of the cluster usage that the ranks follow from; ``None`` before the first ranking."""
         self.steps = 0
@@ -36,12 +49,36 @@ class RankedClusters:
         self.steps += len(names)
         return [ClusterName(rank[-1]) for rank in self._order[:count]]
 
+    def refusal(self) -> Refusal | None:
+        """Return what the closest cluster lacks; ``None`` where some cluster lacks nothing and still does not fit."""
+        if self._others or not self._closest:
+            return None
+        name = self._closest[0][1]
+        requests, headroom = self._requirements.gang_requests, self._cluster_usage.cluster_state(name).available
+        resource = first_insufficient(requests, headroom)
+        if resource is None:
+            return None
+        asked, free = requests[resource], headroom.get(resource, 0)
+        return Refusal(Reason.INSUFFICIENT_CAPACITY, resource, asked, free, cluster=name)
+
     def _rank(self, names: Iterable[ClusterName]) -> None:
+        requests = self._requirements.gang_requests
         for name in names:
-            before = self._ranks.pop(name, None)
-            if before is not None:
-                del self._order[bisect_left(self._order, before)]
+            self._forget(name)
             capacity = free_capacity(self._cluster_usage.cluster_state(name))
             if capacity.fits(self._requirements):
                 self._ranks[name] = rank = rank_cluster(self._requirements, capacity, self._fleet)
                 insort(self._order, rank)
+            elif (resource := first_insufficient(requests, capacity.headroom)) is not None:
+                free = capacity.headroom.get(resource, 0) * (self._unit // requests[resource])
+                self._shortages[name] = shortage = -free, name
+                insort(self._closest, shortage)
+            else:
+                self._others.add(name)
+
+    def _forget(self, name: ClusterName) -> None:
+        self._others.discard(name)
+        if (rank := self._ranks.pop(name, None)) is not None:
+            del self._order[bisect_left(self._order, rank)]
+        if (shortage := self._shortages.pop(name, None)) is not None:
+            del self._closest[bisect_left(self._closest, shortage)]
