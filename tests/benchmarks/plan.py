@@ -26,16 +26,23 @@ def bytes_per_waiting(size: Size) -> float:
     gc.collect()
     tracemalloc.start()
     small, _ = build(few)
-    small.plan(NOW)
+    publish_reasons(small)
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
     large, _ = build(replace(size))
-    large.plan(NOW)
+    publish_reasons(large)
     gc.collect()
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     more = (size.waiting + size.admitted) - (few.waiting + few.admitted)
     return (after - 2 * before) / more if after > 2 * before else (after - before) / (size.waiting + size.admitted)
+
+
+def publish_reasons(state: Engine) -> None:
+    """Plan until the reasons of all pending workloads are published."""
+    state.plan(NOW + EVENTS)
+    while state.cycle.reason_updates.is_behind:
+        state.plan(NOW + EVENTS)
 
 
 def first_plan(state: Engine) -> float:
@@ -76,8 +83,7 @@ def events(state: Engine, admitted: list[Workload], size: Size) -> list[float]:
 
 def idle(state: Engine) -> float:
     """Return the CPU seconds of a thousand plans without changes, after all reasons are published."""
-    while state.cycle.reason_updates.is_behind:
-        state.plan(NOW + EVENTS)
+    publish_reasons(state)
     begun = time.process_time()
     for _ in range(1000):
         state.plan(NOW + EVENTS)
