@@ -89,11 +89,53 @@ def apply_fields(
         if path[0] == "metadata":
             # Elements without an owner, such as the finalizers of a deletion, go with the list.
             result["metadata"].pop(path[1], None)
+    _order_elements(result, live=_unfold(current), applied=_unfold(applied))
     merged = _fold(result)
+    finalizers, before_apply = (obj.get("metadata", {}).get("finalizers") or [] for obj in (merged, current))
+    if not applied.get("metadata", {}).get("finalizers") and sorted(finalizers) == sorted(before_apply):
+        # Repeated finalizers keep their places where none is applied.
+        merged["metadata"] |= {"finalizers": before_apply} if before_apply else {}
     removed = frozenset(live) - frozenset(fields_of(merged))
     owned = {manager: paths - changed - removed for manager, paths in others.items()}
     owned[by] = frozenset(wanted)
     return merged, {manager: paths for manager, paths in owned.items() if paths}
+
+
+def _order_elements(result: dict[str, Any], *, live: Mapping[str, Any], applied: Mapping[str, Any]) -> None:
+    """Put the elements of lists with keys into the order of what was applied, between those that only *live* has."""
+    metadata = result["metadata"]
+    for name in ("finalizers", "ownerReferences"):
+        if isinstance(metadata.get(name), dict):
+            keys = _merged_order(*(list(obj.get("metadata", {}).get(name) or {}) for obj in (live, applied)))
+            metadata[name] = {key: metadata[name][key] for key in keys if key in metadata[name]}
+
+
+def _merged_order(live: list[str], applied: list[str]) -> list[str]:
+    """Return the keys of both lists: elements of *live* alone keep their place before the next shared one."""
+    shared = [key for key in applied if key in live]
+    order: list[str] = []
+    left, right = 0, 0
+    while left < len(live) or right < len(applied):
+        if left < len(live) and right < len(applied):
+            if live[left] == applied[right]:
+                order.append(live[left])
+                left, right, shared = left + 1, right + 1, shared[1:]
+                continue
+            if live[left] in applied and shared and shared[0] != live[left]:
+                left += 1
+                continue
+        if left < len(live):
+            if live[left] not in applied:
+                order.append(live[left])
+                left += 1
+                continue
+            if live[left] in order:
+                left += 1
+        if right < len(applied):
+            order.append(applied[right])
+            shared = shared[1:] if shared and shared[0] == applied[right] else shared
+            right += 1
+    return order
 
 
 def _containers(paths: Iterable[Path]) -> set[Path]:

@@ -12,7 +12,7 @@ import pytest
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from tests.deterministic.apiserver import ApiServer
-from tests.deterministic.random_requests import Side, calls
+from tests.deterministic.random_requests import Call, Side, calls
 from tests.deterministic.worlds import ROOTS, THINGS_CRD, content_type, new_server, send
 
 SELECTORS = ({}, {"labelSelector": "g=1"})
@@ -68,13 +68,56 @@ def empty(server: RealServer) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_requests_have_equal_answers_and_events(real, seed):
+    compare(real, seed, 500)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tens", range(20))
+def test_100000_random_requests_have_equal_answers(real, tens):
+    unequal = 0
+    for seed in range(100 + 10 * tens, 110 + 10 * tens):
+        empty(real)
+        sides = Side(in_memory(new_server())), Side(real.send)
+        for number, call in enumerate(calls(seed, 500)):
+            expected, found = (side.call(call) for side in reversed(sides))
+            if found != expected:
+                # The states differ from here on.
+                assert is_known_difference(call, expected, found), f"request {number} of seed {seed}: {call}"
+                unequal += 1
+                break
+    print(f"{unequal} of 10 sequences ended with a known difference")  # noqa: T201 -- the record of the run
+
+
+def is_known_difference(call: Call, expected: Any, found: Any) -> bool:
+    """Return whether two answers differ in a way that is known of the field ownership of the in-memory server.
+
+    The real server stores a version for some writes that change nothing, orders repeated finalizers of an apply in
+    another way, and owns the empty ``spec`` of a Lease in another way.
+    """
+    if call.plural == "leases" and call.kind == "apply-patch" and ".spec" in json.dumps([expected, found]):
+        return True
+    return _without_order(expected) == _without_order(found)
+
+
+def _without_order(pages: Any) -> Any:
+    """Return *pages* without versions and with sorted finalizers."""
+    pages = json.loads(json.dumps(pages))
+    for _, body in pages:
+        metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
+        metadata.pop("resourceVersion", None)
+        metadata["finalizers"] = sorted(metadata.get("finalizers", ()))
+    return pages
+
+
+def compare(real: RealServer, seed: int, count: int) -> None:
+    """Send *count* random requests to both servers; fail at the first different answer or event."""
     empty(real)
     sides = Side(in_memory(new_server())), Side(real.send)
     began = [
         {root: side.send("GET", root, None, "json", {})[1]["metadata"]["resourceVersion"] for root in ROOTS.values()}
         for side in sides
     ]
-    for number, call in enumerate(calls(seed, 500)):
+    for number, call in enumerate(calls(seed, count)):
         expected, found = (side.call(call) for side in reversed(sides))
         assert found == expected, f"request {number} of seed {seed}: {call}"
     for root in ROOTS.values():
