@@ -42,7 +42,8 @@ from controller.cache.store import Store
 from controller.cli.__main__ import app
 from controller.cli.render.explain import Explanation, QueueExplanation
 from controller.cli.render.hyperjob import HyperJobReport
-from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues, WorkloadUsages
+from controller.cli.render.plan import Clusters, Pending, PlanReport, WorkloadUsages
+from controller.cli.render.queues import Queues
 from controller.cli.render.replay import History, ReplayReport
 from controller.cli.reports.data import DataSources
 from controller.engine.engine import Engine

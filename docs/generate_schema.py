@@ -11,7 +11,8 @@ from controller.api.visibility import VisibleWorkloads
 from controller.cli.render.explain import Explanation, QueueExplanation
 from controller.cli.render.hyperjob import HyperJobReport
 from controller.cli.render.output import API_VERSION
-from controller.cli.render.plan import Clusters, Pending, PlanReport, Queues, WorkloadUsages
+from controller.cli.render.plan import Clusters, Pending, PlanReport, WorkloadUsages
+from controller.cli.render.queues import Queues
 from controller.cli.render.replay import History, ReplayReport
 from controller.cli.render.simulate import SimulationReport
 from controller.cli.reports.data import DataSources

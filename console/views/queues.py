@@ -26,7 +26,7 @@ from console.views.listing import (
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
-from controller.cli.reports.plan import queue_path
+from controller.cli.reports.queues import queue_path
 from controller.engine.plan import Admit
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import Resources, total

@@ -166,8 +166,8 @@ def with_selection(select: "Callable[..., Selection]") -> Callable[[Callable[...
 @with_selection(_select_named)
 def queues(options: CommonOptions, selection: "Selection", *, next_cycle: NextCycle = False) -> None:
     """Print queues."""
-    from controller.cli.render.plan import queues_listing  # noqa: PLC0415 -- see options
-    from controller.cli.reports.plan import queue_reports  # noqa: PLC0415
+    from controller.cli.render.queues import queues_listing  # noqa: PLC0415 -- see options
+    from controller.cli.reports.queues import queue_reports  # noqa: PLC0415
 
     options.show(lambda snapshot: queue_reports(snapshot, selection, with_next_cycle=next_cycle), queues_listing)
 

@@ -7,12 +7,8 @@ import msgspec
 from controller.api.quantity import parse_quantity
 from controller.cli.render.amounts import Amounts, describe_requests, format_amount, format_minute
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.render.plan import (
-    PendingReport,
-    QueueReport,
-    QueueShareReport,
-    StartReport,
-)
+from controller.cli.render.plan import PendingReport, StartReport
+from controller.cli.render.queues import QueueReport, QueueShareReport
 
 _INDENT = 2
 
@@ -476,7 +472,8 @@ def queue_text(report: QueueExplanation, style: OutputStyle) -> str:
     parts.append(_section("Settings", settings or ["No capability, guarantee or deserved share."], style))
     rows = [*_amount_rows(queue), *(row for share in report.ancestors for row in _amount_rows(share))]
     usage = table(_SHARE_COLUMNS, rows, style).splitlines()
-    counts = f"{queue.admitted} admitted and {queue.pending} pending workloads{_below(report)}."
+    below = f", with queues {', '.join(report.children)} below it" if report.children else ""
+    counts = f"{queue.admitted} admitted and {queue.pending} pending workloads{below}."
     lines = [_section("Usage now", [counts], style), *(f"{' ' * _INDENT}{line}" for line in usage)]
     lines += [paragraph(_sentence(note), style, indent=_INDENT) for note in report.notes]
     parts.append("\n".join(lines))
@@ -494,10 +491,6 @@ def queue_text(report: QueueExplanation, style: OutputStyle) -> str:
 
 def _sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:]}."
-
-
-def _below(report: QueueExplanation) -> str:
-    return f", with queues {', '.join(report.children)} below it" if report.children else ""
 
 
 def _amount_rows(share: QueueShareReport | QueueReport) -> Iterator[tuple[str, ...]]:

@@ -4,11 +4,7 @@ import msgspec
 
 from controller.cli.render.amounts import Amounts
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.render.plan import (
-    START_COLUMN,
-    StartReport,
-    format_start,
-)
+from controller.cli.render.plan import START_COLUMN, StartReport, format_start
 
 _PART_COLUMNS = (
     Column("PART"),

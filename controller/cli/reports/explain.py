@@ -34,16 +34,14 @@ from controller.cli.render.explain import (
 from controller.cli.render.hyperjob import HyperJobPart, HyperJobReport
 from controller.cli.render.plan import StartReport
 from controller.cli.reports.forecast import forecast_starts
-from controller.cli.reports.plan import (
+from controller.cli.reports.plan import pending_reports, raised_priority, unusable_reason
+from controller.cli.reports.queues import (
     current_share_report,
-    pending_reports,
     queue_path,
     queue_report,
     queue_share_report,
-    raised_priority,
     reachable_capacity,
     reachable_notes,
-    unusable_reason,
 )
 from controller.cli.reports.selection import Selection, require_queue
 from controller.controllers.hyperjob.children import minimum_parts

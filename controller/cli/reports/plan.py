@@ -1,16 +1,13 @@
 """Builds the reports of a scheduling cycle: its decisions, the queues, the pending workloads and the clusters."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from controller.api.quantity import format_quantity, parse_quantity
+from controller.api.quantity import format_quantity
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import (
     format_age,
-    format_short,
     format_time,
     positive_quantities,
     quantities,
@@ -23,257 +20,28 @@ from controller.cli.render.plan import (
     ClusterUsageReport,
     DecisionDifference,
     DecisionReport,
-    NextCycle,
     Pending,
     PendingReport,
     PlanReport,
-    QueueReport,
-    Queues,
-    QueueShareReport,
     StartReport,
     UsageReport,
     WhatIfReport,
     WorkloadUsages,
 )
 from controller.cli.reports.forecast import first_of_queues, forecast_starts
+from controller.cli.reports.queues import borrowing_notes, queue_share_reports
 from controller.cli.reports.selection import Selection
 from controller.engine.engine import Engine
 from controller.engine.placement.feasibility_cache import why_unusable
-from controller.engine.placement.filter import CandidateCache
 from controller.engine.plan import Admit, Decision
 from controller.engine.policy import AdvanceReservation
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.advance import running_on_reserved
 from controller.engine.reservations.backfill import expected_end
 from controller.engine.state.cluster_usage import ClusterState
-from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
-from controller.engine.state.resources import PODS, Resources, total
+from controller.engine.state.resources import Resources, total
 from controller.engine.state.workloads import Workload, WorkloadState
 from controller.reporting.messages import EVICTION_MESSAGES, pending_message, remedy_message
-
-if TYPE_CHECKING:
-    from controller.engine.state.clusters import ClusterName
-
-
-def queue_share_reports(snapshot: Snapshot) -> tuple[QueueShareReport, ...]:
-    """Return the shares of all queues, including parents and the root, sorted by name."""
-    tree = snapshot.shares.quota.tree
-    names = sorted({*tree.nodes, *snapshot.state.queues})
-    return tuple(queue_share_report(snapshot, name) for name in names)
-
-
-def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
-    """Return the share of one queue after the plan; a queue outside the hierarchy has usage only."""
-    return _share_report(snapshot, name, usage_after_plan(snapshot, name))
-
-
-def current_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
-    """Return the share of one queue with its current usage."""
-    return _share_report(snapshot, name, snapshot.current.queues.get(name, {}))
-
-
-def usage_after_plan(snapshot: Snapshot, name: QueueName) -> Resources:
-    """Return the usage of a queue after the plan, victims included."""
-    state = snapshot.state
-    is_known = name in snapshot.shares.quota.tree.nodes
-    return (
-        state.current_quota.allocated[name] if is_known and state.current_quota else state.current_usage.get(name, {})
-    )
-
-
-def _share_report(snapshot: Snapshot, name: QueueName, usage: Resources) -> QueueShareReport:
-    shares = snapshot.shares
-    resources = relevant_resources(snapshot, name)
-    node = shares.quota.tree.nodes.get(name)
-    limit = shares.quota.limits[name].limit if node else {}
-    limits = quantities({resource: max(amount, 0) for resource, amount in limit.items()}, resources)
-    return QueueShareReport(
-        name=name,
-        fair_share=quantities(
-            shares.fair_shares.get(name, {}), [resource for resource in resources if resource != PODS]
-        ),
-        allocated=quantities(usage, resources),
-        limit=limits,
-        limited=tuple(resource for resource in limits if node and _is_limited(node, resource)),
-        share=_share(snapshot, name, usage) if node else None,
-    )
-
-
-def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
-    """Return the resources that any queue uses, requests or limits, and cpu, memory and devices of the clusters.
-
-    ``pods`` is included only if this queue names it.
-    """
-    queue = snapshot.state.queues.get(name, Queue(name))
-    return sorted(snapshot.resources | ({PODS} if queue.names(PODS) else set()))
-
-
-def _share(snapshot: Snapshot, name: QueueName, usage: Resources) -> float | None:
-    """Return usage divided by fair share, rounded; the engine uses exact fractions instead."""
-    if not any(amount > 0 for amount in snapshot.shares.fair_shares[name].values()):
-        return None
-    is_infinite, share = snapshot.shares.usage_ratio_with(name, usage)
-    return None if is_infinite else float(round(share, 3))
-
-
-def queue_reports(snapshot: Snapshot, selection: Selection | None = None, *, with_next_cycle: bool = False) -> Queues:
-    """Return the selected queues of the hierarchy with their current usage."""
-    names = sorted({*snapshot.shares.quota.tree.nodes, *snapshot.state.queues})
-    reachable = reachable_capacity(snapshot)
-    reports = [queue_report(snapshot, name, reachable, with_next_cycle=with_next_cycle) for name in names]
-    if selection is not None:
-        reports = list(selection.queues(snapshot, reports))
-    is_ordered = selection is not None and bool(selection.sort_by)
-    if not is_ordered:
-        # Each queue after its parent; queues that are not connected to the root come last.
-        reports.sort(key=lambda report: (not report.path, report.path, report.name))
-    return Queues(tuple(reports), (*borrowing_notes(snapshot), *reachable_notes(snapshot, reports)))
-
-
-def reachable_capacity(snapshot: Snapshot) -> Mapping[QueueName, Resources]:
-    """Return the capacity of the clusters that the pending workloads of each queue can use, if that is not all.
-
-    The fair share counts all usable clusters, so that a queue may wait below its fair share. Clusters that are
-    reserved in advance count, because their reservations end.
-    """
-    usable = [state.cluster for state in snapshot.state.cluster_usage if state.is_usable and state.cluster]
-    capacity = {state.name: state.capacity for state in snapshot.state.cluster_usage}
-    cache = CandidateCache()
-    reached: dict[QueueName, set[ClusterName]] = {}
-    for workload_class in snapshot.state.pending.classes():
-        names = cache.of(replace(workload_class.requirements, reserved_clusters=()), usable).names
-        reached.setdefault(workload_class.queue, set()).update(names)
-    return {
-        queue: total(capacity[name] for name in sorted(names))
-        for queue, names in reached.items()
-        if len(names) < len(usable)
-    }
-
-
-def reachable_notes(snapshot: Snapshot, reports: Iterable[QueueReport]) -> Iterator[str]:
-    """Yield a note for each queue with a fair share above what its pending workloads can use."""
-    for report in reports:
-        share = snapshot.shares.fair_shares.get(QueueName(report.name), {})
-        whole = snapshot.shares.quota.limits[ROOT].limit
-        short = [
-            f"{format_short(name, parse_quantity(name, amount))} of {format_short(name, whole.get(name, 0))} {name}"
-            for name, amount in (report.reachable or {}).items()
-            if name in share and parse_quantity(name, amount) < share[name]
-        ]
-        if short:
-            yield (
-                f"the pending workloads of queue '{report.name}' can use {', '.join(short)}: their placement matches "
-                "some clusters only, while its fair share counts all of them"
-            )
-
-
-def queue_path(snapshot: Snapshot, name: QueueName) -> tuple[QueueName, ...]:
-    """Return the queue and its ancestors, the root first; empty if it is not connected to the root."""
-    node = snapshot.shares.quota.tree.nodes.get(name)
-    return tuple(ancestor.name for ancestor in node.path())[::-1] if node else ()
-
-
-def queue_report(
-    snapshot: Snapshot,
-    name: QueueName,
-    reachable: Mapping[QueueName, Resources],
-    *,
-    with_next_cycle: bool = False,
-) -> QueueReport:
-    """Return the current usage of one queue, its limits and, if requested, the effect of the next cycle."""
-    current = snapshot.current
-    standing = current_share_report(snapshot, name)
-    node = snapshot.shares.quota.tree.nodes.get(name)
-    queue = node.queue if node else snapshot.state.queues[name]
-    within = reachable.get(name)
-    return QueueReport(
-        name=name,
-        parent="" if name == ROOT else queue.parent,
-        path=queue_path(snapshot, name),
-        weight=queue.weight,
-        priority=queue.priority,
-        state=queue.state if node else "Broken",
-        pending=current.pending.get(name, 0),
-        admitted=current.admitted.get(name, 0),
-        fair_share=standing.fair_share,
-        allocated=standing.allocated,
-        limit=standing.limit,
-        limited=standing.limited,
-        share=standing.share,
-        reachable=None if within is None else quantities(within, standing.fair_share),
-        next_cycle=_next_cycle(snapshot, name, node) if with_next_cycle else None,
-    )
-
-
-def _is_limited(node: Node, resource: str) -> bool:
-    """Return whether the queue or an ancestor has a capability for *resource*; the root's is the total capacity."""
-    return node.parent is None or any(resource in ancestor.queue.capability for ancestor in node.path())
-
-
-def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextCycle:
-    standing = queue_share_report(snapshot, name)
-    subtree = set(_subtree(node)) if node else {name}
-    decisions = [decision for decision in snapshot.plan.decisions if decision.workload.queue in subtree]
-    admitted = sum(isinstance(decision, Admit) for decision in decisions)
-    return NextCycle(
-        admitted=admitted,
-        evicted=len(decisions) - admitted,
-        pending=sum(map(snapshot.state.pending_count, subtree)),
-        allocated=standing.allocated,
-        share=standing.share,
-    )
-
-
-def _subtree(node: Node) -> Iterator[QueueName]:
-    yield node.name
-    for child in node.children:
-        yield from _subtree(child)
-
-
-def borrowing_notes(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return a note for each queue that borrows while a lower-priority queue has workloads within its fair share."""
-    policy = snapshot.state.policy
-    if policy.queue_order != "PriorityFirst" or policy.reclaim.enabled:
-        return ()
-    leaves = [node for node in snapshot.shares.quota.tree.leaves() if node.parent is not None]
-    lacking = [(leaf, resources) for leaf in leaves if (resources := _requests_within_fair_share(snapshot, leaf))]
-    return tuple(_notes(snapshot, leaves, lacking))
-
-
-def _notes(snapshot: Snapshot, leaves: list[Node], lacking: list[tuple[Node, frozenset[str]]]) -> Iterator[str]:
-    for leaf in leaves:
-        over = _borrowed_resources(snapshot, leaf)
-        lower = [
-            other for other, requested in lacking if other.queue.priority < leaf.queue.priority and over & requested
-        ]
-        if lower:
-            first, other = leaf.queue, lower[0].queue
-            yield (
-                f"queue '{first.name}' (priority {first.priority}) uses more {', '.join(sorted(over))} than its "
-                f"fair share, and queue '{other.name}' (priority {other.priority}) has workloads pending within its "
-                "own: queueOrder PriorityFirst admits from queues of higher priority first"
-            )
-
-
-def _borrowed_resources(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
-    """Return the resources with usage above the queue's fair share."""
-    fair_share, used = snapshot.shares.fair_shares[leaf.name], snapshot.shares.quota.allocated[leaf.name]
-    return frozenset(name for name, amount in used.items() if name != PODS and amount > fair_share.get(name, 0))
-
-
-def _requests_within_fair_share(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
-    """Return the resources that a queue's pending workloads request and that would stay within its fair share."""
-    workload_classes = snapshot.state.pending.queues.get(leaf.name, ())
-    waiting = [
-        workload_class
-        for workload_class in workload_classes
-        if workload_class.inadmissible is None and workload_class.is_waiting
-    ]
-    within_share = [
-        workload_class for workload_class in waiting if not snapshot.shares.borrows(leaf, workload_class.charge)
-    ]
-    charges = [workload_class.charge for workload_class in within_share]
-    return frozenset(name for charge in charges for name, amount in charge.items() if amount > 0 and name != PODS)
 
 
 def plan_report(snapshot: Snapshot) -> PlanReport:
