@@ -323,16 +323,16 @@ class Engine:
     def _with_reserved_clusters(self, workload: Workload, now: int) -> Workload:
         """Return a pending workload with the clusters that are kept free for advance reservations (O11)."""
         reservations = self.policy.advance_reservations
-        is_reserved = workload.requirements.reserved_clusters or workload.requirements.amounts_kept_for
+        is_reserved = workload.requirements.reserved_clusters or workload.requirements.amounts_reserved_by
         if workload.state is not WorkloadState.PENDING or not (reservations or is_reserved):
             return workload
         if (change_at := next_change(reservations, workload, now)) is not None:
             self.index.expires_at(change_at, workload.uid)
         requirements, reserved = workload.requirements, reserved_clusters(reservations, workload, now)
-        kept_for = reserved_amounts(reservations, workload, now)
-        if (reserved, kept_for) == (requirements.reserved_clusters, requirements.amounts_kept_for):
+        reserved_by = reserved_amounts(reservations, workload, now)
+        if (reserved, reserved_by) == (requirements.reserved_clusters, requirements.amounts_reserved_by):
             return workload
-        requirements = replace(requirements, reserved_clusters=reserved, amounts_kept_for=kept_for)
+        requirements = replace(requirements, reserved_clusters=reserved, amounts_reserved_by=reserved_by)
         return replace(workload, requirements=requirements)
 
     def _add_pending(self, workload: Workload) -> None:

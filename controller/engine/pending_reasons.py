@@ -103,7 +103,7 @@ class PendingReasons:
             or shares is None
             or self.depend_on_shares
             or workload_class.requirements.reserved_clusters
-            or workload_class.requirements.amounts_kept_for
+            or workload_class.requirements.amounts_reserved_by
             or context.workloads.gangs.is_all_or_nothing(workload_class.gang)
         ):
             why = self.of_class(workload_class)

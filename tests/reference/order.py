@@ -197,7 +197,7 @@ class Model:
 
     def has_room(self, job: Job, cluster: str, settled: Running | None = None, *, releases: bool = True) -> bool:
         """Return whether the gang fits now and after all evictions; with *settled*, after these only."""
-        kept = self.kept_free(job, cluster, releases=releases)
+        kept = self.set_aside(job, cluster, releases=releases)
         asked = job.requests if cluster in self.nominated.values() or kept is not None else job.gang
         if settled is not None:
             return fits(asked, self.left(cluster, settled, kept))
@@ -207,7 +207,7 @@ class Model:
     def left(self, cluster: str, usage: Running, kept: Amounts | None) -> Amounts:
         return {name: amount - (kept or {}).get(name, 0) for name, amount in self.headroom(cluster, usage).items()}
 
-    def kept_free(self, job: Job, cluster: str, *, releases: bool = True) -> Amounts | None:
+    def set_aside(self, job: Job, cluster: str, *, releases: bool = True) -> Amounts | None:
         """O11: return what must stay free in addition to the job, if anything must; or else the whole amounts."""
         binding = [each for each in self.world.reservations if each.cluster == cluster and each.keeps_off(job)]
         placed = (self.tree.jobs[name] for name, at in self.settled.items() if at == cluster)
@@ -343,7 +343,7 @@ class Model:
 
     def fits_beside(self, job: Job, cluster: str, usage: Running) -> bool:
         """Return whether a nominated job fits in addition to *usage*, which includes what is retained for others."""
-        kept = self.kept_free(job, cluster)
+        kept = self.set_aside(job, cluster)
         asked = job.requests if kept is not None and cluster not in self.nominated.values() else job.gang
         return fits(asked, self.left(cluster, usage, kept))
 

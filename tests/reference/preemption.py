@@ -37,7 +37,7 @@ class Search:
 
     def lacks(self, cluster: str, usage: Running) -> Lacks:
         room = self.model.headroom(cluster, usage)
-        kept = self.model.kept_free(self.job, cluster, releases=False)
+        kept = self.model.set_aside(self.job, cluster, releases=False)
         asked = self.job.requests if cluster in self.model.nominated.values() or kept is not None else self.job.gang
         asked = {name: amount + (kept or {}).get(name, 0) if amount else 0 for name, amount in asked.items()}
         short = {("cluster", name) for name, amount in asked.items() if amount and amount > room.get(name, 0)}

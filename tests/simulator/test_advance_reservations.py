@@ -125,7 +125,7 @@ def test_reserved_amounts_are_free_in_50_schedules():
 @pytest.mark.parametrize("mistake", ["nothing-kept-free", "releases-after-the-begin"])
 def test_schedules_detect_use_of_reserved_amounts(monkeypatch, mistake):
     if mistake == "nothing-kept-free":
-        monkeypatch.setattr(AmountsInAdvance, "kept_free", lambda *_: EMPTY)
+        monkeypatch.setattr(AmountsInAdvance, "set_aside", lambda *_: EMPTY)
     else:
         monkeypatch.setattr(advance, "ReservationBegin", lambda in_force, _: ReservationBegin(in_force, cpus(2)))
     assert any(map(used_beyond_amounts, range(60)))

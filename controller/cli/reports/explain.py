@@ -115,7 +115,7 @@ def _candidate_report(
         problem=_exclusion_text(cluster, requirements, exclusion)
         if exclusion
         else unusable_reason(cluster)
-        or _kept_free_in_advance(cluster, requirements)
+        or _set_aside_in_advance(cluster, requirements)
         or _node_shortage(capacity, requirements),
         free=quantities(cluster.headroom, requested),
         lacks=positive_quantities(
@@ -133,10 +133,10 @@ def _exclusion_text(cluster: ClusterState, requirements: SchedulingRequirements,
     )
 
 
-def _kept_free_in_advance(cluster: ClusterState, requirements: SchedulingRequirements) -> str:
+def _set_aside_in_advance(cluster: ClusterState, requirements: SchedulingRequirements) -> str:
     """Return what advance reservations of amounts keep free from a workload, empty where nothing (O11)."""
-    kept_free = cluster.in_advance.kept_free(requirements.amounts_kept_for) if cluster.in_advance is not None else {}
-    amounts = positive_quantities({name: kept_free.get(name, 0) for name in positive(requirements.requests)})
+    set_aside = cluster.in_advance.set_aside(requirements.amounts_reserved_by) if cluster.in_advance is not None else {}
+    amounts = positive_quantities({name: set_aside.get(name, 0) for name in positive(requirements.requests)})
     listed = ", ".join(f"{amount} {name}" for name, amount in amounts.items())
     return f"{listed} of its free capacity are kept free for advance reservations" if listed else ""
 

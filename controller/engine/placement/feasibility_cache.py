@@ -133,7 +133,7 @@ def why_unusable(cluster: Cluster) -> str | None:
     return None if cluster.ready else "is not ready"
 
 
-def _kept_free_refusal(class_feasibility: "ClassFeasibility", capacities: Sequence[FreeCapacity]) -> Refusal | None:
+def _set_aside_refusal(class_feasibility: "ClassFeasibility", capacities: Sequence[FreeCapacity]) -> Refusal | None:
     """Return the refusal of a class that would fit without advance reservations of amounts (O11)."""
     requirements, copies_wanted = class_feasibility.requirements, class_feasibility.candidates.copies
     unreserved = choose_clusters(
@@ -143,8 +143,8 @@ def _kept_free_refusal(class_feasibility: "ClassFeasibility", capacities: Sequen
     for capacity in capacities:
         if capacity.name not in names or capacity.in_advance is None or capacity.fits(requirements):
             continue
-        kept_free = capacity.in_advance.kept_free(requirements.amounts_kept_for)
-        remaining = subtract(capacity.headroom, kept_free)
+        set_aside = capacity.in_advance.set_aside(requirements.amounts_reserved_by)
+        remaining = subtract(capacity.headroom, set_aside)
         resource = first_insufficient(requirements.requests, remaining)
         return Refusal(
             Reason.BLOCKED_BY_RESERVATION,
@@ -152,7 +152,7 @@ def _kept_free_refusal(class_feasibility: "ClassFeasibility", capacities: Sequen
             requirements.requests.get(resource or "", 0),
             max(remaining.get(resource or "", 0), 0),
             cluster=capacity.name,
-            subject=f"{ADVANCE_RESERVATION}{capacity.in_advance.first(requirements.amounts_kept_for)}",
+            subject=f"{ADVANCE_RESERVATION}{capacity.in_advance.first(requirements.amounts_reserved_by)}",
         )
     return None
 
@@ -366,15 +366,15 @@ class FeasibilityCache:
         self.steps += ranked.steps - before
         if len(names) == copies:
             return place_copies(requirements, names)
-        return None if requirements.amounts_kept_for else ranked.refusal()
+        return None if requirements.amounts_reserved_by else ranked.refusal()
 
     def _choose_or_refuse(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
         requirements, names = class_feasibility.requirements, class_feasibility.candidates.names
         candidates = free_capacities(self.cluster_usage.cluster_state(name) for name in names)
         self.steps += len(candidates)
         choice = choose_clusters(requirements, candidates, class_feasibility.candidates.copies)
-        if isinstance(choice, Refusal) and requirements.amounts_kept_for:
-            return _kept_free_refusal(class_feasibility, candidates) or choice
+        if isinstance(choice, Refusal) and requirements.amounts_reserved_by:
+            return _set_aside_refusal(class_feasibility, candidates) or choice
         return choice
 
     def refusal(self, class_feasibility: ClassFeasibility) -> Refusal | None:

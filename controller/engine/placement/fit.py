@@ -66,10 +66,10 @@ class FreeCapacity:
 
     def available_to(self, requirements: SchedulingRequirements) -> "FreeCapacity":
         """Return the free capacity without what advance reservations keep free from *requirements* (O11)."""
-        in_advance, names = self.in_advance, requirements.amounts_kept_for
+        in_advance, names = self.in_advance, requirements.amounts_reserved_by
         if in_advance is None or not in_advance.binds(names):
             return replace(self, in_advance=None) if in_advance is not None else self
-        return replace(self.without(in_advance.kept_free(names)), in_advance=None)
+        return replace(self.without(in_advance.set_aside(names)), in_advance=None)
 
     def fits(self, requirements: SchedulingRequirements) -> bool:
         """Say whether the gang minimum fits and the cluster's resource models accept every pod (C3).
@@ -157,11 +157,11 @@ def required_after_evictions(
     *is_evicted_from*: some of the evicted workloads run there.
     """
     in_advance, requested = cluster_state.in_advance, requirements.requests
-    if in_advance is None or not in_advance.binds(requirements.amounts_kept_for):
+    if in_advance is None or not in_advance.binds(requirements.amounts_reserved_by):
         return requested if cluster_state.nominated else requirements.gang_requests
     in_advance = in_advance.without_releases if is_evicted_from else in_advance
-    kept_free = in_advance.kept_free(requirements.amounts_kept_for)
-    return add(requested, {name: kept_free[name] for name in kept_free if requested.get(name, 0) > 0})
+    set_aside = in_advance.set_aside(requirements.amounts_reserved_by)
+    return add(requested, {name: set_aside[name] for name in set_aside if requested.get(name, 0) > 0})
 
 
 def capacities_when_empty(cluster_states: Iterable[ClusterState]) -> list[FreeCapacity]:

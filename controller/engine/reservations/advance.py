@@ -87,7 +87,7 @@ def blocking_reservations(pending: PendingWorkloads) -> frozenset[str]:
     """Return the reservations that keep pending workloads off."""
     requirements = [classes[0].requirements for classes in pending.by_requirements.values()]
     of_clusters = {reserved.reservation for each in requirements for reserved in each.reserved_clusters}
-    return frozenset(of_clusters.union(*(each.amounts_kept_for for each in requirements)))
+    return frozenset(of_clusters.union(*(each.amounts_reserved_by for each in requirements)))
 
 
 def idle_for(reservation: AdvanceReservation, cluster_usage: ClusterUsage) -> Resources:
@@ -97,10 +97,10 @@ def idle_for(reservation: AdvanceReservation, cluster_usage: ClusterUsage) -> Re
         if name not in cluster_usage:
             continue
         state = cluster_usage.cluster_state(name)
-        kept_free = state.in_advance.kept_free((reservation.name,)) if state.in_advance is not None else EMPTY
+        set_aside = state.in_advance.set_aside((reservation.name,)) if state.in_advance is not None else EMPTY
         headroom = positive(state.headroom)
         if reservation.amounts:
-            headroom = {each: min(headroom.get(each, 0), amount) for each, amount in kept_free.items()}
+            headroom = {each: min(headroom.get(each, 0), amount) for each, amount in set_aside.items()}
         idle.append(positive(headroom))
     return total(idle)
 

@@ -116,7 +116,7 @@ def idle_by_kind(
         held = free
         if all(each.amounts for each in reservations):
             names = tuple(sorted(each.name for each in reservations))
-            held = _smaller(free, state.in_advance.kept_free(names) if state.in_advance is not None else EMPTY)
+            held = _smaller(free, state.in_advance.set_aside(names) if state.in_advance is not None else EMPTY)
         idle["advance"].append(held)
         idle["head"].append(_smaller(subtract(free, held), heads.get(name, EMPTY)))
     return {kind: positive(total(amounts)) for kind, amounts in idle.items()}

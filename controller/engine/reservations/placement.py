@@ -181,13 +181,13 @@ class ReservationPlacer:
         """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
         cluster_state, assigned = self._cluster_usage.cluster_state(name), self._assigned.get(name)
         freed = add(cluster_state.recently_freed_total, cluster_state.charged)
-        kept_free = cluster_state.in_advance.without_releases if cluster_state.in_advance is not None else None
+        set_aside = cluster_state.in_advance.without_releases if cluster_state.in_advance is not None else None
         if assigned is None:
             return FreeCapacity(
-                cluster_state, cluster_state.capacity, cluster_state.allocatable, freed=freed, in_advance=kept_free
+                cluster_state, cluster_state.capacity, cluster_state.allocatable, freed=freed, in_advance=set_aside
             )
         free = subtract(cluster_state.capacity, assigned)
-        return FreeCapacity(cluster_state, free, cluster_state.allocatable, free, freed, in_advance=kept_free)
+        return FreeCapacity(cluster_state, free, cluster_state.allocatable, free, freed, in_advance=set_aside)
 
 
 def _has_static_weights(requirements: SchedulingRequirements) -> bool:

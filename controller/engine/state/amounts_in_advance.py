@@ -24,7 +24,7 @@ class ReservationBegin:
     released: Resources = EMPTY
     """What running workloads are expected to release until then."""
 
-    def kept_free(self, names: Collection[str]) -> Resources:
+    def set_aside(self, names: Collection[str]) -> Resources:
         """Return what must be free now in addition to the requests of a workload that *names* keep off."""
         if self.in_force[0].name not in names:
             return EMPTY
@@ -50,13 +50,13 @@ class AmountsInAdvance:
         """Return whether one of the reservations *names* keeps amounts of this cluster free."""
         return any(begin.in_force[0].name in names for begin in self.begins)
 
-    def kept_free(self, names: tuple[str, ...]) -> Resources:
+    def set_aside(self, names: tuple[str, ...]) -> Resources:
         """Return what must be free now in addition to the requests of a workload that *names* keep off."""
         known = self._known.get(names)
         if known is None:
             known = EMPTY
             for begin in self.begins:
-                known = elementwise_max(known, begin.kept_free(names))
+                known = elementwise_max(known, begin.set_aside(names))
             self._known[names] = known
         return known
 

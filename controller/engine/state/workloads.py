@@ -76,7 +76,7 @@ class SchedulingRequirements:
     """Clusters excluded after a failed start, until they change (R1)."""
     reserved_clusters: tuple[ReservedCluster, ...] = ()
     """Clusters kept free for advance reservations, by name (O11); set by ``Engine`` only."""
-    amounts_kept_for: tuple[str, ...] = ()
+    amounts_reserved_by: tuple[str, ...] = ()
     """The advance reservations of amounts that it must leave free (O11); set by ``Engine`` only."""
     preferred_clusters: tuple[ClusterName, ...] = ()
     """Preferred clusters, the first most (C3)."""
@@ -104,7 +104,7 @@ class SchedulingRequirements:
             self.data_clusters,
             self.excluded_clusters,
             self.reserved_clusters,
-            self.amounts_kept_for,
+            self.amounts_reserved_by,
             self.preferred_clusters,
             self.current_clusters,
         )
