@@ -60,7 +60,7 @@ def variants(trace: Trace, settings: SimulationSettings) -> Iterator[tuple[Varia
     policy = trace.policy
     never = replace(policy, head_reservation=HeadReservation(after_ms=_FOREVER))
     alone = replace(policy, backfill=replace(policy.backfill, enabled=False))
-    at_once = HeadReservation(after_ms=1, max_ms=_FOREVER)
+    at_once = HeadReservation(after_ms=0, max_ms=_FOREVER)
     easy = replace(policy, head_reservation=at_once, backfill=Backfill(enabled=True))
     policies: dict[Variant, Policy] = {
         Variant.CONFIGURED: policy,

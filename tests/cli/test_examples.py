@@ -24,3 +24,9 @@ def test_two_teams_get_shares_by_weight(run):
     ended = run("plan", "-f", str(ROOT / "docs" / "examples" / "two-teams.yaml"), "-o", "json")
     admitted = [step["namespace"] for step in ended.answer["decisions"] if step["action"] == "Admit"]
     assert (admitted.count("team-a"), admitted.count("team-b")) == (2, 4)
+
+
+def test_comparison_ends_although_a_gang_never_fits(run):
+    ended = run("simulate", "-f", str(ROOT / "examples"), "--compare", "backfill")
+    easy = next(line.split() for line in ended.out.splitlines() if line.startswith("easy"))
+    assert (ended.code, easy[-1]) == (0, "6")
