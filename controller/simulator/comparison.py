@@ -35,7 +35,7 @@ class Variant(StrEnum):
     RESERVATIONS = "reservations"
     """Head reservations without backfill."""
     EASY = "easy"
-    """Textbook EASY: the head is reserved for at once and however far its start is, with exact run times."""
+    """Textbook EASY: the head is reserved for after a second, however far its start is, with exact run times."""
 
 
 class VariantFigures(msgspec.Struct, rename="camel", frozen=True):
@@ -60,8 +60,8 @@ def variants(trace: Trace, settings: SimulationSettings) -> Iterator[tuple[Varia
     policy = trace.policy
     never = replace(policy, head_reservation=HeadReservation(after_ms=_FOREVER))
     alone = replace(policy, backfill=replace(policy.backfill, enabled=False))
-    at_once = HeadReservation(after_ms=0, max_ms=_FOREVER)
-    easy = replace(policy, head_reservation=at_once, backfill=Backfill(enabled=True))
+    after_a_second = HeadReservation(after_ms=1000, max_ms=_FOREVER)
+    easy = replace(policy, head_reservation=after_a_second, backfill=Backfill(enabled=True))
     policies: dict[Variant, Policy] = {
         Variant.CONFIGURED: policy,
         Variant.TRAVERSE: never,
