@@ -63,8 +63,13 @@ class Reader:
         return sorted(name for name in names if self.may_read(name))
 
     def may_name(self, queue: QueueName, model: Model) -> bool:
-        """Return whether it may read the name of *queue*: it has workloads there or in a queue below it."""
-        return self.all_queues or queue in self.own_queues(model)
+        """Return whether it may read the name of *queue*: it has workloads there or in a queue below it.
+
+        A reader of all queues may not read which other names the workloads of others have in place of a queue's.
+        """
+        if self.all_workloads or queue in self.own_queues(model):
+            return True
+        return self.all_queues and (model.snapshot is None or queue in model.snapshot.state.queues)
 
     def may_change(self, change: WhatIf, model: Model) -> bool:
         """Return whether it may see the object that *change* changes."""
