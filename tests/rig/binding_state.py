@@ -47,7 +47,7 @@ def parse_binding(binding: dict[str, Any]) -> BindingState:
     meta, spec = binding["metadata"], binding["spec"]
     group = spec["resource"]["apiVersion"].rpartition("/")[0]
     clusters = tuple(cluster["name"] for cluster in spec.get("clusters") or ())
-    told = {item["clusterName"]: _phase(item) for item in binding.get("status", {}).get("aggregatedStatus") or ()}
+    phases = {item["clusterName"]: _phase(item) for item in binding.get("status", {}).get("aggregatedStatus") or ()}
     return BindingState(
         uid=meta["uid"],
         job=(spec["resource"].get("namespace", ""), spec["resource"]["name"]),
@@ -56,10 +56,10 @@ def parse_binding(binding: dict[str, Any]) -> BindingState:
         has_policy=any(claim in meta.get("labels", {}) for claim in _CLAIMS),
         is_terminating="deletionTimestamp" in meta,
         clusters=clusters,
-        is_finished=bool(clusters) and all(told.get(name) in _OVER for name in clusters),
+        is_finished=bool(clusters) and all(phases.get(name) in _OVER for name in clusters),
         record=_record(meta),
-        listed=(*told, *(task["fromCluster"] for task in spec.get("gracefulEvictionTasks") or ())),
-        running=tuple(name for name, phase in told.items() if phase == "Running"),
+        listed=(*phases, *(task["fromCluster"] for task in spec.get("gracefulEvictionTasks") or ())),
+        running=tuple(name for name, phase in phases.items() if phase == "Running"),
     )
 
 

@@ -15,7 +15,7 @@ from controller.engine.state.workloads import SchedulingRequirements
 class RankedClusters:
     """The clusters of *names* that fit one more workload, in C3's order, and the others by how much they lack.
 
-    Valid until clusters are described anew.
+    Valid until a cluster is described again.
     """
 
     def __init__(
