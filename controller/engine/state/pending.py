@@ -23,10 +23,20 @@ _MAX_COUNTED_CLASSES = 32
 """In queues with at most so many classes, positions are counted class by class."""
 
 _Key = tuple[
-    QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None, tuple[int, ...], int | None
+    QueueName,
+    str,
+    int,
+    HyperJobGang | None,
+    bool,
+    ClusterName | None,
+    bool,
+    bool,
+    str | None,
+    tuple[int, ...],
+    int | None,
 ]
 """Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
-the owner of its reservation, the bounds of its run time, and its priority.
+whether it preempts, the owner of its reservation, the bounds of its run time, and its priority.
 """
 
 #: Run times are rounded up to so many binary digits, so that there are few classes.
@@ -74,6 +84,8 @@ class WorkloadClass:
     """The cluster that the workloads are nominated for (P5)."""
     is_non_preemptible: bool = False
     """Reclaim could not evict these workloads once admitted, so they may not borrow (P4)."""
+    preempts: bool = True
+    """The workloads may preempt others (P2): where the first of a class finds no victims, none does."""
     reservation_owner: str | None = None
     """Key of the head reservation that its workload or its gang has (O6)."""
     run_times_ms: tuple[int, ...] = ()
@@ -274,6 +286,7 @@ class PendingWorkloads:
             workload.is_leaving,
             nominated_cluster,
             immovable,
+            workload.preempts,
             reserved,
             run_time_bounds(workload) if self.is_by_run_time else (),
             workload.priority if self.is_by_priority else None,
@@ -288,7 +301,7 @@ class PendingWorkloads:
         self._class_of[workload.uid] = workload_class
 
     def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
-        queue, namespace, _, group, is_leaving, nominated_cluster, immovable, reserved, run_times_ms, priority = key
+        queue, namespace, _, group, is_leaving, nominated, immovable, preempts, reserved, run_times_ms, priority = key
         equal = self.by_requirements.get(id(requirements))
         workload_class = WorkloadClass(
             queue,
@@ -297,8 +310,9 @@ class PendingWorkloads:
             equal[0].slot if equal else self.slot_count,
             group,
             is_leaving=is_leaving,
-            nominated_cluster=nominated_cluster,
+            nominated_cluster=nominated,
             is_non_preemptible=immovable,
+            preempts=preempts,
             reservation_owner=reserved,
             run_times_ms=run_times_ms,
             priority=priority,
@@ -340,6 +354,7 @@ class PendingWorkloads:
             workload_class.is_leaving,
             workload_class.nominated_cluster,
             workload_class.is_non_preemptible,
+            workload_class.preempts,
             workload_class.reservation_owner,
             workload_class.run_times_ms,
             workload_class.priority,
