@@ -25,8 +25,9 @@ _MAX_NEW: Final = 2_000
 #: How many classes are recomputed, and how many workloads published, at a time.
 _MAX_CLASSES: Final = 4
 _MAX_WORKLOADS: Final = 20
-#: The pause before the next ones, in milliseconds; then more are published, because no decision waits for them.
+#: The pause before the next ones, in milliseconds.
 PAUSE_MS: Final = 20
+#: How many such portions are published after a pause without an event, because no decision waits for them then.
 IDLE_PORTIONS: Final = 12
 
 

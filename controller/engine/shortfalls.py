@@ -16,7 +16,7 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import Resources, scale, subtract
+from controller.engine.state.resources import Resources, elementwise_min, scale, subtract
 from controller.engine.state.workloads import SchedulingRequirements, WorkloadUid
 
 
@@ -164,10 +164,7 @@ def _gap(requirements: SchedulingRequirements, capacity: FreeCapacity) -> Gap:
     if capacity.headroom_for_all_pods is not None:
         # Next to nominated workloads, all pods must fit (D11).
         requests = requirements.requests
-        names = {*capacity.headroom, *capacity.headroom_for_all_pods}
-        free = {
-            name: min(capacity.headroom.get(name, 0), capacity.headroom_for_all_pods.get(name, 0)) for name in names
-        }
+        free = elementwise_min(capacity.headroom, capacity.headroom_for_all_pods)
     return Gap(capacity.name, requests, free, _missing_amounts(requests, free))
 
 

@@ -22,7 +22,7 @@ _DIGITS = 4
 _LARGEST = 20
 
 #: Longer than any simulation.
-_FOREVER = 1 << 50
+_UNBOUNDED_MS = 1 << 50
 
 
 class Variant(StrEnum):
@@ -58,9 +58,9 @@ class VariantFigures(msgspec.Struct, rename="camel", frozen=True):
 def variants(trace: Trace, settings: SimulationSettings) -> Iterator[tuple[Variant, Trace, SimulationSettings]]:
     """Yield the simulations to compare."""
     policy = trace.policy
-    never = replace(policy, head_reservation=HeadReservation(after_ms=_FOREVER))
+    never = replace(policy, head_reservation=HeadReservation(after_ms=_UNBOUNDED_MS))
     alone = replace(policy, backfill=replace(policy.backfill, enabled=False))
-    after_a_second = HeadReservation(after_ms=1000, max_ms=_FOREVER)
+    after_a_second = HeadReservation(after_ms=1000, max_ms=_UNBOUNDED_MS)
     easy = replace(policy, head_reservation=after_a_second, backfill=Backfill(enabled=True))
     policies: dict[Variant, Policy] = {
         Variant.CONFIGURED: policy,

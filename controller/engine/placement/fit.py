@@ -192,7 +192,7 @@ def choose_clusters(
     )
     if len(chosen) < copies:
         fitting_names = {capacity.name for capacity in fitting}
-        return _insufficient_capacity(
+        return insufficient_capacity(
             requirements, [capacity for capacity in candidates if capacity.name not in fitting_names]
         )
     return place_copies(requirements, [capacity.name for capacity in chosen])
@@ -285,7 +285,7 @@ def _leftover_fraction(request: Resources, capacity: FreeCapacity, fleet: Resour
     return Fraction(capacity.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
 
 
-def _insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:
+def insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:
     """Return the refusal with the cluster that lacks least, and what it lacks."""
     request = (
         requirements.requests
@@ -339,7 +339,7 @@ def _divide_replicas(requirements: SchedulingRequirements, candidates: Sequence[
         parts = _fill_largest_first(requirements, capacity_by_cluster)
         is_fitting = sum(parts.values()) == requirements.replicas
     if not is_fitting or not parts:
-        return _insufficient_capacity(requirements, candidates)
+        return insufficient_capacity(requirements, candidates)
     used = {name: count for name, count in parts.items() if count > 0}
     return Choice(
         assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),

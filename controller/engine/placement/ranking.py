@@ -4,8 +4,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from math import lcm
 
-from controller.engine.placement.fit import ClusterRank, free_capacity, rank_cluster
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.placement.fit import ClusterRank, free_capacity, insufficient_capacity, rank_cluster
+from controller.engine.reasons import Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.resources import first_insufficient, total
@@ -53,13 +53,8 @@ class RankedClusters:
         """Return what the closest cluster lacks; ``None`` where some cluster lacks nothing and still does not fit."""
         if self._others or not self._closest:
             return None
-        name = self._closest[0][1]
-        requests, headroom = self._requirements.gang_requests, self._cluster_usage.cluster_state(name).available
-        resource = first_insufficient(requests, headroom)
-        if resource is None:
-            return None
-        asked, free = requests[resource], headroom.get(resource, 0)
-        return Refusal(Reason.INSUFFICIENT_CAPACITY, resource, asked, free, cluster=name)
+        closest = self._cluster_usage.cluster_state(self._closest[0][1])
+        return insufficient_capacity(self._requirements, [free_capacity(closest)])
 
     def _rank(self, names: Iterable[ClusterName]) -> None:
         requests = self._requirements.gang_requests

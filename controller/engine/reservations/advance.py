@@ -17,7 +17,7 @@ from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.pending import PendingWorkloads
 from controller.engine.state.queue_usage import QueueUsage
-from controller.engine.state.resources import EMPTY, Resources, add, positive, total
+from controller.engine.state.resources import EMPTY, Resources, add, elementwise_min, positive, remaining, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import ReservedCluster, Workload, WorkloadState, WorkloadUid
 
@@ -77,8 +77,7 @@ def running_on_reserved(reservations: Sequence[AdvanceReservation], workloads: W
     """Yield the admitted workloads on clusters of *reservations* that keep them off."""
     for by_uid in workloads.admitted.values():
         for workload in by_uid.values():
-            charges = workload.admission.cluster_charges if workload.admission is not None else ()
-            used = {charge.cluster for charge in charges}
+            used = _clusters_of(workload)
             if any(used.intersection(each.clusters) and not is_for(each, workload) for each in reservations):
                 yield workload
 
@@ -100,7 +99,7 @@ def idle_for(reservation: AdvanceReservation, cluster_usage: ClusterUsage) -> Re
         set_aside = state.in_advance.set_aside((reservation.name,)) if state.in_advance is not None else EMPTY
         headroom = positive(state.headroom)
         if reservation.amounts:
-            headroom = {each: min(headroom.get(each, 0), amount) for each, amount in set_aside.items()}
+            headroom = elementwise_min(headroom, set_aside)
         idle.append(positive(headroom))
     return total(idle)
 
@@ -174,7 +173,7 @@ class AdvanceAmounts:
         running = [(workload, _charge_on(workload, name)) for workload in self.running_on(name)]
         needed = total(each.lacking for each in _in_force(reservations, running))
         free = self._cluster_usage.cluster_state(name).headroom_after_evictions
-        return positive(_less(needed, free))
+        return positive(remaining(needed, free))
 
     def missing(self, reservation: AdvanceReservation, now: int) -> Resources:
         """Return what of its amounts is expected to be in use by others when *reservation* begins, on all clusters."""
@@ -188,7 +187,7 @@ class AdvanceAmounts:
             if name in self._cluster_usage:
                 free.append(self._cluster_usage.cluster_state(name).headroom_after_evictions)
             free_then = total(free)
-            missing = add(missing, positive(_less(needed.lacking, free_then)))
+            missing = add(missing, positive(remaining(needed.lacking, free_then)))
         return missing
 
     def _update(self, name: ClusterName, *, gave_room: bool) -> None:
@@ -222,14 +221,9 @@ def _in_force(
         for number, workload in enumerate(workloads):
             if is_for(reservation, workload):
                 charge = uncounted[number]
-                lacking, uncounted[number] = positive(_less(lacking, charge)), positive(_less(charge, lacking))
+                lacking, uncounted[number] = positive(remaining(lacking, charge)), positive(remaining(charge, lacking))
         in_force.append(AmountsInForce(reservation.name, reservation.amounts, lacking))
     return tuple(in_force)
-
-
-def _less(amounts: Resources, other: Resources) -> Resources:
-    """Return *amounts* less what *other* has of the same resources; it may be negative."""
-    return {name: amount - other.get(name, 0) for name, amount in amounts.items()}
 
 
 def _clusters_of(workload: Workload | None) -> set[ClusterName]:
@@ -343,7 +337,7 @@ def _movable(workloads: Iterable[Workload]) -> Iterator[Workload]:
 def _missing(lacking: Resources, evicted: Iterable[tuple[_VictimRank, Workload]], name: ClusterName) -> Resources:
     """Return what of *lacking* the eviction of *evicted* does not free."""
     freed = total(_charge_on(workload, name) for _, workload in evicted)
-    return positive(_less(lacking, freed))
+    return positive(remaining(lacking, freed))
 
 
 def _relative_size(workload: Workload, lacking: Resources, name: ClusterName) -> list[Fraction]:

@@ -22,7 +22,7 @@ from controller.engine.state.resources import EMPTY, Resources, add, scale
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, ClusterCharge, Workload, WorkloadState, WorkloadUid
 
-#: How much one workload may exceed its run time as probably as `backfill.confidence` allows for a whole reservation.
+#: The budget of each reservation: 1 - `backfill.confidence`, the probability that some backfilled workload ends late.
 MISS_BUDGET = 64
 
 #: A run that has exceeded its expected time is expected to end this much later, then twice as much, and so on.
@@ -346,11 +346,6 @@ def _as_use(release: Release) -> Release:
     """Return the opposite of *release*: the use of the same amounts."""
     charges = tuple(ClusterCharge(each.cluster, scale(each.charge, -1)) for each in release.cluster_charges)
     return release._replace(charge=scale(release.charge, -1), cluster_charges=charges)
-
-
-def remaining(due: Resources, released: Resources) -> Resources:
-    """Return what a reservation of *due* still sets aside where *released* becomes free in its window."""
-    return {name: max(amount - released.get(name, 0), 0) for name, amount in due.items()}
 
 
 def _release(workload: Workload, at: int) -> Release | None:

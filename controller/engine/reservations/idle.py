@@ -11,7 +11,7 @@ from controller.engine.policy import AdvanceReservation, HeadReservation
 from controller.engine.reservations.backfill import Window, owner_of
 from controller.engine.state.cluster_usage import ClusterState, ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.resources import EMPTY, PODS, Resources, add, positive, subtract, total
+from controller.engine.state.resources import EMPTY, PODS, Resources, add, elementwise_min, positive, subtract, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Workload
 
@@ -116,11 +116,7 @@ def idle_by_kind(
         held = free
         if all(each.amounts for each in reservations):
             names = tuple(sorted(each.name for each in reservations))
-            held = _smaller(free, state.in_advance.set_aside(names) if state.in_advance is not None else EMPTY)
+            held = elementwise_min(free, state.in_advance.set_aside(names) if state.in_advance is not None else EMPTY)
         idle["advance"].append(held)
-        idle["head"].append(_smaller(subtract(free, held), heads.get(name, EMPTY)))
+        idle["head"].append(elementwise_min(subtract(free, held), heads.get(name, EMPTY)))
     return {kind: positive(total(amounts)) for kind, amounts in idle.items()}
-
-
-def _smaller(amounts: Resources, other: Resources) -> Resources:
-    return {name: min(amount, other.get(name, 0)) for name, amount in amounts.items()}

@@ -13,7 +13,7 @@ from controller.engine.state.cluster_usage import ClusterState, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.queue_usage import UsageTracker
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import EMPTY, Resources, positive, subtract
+from controller.engine.state.resources import EMPTY, Resources, elementwise_min, positive, subtract
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, ClusterCharge, Nomination, Workload
 
@@ -172,10 +172,9 @@ class Nominations:
 def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resources) -> FreeCapacity:
     """Return what is free both now, less what is *retained*, and once evictions in progress have finished."""
     free, settled = subtract(cluster_state.headroom, retained), cluster_state.headroom_after_evictions
-    headroom = {name: min(free.get(name, 0), settled.get(name, 0)) for name in {**free, **settled}}
     return FreeCapacity(
         cluster_state,
-        headroom,
+        elementwise_min(free, settled),
         cluster_state.allocatable,
         settled if cluster_state.nominated else None,
         cluster_state.recently_freed_total,

@@ -11,13 +11,12 @@ from controller.engine.reservations.backfill import (
     Window,
     longest_run_time,
     owner_of,
-    remaining,
 )
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import EMPTY, Resources, add
+from controller.engine.state.resources import EMPTY, Resources, add, remaining
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
 

@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from controller.engine.state.resources import EMPTY, Resources, elementwise_max, positive, subtract, total
+from controller.engine.state.resources import EMPTY, Resources, elementwise_max, positive, remaining, total
 
 
 @dataclass(frozen=True, slots=True)
 class AmountsInForce:
-    """One reservation, at the time when one begins."""
+    """The amounts of one reservation that is in force when one of the cluster's reservations begins."""
 
     name: str
     amounts: Resources
@@ -29,7 +29,7 @@ class ReservationBegin:
         if self.in_force[0].name not in names:
             return EMPTY
         lacking = total(each.lacking for each in self.in_force if each.name in names)
-        return positive(subtract(lacking, {name: self.released.get(name, 0) for name in lacking}))
+        return positive(remaining(lacking, self.released))
 
     @property
     def without_releases(self) -> "ReservationBegin":

@@ -22,6 +22,7 @@ from controller.engine.state.resources import (
     Resources,
     add,
     clamp_non_negative,
+    elementwise_min,
     nonzero,
     positive,
     subtract,
@@ -104,8 +105,7 @@ class ClusterState:
         """Return the free capacity for one more workload: the smaller of headroom now and after evictions (P5)."""
         if not self.leaving and not self.nominated:
             return self.headroom
-        now, then = self.headroom, self.headroom_after_evictions
-        return {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
+        return elementwise_min(self.headroom, self.headroom_after_evictions)
 
     @property
     def is_headroom_available(self) -> bool:

@@ -84,6 +84,16 @@ def elementwise_max(left: Resources, right: Resources) -> Resources:
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in {**left, **right}}
 
 
+def elementwise_min(left: Resources, right: Resources) -> Resources:
+    """Return the smaller amount of each name."""
+    return {name: min(left.get(name, 0), right.get(name, 0)) for name in {**left, **right}}
+
+
+def remaining(due: Resources, covered: Resources) -> Resources:
+    """Return what *covered* leaves of *due*, at least zero; other names of *covered* do not count."""
+    return {name: max(amount - covered.get(name, 0), 0) for name, amount in due.items()}
+
+
 def clamp_non_negative(amounts: Resources) -> Resources:
     """Return *amounts* with negative ones replaced by zero."""
     return {name: max(amount, 0) for name, amount in amounts.items()}
