@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import admission, backfill, forecast, hyperjob, million, overhead, plan, restart, webhook
+from tests.benchmarks import admission, backfill, forecast, hyperjob, kueue, million, overhead, plan, restart, webhook
 from tests.benchmarks.figures import Figure, show, write
 
 Measure = Callable[..., list[Figure]]
@@ -19,10 +19,13 @@ FAMILIES: Mapping[str, Measure] = {
     "forecast": forecast.measure,
     "data": overhead.measure_data,
     "console": overhead.measure_console,
+    "kueue": kueue.measure,
     "million": million.measure,
 }
-ON_REQUEST = {"million"}
+ON_REQUEST = {"kueue", "million"}
 """Families that run only where ``--only`` names them."""
+SIZED = {"kueue"}
+"""Families with a size."""
 REPORT = Path(__file__).parents[2] / "build" / "bench.json"
 
 
@@ -31,10 +34,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", choices=sorted(FAMILIES), action="append", help="this family; may be repeated")
     parser.add_argument("--quick", action="store_true", help="all of it small: does it work at all?")
+    parser.add_argument("--size", type=int, help="kueue: only the load with so many queues, 30 or 1000")
     arguments = parser.parse_args()
     figures: list[Figure] = []
     for name in arguments.only or (name for name in FAMILIES if name not in ON_REQUEST):
-        figures.extend(FAMILIES[name](quick=arguments.quick))
+        size = {"size": arguments.size} if name in SIZED and arguments.size else {}
+        figures.extend(FAMILIES[name](quick=arguments.quick, **size))
     show(figures)
     write(figures, REPORT)
     print(f"written to {REPORT.relative_to(Path.cwd()) if REPORT.is_relative_to(Path.cwd()) else REPORT}")
