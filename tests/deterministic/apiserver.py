@@ -14,10 +14,14 @@ from tests.deterministic.field_ownership import (
     ApplyConflictError,
     Manager,
     Ownership,
+    Schema,
+    Write,
     after_update,
     apply_fields,
-    fields_of,
+    listed,
+    managed_fields,
 )
+from tests.deterministic.field_types import FieldTypeError
 from tests.deterministic.json_patches import PatchError, json_patch, merge_patch
 from tests.deterministic.objects import (
     CLIENT_METADATA,
@@ -26,7 +30,6 @@ from tests.deterministic.objects import (
     Key,
     Kind,
     Object,
-    applied_metadata,
     empty_object,
     list_item,
     normalised,
@@ -103,6 +106,10 @@ class ApiServer:
     def objects(self, kind: Kind) -> Mapping[Key, Object]:
         """Return the stored objects, which callers must not change."""
         return self._objects[kind]
+
+    def managed_fields(self, uid: str) -> list[Object] | None:
+        """Return the owners of the fields of a stored object, which responses omit."""
+        return managed_fields(self._owners[uid]) if uid in self._owners else None
 
     def compact(self, version: int | None = None) -> None:
         """Forget all changes up to *version*, so that watches and pages from an earlier version get 410."""
@@ -288,7 +295,7 @@ class ApiServer:
 
     # -- writes --------------------------------------------------------------
 
-    def _create(self, request: Request, target: Target, body: Object) -> Response:
+    def _create(self, request: Request, target: Target, body: Object, *, owners: Ownership | None = None) -> Response:
         kind = target.kind
         metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key in CLIENT_METADATA}
         if metadata.get("namespace", target.namespace) != target.namespace:
@@ -302,14 +309,7 @@ class ApiServer:
             metadata["namespace"] = target.namespace
         if not kind.builtin:
             metadata["generation"] = 1
-        obj = normalised(kind, {**body, "apiVersion": kind.api_version, "kind": body.get("kind") or kind.name})
-        obj["metadata"] = normalised_metadata(metadata)
-        if kind.status:
-            obj.pop("status", None)
-        if kind == NAMESPACES:
-            labels = {"kubernetes.io/metadata.name": name, **obj["metadata"].get("labels", {})}
-            obj["metadata"]["labels"] = labels
-            obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        obj = _created(kind, body, metadata)
         validate(kind, obj, None)
         version = (body.get("metadata") or {}).get("resourceVersion")
         if version and "dryRun" not in request.query:
@@ -320,8 +320,25 @@ class ApiServer:
             raise statuses.already_exists(kind.group, kind.plural, name, deleting=deleting)
         if "dryRun" in request.query:
             return Response(201, with_metadata(obj, resourceVersion=version) if version else obj)
-        owners = after_update({}, {"metadata": {}}, obj, _manager(request, kind)) if kind.owners else {}
+        if owners is None:
+            owners = self._updated_owners(request, target, None, body) if kind.owners else {}
         return Response(201, self._store(kind, (target.namespace, name), obj, owners))
+
+    def _updated_owners(self, request: Request, target: Target, current: Object | None, body: Object) -> Ownership:
+        """Return the owners after a write that is no apply; ones that are not known are not tracked."""
+        kind = target.kind
+        before = self._owners.get(current["metadata"]["uid"], {}) if current else {}
+        reset = (body.get("metadata") or {}).get("managedFields") in ([], [{}]) and not target.subresource
+        if current and (reset or not before):
+            return {}
+        requested = normalised(kind, {"apiVersion": kind.api_version, "kind": kind.name, **body})
+        requested["metadata"] = normalised_metadata(body.get("metadata") or {})
+        manager = _manager(request, kind, "Update", target.subresource)
+        try:
+            write = Write(_schema(target), manager, self._now())
+            return after_update(write, before, current or empty_object(kind), requested)
+        except FieldTypeError:
+            return {}
 
     def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.namespaced:
@@ -390,37 +407,35 @@ class ApiServer:
         if current is None and uid:
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise statuses.conflict(kind.group, kind.plural, target.name, why)
-        manager = _manager(request, kind, "Apply", target.subresource)
-        applied = {key: value for key, value in body.items() if self._is_applicable(target, key)}
-        live = current or {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
-        owners = self._owners.get(live["metadata"].get("uid", ""), {})
-        if current is not None and not owners:
-            owners = {Manager("before-first-apply", "Update", kind.api_version): frozenset(fields_of(live))}
-        try:
-            merged, owners = apply_fields(live, applied, owners, manager, force=query.get("force") == "true")
-        except ApplyConflictError as error:
-            raise apply_conflict(error) from error
+        merged, owners = self._merge(request, target, current, body)
         if current is None:
             # Only a dry run shows the version that the client sent.
             version = body["metadata"].get("resourceVersion", "") if "dryRun" in query else ""
             merged["metadata"] |= {"name": target.name, "resourceVersion": version}
-            response = self._create(request, target, merged)
-            if "dryRun" not in query:
-                self._owners[response.body["metadata"]["uid"]] = owners
-            return response
-        identity = {key: body["metadata"][key] for key in ("uid", "resourceVersion") if body["metadata"].get(key)}
-        merged["metadata"] = {
-            **current["metadata"],
-            **applied_metadata(merged["metadata"], current["metadata"]),
-            **identity,
-        }
+            return self._create(request, target, merged, owners=owners)
         return Response(200, self._update(request, target, current, merged, owners=owners))
 
-    @staticmethod
-    def _is_applicable(target: Target, key: str) -> bool:
-        if target.subresource == "status":
-            return key in {"status", "apiVersion", "kind"}
-        return key != "status" or not target.kind.status
+    def _merge(
+        self, request: Request, target: Target, current: Object | None, body: Object
+    ) -> tuple[Object, Ownership]:
+        """Return the object and its owners after the apply of *body*."""
+        kind, schema, now = target.kind, _schema(target), self._now()
+        live = current or empty_object(kind)
+        owners = self._owners.get(current["metadata"]["uid"], {}) if current else {}
+        if current and not owners:
+            first = Manager("before-first-apply", "Update", kind.api_version, target.subresource)
+            owners = after_update(Write(schema, first, now), {}, empty_object(kind), current)
+        manager = _manager(request, kind, "Apply", target.subresource)
+        try:
+            write, force = Write(schema, manager, now), request.query.get("force") == "true"
+            merged, owners = apply_fields(write, live, body, owners, force=force)
+        except ApplyConflictError as error:
+            raise apply_conflict(error) from error
+        except FieldTypeError as error:
+            metadata = body["metadata"]
+            shown = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.api_version}, Kind={kind.name}"
+            raise StatusError(500, "", f"failed to create typed patch object ({shown}): {error}") from error
+        return {**live} if merged is None else merged, owners
 
     def _update(
         self, request: Request, target: Target, current: Object, body: Object, *, owners: Ownership | None = None
@@ -432,16 +447,14 @@ class ApiServer:
         if not kind.builtin and spec_of(wanted) != spec_of(current):
             wanted["metadata"]["generation"] = mine.get("generation", 0) + 1
         validate(kind, wanted, current, uid=metadata.get("uid") or mine["uid"])
-        before = self._owners.get(mine["uid"], {})
-        if owners is None and not before:
-            owners = before  # fields are tracked from the creation or the first apply on
-        elif owners is None:
-            owners = after_update(before, current, wanted, _manager(request, kind, "Update", target.subresource))
+        if owners is None:
+            owners = self._updated_owners(request, target, current, body)
         if "deletionTimestamp" in mine and not wanted["metadata"].get("finalizers") and kind != NAMESPACES:
             if "dryRun" not in request.query:
                 self._remove(kind, target.key)
             return wanted
-        if wanted == current and owners == before:
+        # Other times in the managed fields alone are no change, unless they change the order of the entries.
+        if wanted == current and listed(owners) == listed(self._owners.get(mine["uid"], {})):
             return current
         if "dryRun" in request.query:
             return wanted
@@ -550,6 +563,25 @@ def _discovery(kinds: Iterable[Kind]) -> Mapping[str, Object]:
 def _manager(request: Request, kind: Kind, operation: str = "Update", subresource: str = "") -> Manager:
     name = request.query.get("fieldManager") or request.user_agent.partition("/")[0]
     return Manager(name, operation, kind.api_version, subresource)
+
+
+def _schema(target: Target) -> Schema:
+    if target.subresource == "status":
+        return Schema(target.kind.type, frozenset({"metadata", "spec"}))
+    return Schema(target.kind.type, frozenset({"status"} if target.kind.status else ()))
+
+
+def _created(kind: Kind, body: Object, metadata: Object) -> Object:
+    """Return the new object of *body* with *metadata*."""
+    obj = normalised(kind, {**body, "apiVersion": kind.api_version, "kind": body.get("kind") or kind.name})
+    obj["metadata"] = normalised_metadata(metadata)
+    if kind.status:
+        obj.pop("status", None)
+    if kind == NAMESPACES:
+        labels = {"kubernetes.io/metadata.name": metadata["name"], **obj["metadata"].get("labels", {})}
+        obj["metadata"]["labels"] = labels
+        obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+    return obj
 
 
 def _replacement(target: Target, current: Object, body: Object) -> Object:

@@ -1,23 +1,33 @@
-"""Field ownership for server-side apply: which manager set which field of an object."""
+"""Field ownership for server-side apply: which manager set which field of an object, and when.
 
-from collections.abc import Iterable, Iterator, Mapping
+These functions decide as the field manager of kube-apiserver does (k8s.io/apimachinery, `util/managedfields`).
+"""
+
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.deterministic.objects import copied
+from tests.deterministic.field_types import (
+    Path,
+    Paths,
+    Type,
+    check_type,
+    compare,
+    fields_of,
+    merge,
+    remove,
+    with_declared,
+)
 
-Path = tuple[str, ...]
-
-_SERVER_FIELDS = {
-    "name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
-    "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink",
-}  # fmt: skip
-
-
-_MAPS = {("metadata", name) for name in ("labels", "annotations", "finalizers", "ownerReferences")} | {("data",)}
+_MAX_UPDATERS = 10
+_UNOWNED = {("f:apiVersion",), ("f:kind",), ("f:metadata",)} | {
+    ("f:metadata", f"f:{name}")
+    for name in ("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink")
+}
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Manager:
     """A writer of fields; applies and updates of one name are two managers."""
 
@@ -30,8 +40,36 @@ class Manager:
         shown = f'"{self.name}"' + (f' with subresource "{self.subresource}"' if self.subresource else "")
         return shown if self.operation == "Apply" else f"{shown} using {self.api_version}"
 
+    @property
+    def identifier(self) -> str:
+        """The text by which conflicts are sorted."""
+        entry = {"manager": self.name, "operation": self.operation}
+        entry |= {"apiVersion": self.api_version} if self.operation == "Update" else {}
+        entry |= {"subresource": self.subresource} if self.subresource else {}
+        return json.dumps(entry, separators=(",", ":"))
 
-Ownership = Mapping[Manager, frozenset[Path]]
+
+class Owned(NamedTuple):
+    """The fields of one manager, and the time at which it last changed the object, empty if it never did."""
+
+    paths: Paths
+    time: str
+
+
+Ownership = Mapping[Manager, Owned]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The type of an object at an endpoint, and the top-level fields that writes to this endpoint do not change."""
+
+    type: Type
+    ignored: frozenset[str] = frozenset()
+
+    def filtered(self, paths: Paths) -> Paths:
+        if not self.ignored:
+            return paths
+        return frozenset(path for path in paths if path[0].removeprefix("f:") not in self.ignored)
 
 
 class ApplyConflictError(Exception):
@@ -42,171 +80,127 @@ class ApplyConflictError(Exception):
         self.conflicts = conflicts
 
 
-def fields_of(obj: Mapping[str, Any]) -> dict[Path, Any]:
-    """Return the fields of *obj* that managers own, with their values; a container of others has the value ``None``."""
-    return {path: value for path, value in _walk(_unfold(obj), ()) if path[0] not in {"apiVersion", "kind"}}
+@dataclass(frozen=True)
+class Write:
+    """A manager that writes to an endpoint at the time *now*."""
+
+    schema: Schema
+    by: Manager
+    now: str
 
 
-def after_update(ownership: Ownership, before: Mapping[str, Any], after: Mapping[str, Any], by: Manager) -> Ownership:
-    """Return the owners after *by* changed an object from *before* to *after* without apply."""
-    old, new = fields_of(before), fields_of(after)
-    changed = {path for path, value in new.items() if path not in old or old[path] != value}
-    removed = (frozenset(old) - frozenset(new)) | (_maps(old) - _maps(new))
-    changed |= _maps(new) - _maps(old)
-    owned = {
-        manager: paths - removed - (changed if manager != by else frozenset()) for manager, paths in ownership.items()
-    }
-    owned[by] = owned.get(by, frozenset()) | changed
-    return {manager: paths for manager, paths in owned.items() if paths}
+def after_update(write: Write, ownership: Ownership, before: Mapping[str, Any], after: Mapping[str, Any]) -> Ownership:
+    """Return the owners after an object changed from *before* to *after* without apply.
+
+    Raises ``FieldTypeError`` if *after* has fields of another type.
+    """
+    schema, by = write.schema, write.by
+    check_type(schema.type, after, repeated=True)
+    removed, modified, added = (schema.filtered(paths) for paths in compare(schema.type, before, after))
+    changed = modified | added
+    owned = {manager: Owned(paths - removed - changed, time) for manager, (paths, time) in ownership.items()}
+    if taken := changed - _UNOWNED:
+        previous = owned[by].paths if by in owned else frozenset()
+        owned[by] = Owned(previous | taken, write.now)
+    return _capped({manager: entry for manager, entry in owned.items() if entry.paths})
+
+
+def _capped(owned: dict[Manager, Owned]) -> Ownership:
+    """Return *owned* with the oldest updates in one entry, if there are many."""
+    updaters = sorted(
+        (manager for manager in owned if manager.operation == "Update"),
+        key=lambda manager: (owned[manager].time, manager.identifier),
+    )
+    excess = len(updaters) - _MAX_UPDATERS
+    if excess <= 0:
+        return owned
+    oldest = updaters[: excess + 1]
+    paths = frozenset().union(*(owned.pop(manager).paths for manager in oldest[:-1]))
+    last = owned.pop(oldest[-1])
+    owned[Manager("ancient-changes", "Update", oldest[0].api_version)] = Owned(paths | last.paths, last.time)
+    return owned
 
 
 def apply_fields(
-    current: Mapping[str, Any], applied: Mapping[str, Any], ownership: Ownership, by: Manager, *, force: bool
-) -> tuple[dict[str, Any], Ownership]:
-    """Return *current* with the *applied* fields set, and the owners after that.
+    write: Write, live: Mapping[str, Any], applied: Mapping[str, Any], ownership: Ownership, *, force: bool
+) -> tuple[dict[str, Any] | None, Ownership]:
+    """Return *live* with the *applied* fields set, or ``None`` if it stays equal, and the owners after that.
 
-    Fields that *by* applied before, and now omits, are removed unless another manager owns them.
-    Raises ``ApplyConflictError`` if *force* is not set and a field changes that another manager owns.
+    Fields that the manager applied before, and now omits, are removed unless another manager owns them.
+    Raises ``ApplyConflictError`` if *force* is not set and a field changes that another manager owns, and
+    ``FieldTypeError`` if *applied* has fields of another type.
     """
-    live, wanted = fields_of(current), fields_of(applied)
-    others = {manager: paths for manager, paths in ownership.items() if manager != by}
-    changed = {path for path, value in wanted.items() if value not in (None, {}) and live.get(path, ()) != value}
-    # An object that was empty, and so a field of its own, is no longer one.
-    changed |= _containers(wanted) - _containers(live)
-    conflicts = [
-        (manager, path) for manager in sorted(others) for path in sorted(others[manager] & changed, key=_set_order)
-    ]
-    if conflicts and not force:
-        raise ApplyConflictError(conflicts)
-    result = _unfold(current)
-    for path, value in wanted.items():
-        _set(result, path, value)
-    remaining = frozenset().union(*others.values()) | frozenset(wanted)
-    before = ownership.get(by, frozenset())
-    for path in sorted(before - remaining, key=lambda path: (-len(path), path)):
-        _remove(result, path)
-    for path in sorted(_containers(before) - _containers(remaining) - remaining - {("metadata",)}):
-        if path[0] == "metadata":
-            # Elements without an owner, such as the finalizers of a deletion, go with the list.
-            result["metadata"].pop(path[1], None)
-    _order_elements(result, live=_unfold(current), applied=_unfold(applied))
-    merged = _fold(result)
-    finalizers, before_apply = (obj.get("metadata", {}).get("finalizers") or [] for obj in (merged, current))
-    if not applied.get("metadata", {}).get("finalizers") and sorted(finalizers) == sorted(before_apply):
-        # Repeated finalizers keep their places where none is applied.
-        merged["metadata"] |= {"finalizers": before_apply} if before_apply else {}
-    removed = frozenset(live) - frozenset(fields_of(merged))
-    owned = {manager: paths - changed - removed for manager, paths in others.items()}
-    owned[by] = frozenset(wanted)
-    return merged, {manager: paths for manager, paths in owned.items() if paths}
+    schema, by = write.schema, write.by
+    check_type(schema.type, applied, repeated=False)
+    result = merge(schema.type, live, applied)
+    paths = schema.filtered(fields_of(schema.type, applied))
+    last, time = ownership.get(by, (frozenset(), ""))
+    owned = {**ownership, by: Owned(paths, time)}
+    if last:
+        result = _pruned(schema.type, result, last, frozenset().union(*(entry.paths for entry in owned.values())))
+    removed, modified, added = (schema.filtered(paths) for paths in compare(schema.type, live, result))
+    conflicts = {manager: entry.paths & (modified | added) for manager, entry in ownership.items() if manager != by}
+    if not force and any(conflicts.values()):
+        raise ApplyConflictError(
+            [
+                (manager, path)
+                for manager in sorted(conflicts, key=lambda manager: manager.identifier)
+                for path in sorted(conflicts[manager], key=_set_order)
+            ]
+        )
+    for manager, lost in conflicts.items():
+        owned[manager] = Owned(owned[manager].paths - lost - removed, owned[manager].time)
+    equal = result == live
+    owned[by] = Owned(paths - _UNOWNED, time if equal else write.now)
+    return None if equal else result, {manager: entry for manager, entry in owned.items() if entry.paths}
 
 
-def _order_elements(result: dict[str, Any], *, live: Mapping[str, Any], applied: Mapping[str, Any]) -> None:
-    """Put the elements of lists with keys into the order of what was applied, between those that only *live* has."""
-    metadata = result["metadata"]
-    for name in ("finalizers", "ownerReferences"):
-        if isinstance(metadata.get(name), dict):
-            keys = _merged_order(*(list(obj.get("metadata", {}).get(name) or {}) for obj in (live, applied)))
-            metadata[name] = {key: metadata[name][key] for key in keys if key in metadata[name]}
+def _pruned(of: Type, merged: Any, last: Paths, owned: Paths) -> Any:
+    """Remove the fields in *last* from *merged* that are not in *owned*, and nothing else."""
+    every, last = with_declared(of, fields_of(of, merged)), with_declared(of, last)
+    pruned = remove(of, merged, last)
+    left = with_declared(of, fields_of(of, pruned))
+    pruned = remove(of, merged, every - (left | with_declared(of, owned)))
+    left = with_declared(of, fields_of(of, pruned))
+    return remove(of, merged, (every - left) & last)
 
 
-def _merged_order(live: list[str], applied: list[str]) -> list[str]:
-    """Return the keys of both lists: elements of *live* alone keep their place before the next shared one."""
-    shared = [key for key in applied if key in live]
-    order: list[str] = []
-    left, right = 0, 0
-    while left < len(live) or right < len(applied):
-        if left < len(live) and right < len(applied):
-            if live[left] == applied[right]:
-                order.append(live[left])
-                left, right, shared = left + 1, right + 1, shared[1:]
-                continue
-            if live[left] in applied and shared and shared[0] != live[left]:
-                left += 1
-                continue
-        if left < len(live):
-            if live[left] not in applied:
-                order.append(live[left])
-                left += 1
-                continue
-            if live[left] in order:
-                left += 1
-        if right < len(applied):
-            order.append(applied[right])
-            shared = shared[1:] if shared and shared[0] == applied[right] else shared
-            right += 1
-    return order
+def listed(ownership: Ownership) -> list[tuple[Manager, Paths]]:
+    """Return the owners in the order of the entries in ``managedFields``."""
+    order = sorted(
+        ownership,
+        key=lambda manager: (
+            manager.operation,
+            ownership[manager].time,
+            manager.name,
+            manager.api_version,
+            manager.subresource,
+        ),
+    )
+    return [(manager, ownership[manager].paths) for manager in order]
 
 
-def _containers(paths: Iterable[Path]) -> set[Path]:
-    return {path[:end] for path in paths for end in range(1, len(path))}
-
-
-def _maps(paths: Iterable[Path]) -> set[Path]:
-    """Return the maps and sets that hold some of *paths*; an update owns those that it creates, an apply does not."""
-    return _containers(paths) & _MAPS
+def managed_fields(ownership: Ownership) -> list[dict[str, Any]]:
+    """Return *ownership* as the ``managedFields`` of an object, without times."""
+    entries = []
+    for manager, paths in listed(ownership):
+        fields: dict[str, Any] = {}
+        for path in paths:
+            node = fields
+            for element in path:
+                node = node.setdefault(element, {})
+        for path in paths:
+            node = fields
+            for element in path:
+                node = node[element]
+            if node:
+                node["."] = {}
+        entry: dict[str, Any] = {"manager": manager.name, "operation": manager.operation}
+        entry |= {"apiVersion": manager.api_version, "fieldsType": "FieldsV1", "fieldsV1": fields}
+        entries.append(entry | ({"subresource": manager.subresource} if manager.subresource else {}))
+    return entries
 
 
 def _set_order(path: Path) -> list[tuple[bool, str]]:
     """Sort the members of an object before what is inside of them, as the real server does."""
     return [(index < len(path) - 1, key) for index, key in enumerate(path)]
-
-
-def _unfold(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy whose lists with keys are objects, so that each element is a field."""
-    unfolded = copied(dict(obj))
-    metadata = {key: value for key, value in unfolded.get("metadata", {}).items() if key not in _SERVER_FIELDS}
-    if metadata.get("finalizers"):
-        names = metadata["finalizers"]
-        metadata["finalizers"] = {name: [name] * names.count(name) for name in names}
-    if metadata.get("ownerReferences"):
-        metadata["ownerReferences"] = {owner["uid"]: [owner] for owner in metadata["ownerReferences"]}
-    return {**unfolded, "metadata": metadata}
-
-
-def _fold(unfolded: dict[str, Any]) -> dict[str, Any]:
-    metadata = unfolded["metadata"]
-    if "finalizers" in metadata:
-        metadata["finalizers"] = [name for names in (metadata["finalizers"] or {}).values() for name in names]
-    if "ownerReferences" in metadata:
-        metadata["ownerReferences"] = [owner for (owner,) in (metadata["ownerReferences"] or {}).values()]
-    return unfolded
-
-
-def _walk(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    if not isinstance(value, dict) or (not value and path):
-        if path != ("metadata",):
-            yield path, value
-        return
-    if len(path) > 1 and path[0] != "metadata":
-        yield path, None
-    for key, item in value.items():
-        yield from _walk(item, (*path, key))
-
-
-def _set(target: dict[str, Any], path: Path, value: Any) -> None:
-    for key in path[:-1]:
-        if not isinstance(target.get(key), dict):
-            target[key] = {}
-        target = target[key]
-    if (value is None or value == {}) and isinstance(target.get(path[-1]), dict):
-        return
-    target[path[-1]] = {} if value is None else value
-
-
-def _remove(target: dict[str, Any], path: Path) -> None:
-    """Remove the field with all inside; a top-level object that becomes empty is null, as the real server leaves it."""
-    *parents, last = path
-    containers = [target]
-    for key in parents:
-        if not isinstance(containers[-1].get(key), dict):
-            return
-        containers.append(containers[-1][key])
-    if not parents and containers[-1].get(last):
-        return
-    containers[-1].pop(last, None)
-    if not containers[-1] and len(path) > 1:
-        if path[0] == "metadata":
-            containers[-2].pop(parents[-1], None)
-        elif len(path) == 2:
-            containers[-2][parents[-1]] = None

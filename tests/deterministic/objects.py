@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.deterministic.field_types import BOOLEAN, CUSTOM_OBJECT, METADATA, NUMBER, STRING, STRINGS, Type, struct
 from tests.deterministic.statuses import Violation
 
 Object = dict[str, Any]
@@ -45,6 +46,8 @@ class Kind:
     """Whether the owners of fields are tracked from the creation on, for server-side apply."""
     structs: tuple[str, ...] = ()
     """Fields that are shown even if they are empty."""
+    type: Type = field(default=CUSTOM_OBJECT, compare=False)
+    """The fields that managers own."""
     validate: Callable[[Object], Sequence[Violation]] = field(default=no_violations, compare=False)
 
     @property
@@ -53,8 +56,38 @@ class Kind:
 
 
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False, builtin=True, structs=("spec",))
-CONFIGMAPS = Kind("", "v1", "configmaps", "ConfigMap", builtin=True, unconditional_update=True)
-LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", builtin=True, create_on_update=True, structs=("spec",))
+CONFIGMAPS = Kind(
+    "",
+    "v1",
+    "configmaps",
+    "ConfigMap",
+    builtin=True,
+    unconditional_update=True,
+    type=struct(apiVersion=STRING, kind=STRING, metadata=METADATA, data=STRINGS, binaryData=STRINGS, immutable=BOOLEAN),
+)
+LEASES = Kind(
+    "coordination.k8s.io",
+    "v1",
+    "leases",
+    "Lease",
+    builtin=True,
+    create_on_update=True,
+    structs=("spec",),
+    type=struct(
+        apiVersion=STRING,
+        kind=STRING,
+        metadata=METADATA,
+        spec=struct(
+            holderIdentity=STRING,
+            leaseDurationSeconds=NUMBER,
+            acquireTime=STRING,
+            renewTime=STRING,
+            leaseTransitions=NUMBER,
+            strategy=STRING,
+            preferredHolder=STRING,
+        ),
+    ),
+)
 
 
 def copied(value: Any) -> Any:
@@ -68,15 +101,6 @@ def copied(value: Any) -> Any:
 
 def with_metadata(obj: Object, **changes: Any) -> Object:
     return {**obj, "metadata": {**obj["metadata"], **changes}}
-
-
-def applied_metadata(merged: Object, current: Object) -> Object:
-    """Return the metadata that clients own after an apply; what it removed is empty."""
-    return {
-        key: merged.get(key)
-        for key in ("labels", "annotations", "finalizers", "ownerReferences")
-        if key in merged or key in current
-    }
 
 
 def spec_of(obj: Object) -> Object:

@@ -1,21 +1,17 @@
-"""Random request sequences for two API servers, and the comparison of what they answer.
+"""Random request sequences for two API servers.
 
 A request refers to versions and UIDs by markers, which each side replaces by what its own server returned.
 """
 
-import json
 import random
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tests.deterministic.worlds import ROOTS
 
 UID, VERSION, OLD_VERSION = "@uid", "@version", "@old-version"
 
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 _HEADS = {
     "things": ("example.io/v1", "Thing"),
     "configmaps": ("v1", "ConfigMap"),
@@ -40,71 +36,6 @@ class Call:
     @property
     def path(self) -> str:
         return "/".join(filter(None, (ROOTS[self.plural], self.name, self.subresource)))
-
-
-Send = Callable[[str, str, Any, str, dict[str, str]], tuple[int, Any]]
-"""Sends a request: method, path, body, kind of body, query."""
-
-
-@dataclass
-class Side:
-    """One server under comparison, with the versions and UIDs that it returned."""
-
-    send: Send
-    seen: dict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-
-    def call(self, call: Call) -> Any:
-        """Send *call* and return its normalised answer; of a list, all pages."""
-        query = dict(call.query)
-        status, body = self.send(call.method, call.path, self._replaced(call.body, call), call.kind, query)
-        self._learn(call.plural, body)
-        pages = [(status, self.normalised(body))]
-        while call.method == "GET" and status == 200 and body["metadata"].get("continue"):
-            query["continue"] = body["metadata"]["continue"]
-            status, body = self.send("GET", call.path, None, "json", query)
-            pages.append((status, self.normalised(body)))
-        return pages
-
-    def normalised(self, value: Any, key: str = "") -> Any:
-        """Return *value* with versions, UIDs and times replaced by what must be equal on both sides."""
-        if isinstance(value, dict):
-            shown = {key: self._member(key, value[key]) for key in sorted(value) if key != "managedFields"}
-            if value.get("uid") and value.get("resourceVersion"):
-                shown["resourceVersion"] = self._name("version", value["resourceVersion"])
-            return shown
-        if isinstance(value, list):
-            items = [self.normalised(item) for item in value]
-            # The server lists the causes of a conflict in the order of a Go map.
-            return sorted(items, key=json.dumps) if key == "causes" else items
-        if isinstance(value, str):
-            value = _UUID.sub(lambda found: self._name("uid", found[0]), _TIME.sub("time", value))
-            value = re.sub(r"/registry[-\d]*/", "/registry/", value)
-            return re.sub(r"record \(\d+\)|precondition \(\d+\)|object meta: \d+$", "version", value)
-        return value
-
-    def _member(self, key: str, value: Any) -> Any:
-        if key == "resourceVersion" and isinstance(value, str):
-            return "version"
-        return bool(value) if key == "continue" else self.normalised(value, key)
-
-    def _name(self, kind: str, value: str) -> str:
-        return self.names.setdefault(value, f"{kind}-{len(self.names)}")
-
-    def _learn(self, plural: str, body: Any) -> None:
-        metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
-        if metadata.get("uid") and metadata.get("resourceVersion"):
-            history = self.seen.setdefault((plural, metadata["name"]), [])
-            if not history or history[-1] != (metadata["uid"], metadata["resourceVersion"]):
-                history.append((metadata["uid"], metadata["resourceVersion"]))
-
-    def _replaced(self, body: Any, call: Call) -> Any:
-        if body is None or isinstance(body, bytes):
-            return body
-        history = self.seen.get((call.plural, call.name), [("11111111-2222-4333-8444-555555555555", "1")])
-        uid, version = history[-1]
-        text = json.dumps(body).replace(OLD_VERSION, history[0][1]).replace(VERSION, version)
-        return json.loads(text.replace(UID, uid))
 
 
 def calls(seed: int, count: int) -> Iterator[Call]:

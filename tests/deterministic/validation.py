@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.deterministic import statuses
-from tests.deterministic.field_ownership import ApplyConflictError, Manager, Path
+from tests.deterministic.field_ownership import ApplyConflictError, Manager
+from tests.deterministic.field_types import shown as shown_path
 from tests.deterministic.objects import Key, Kind, Object
 from tests.deterministic.statuses import StatusError, Violation
 
@@ -87,17 +88,10 @@ def failed_precondition(target: Target, what: str, given: str, found: str, *, dr
     return statuses.conflict(kind.group, kind.plural, target.name, why)
 
 
-def _shown(path: Path) -> str:
-    if path[0] == "metadata" and len(path) > 2 and path[1] in {"finalizers", "ownerReferences"}:
-        key = "uid" if path[1] == "ownerReferences" else ""
-        return f'.metadata.{path[1]}[{key}="{path[2]}"]'
-    return "." + ".".join(path)
-
-
 def apply_conflict(error: ApplyConflictError) -> StatusError:
     by_manager: dict[Manager, list[str]] = {}
     for manager, path in error.conflicts:
-        by_manager.setdefault(manager, []).append(_shown(path))
+        by_manager.setdefault(manager, []).append(shown_path(path))
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
         for manager, paths in by_manager.items()

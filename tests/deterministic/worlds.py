@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.deterministic.apiserver import ApiServer, Response
 from tests.deterministic.clock import EPOCH
+from tests.deterministic.field_types import FREE, NUMBER, MapType, Type, custom_object
 from tests.deterministic.objects import CONFIGMAPS, LEASES, Kind, Object
 from tests.deterministic.parsing import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Request
 from tests.deterministic.statuses import Violation
@@ -26,7 +27,15 @@ def _wrong_type(field: str, expected: str, found: str) -> Violation:
     return Violation(field, "FieldValueTypeInvalid", message)
 
 
-THINGS = Kind("example.io", "v1", "things", "Thing", status=True, validate=_size_is_integer)
+THINGS = Kind(
+    "example.io",
+    "v1",
+    "things",
+    "Thing",
+    status=True,
+    type=custom_object(spec=Type(MapType({"size": NUMBER}, FREE))),
+    validate=_size_is_integer,
+)
 
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 THINGS_CRD = {
