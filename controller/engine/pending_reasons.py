@@ -128,7 +128,8 @@ class PendingReasons:
         depend_on_shares, changed = self.depend_on_shares, list[WorkloadClass]()
         for slot in slots_in(index.passing_all_stages()):
             for workload_class in context.pending.by_requirements[index.key(slot)]:
-                if workload_class.last_reason is Reason.BLOCKED_BY_RESERVATION:
+                # The queue of an inadmissible class may be missing.
+                if workload_class.last_reason is Reason.BLOCKED_BY_RESERVATION and workload_class.inadmissible is None:
                     queue = workload_class.queue
                     if queue not in blocked:
                         within = 0 if depend_on_shares else index.within_limits(quota, quota.tree.nodes[queue])
@@ -136,7 +137,6 @@ class PendingReasons:
                     is_blocked = (
                         blocked[queue] >> slot & 1
                         and workload_class.competes_alone
-                        and workload_class.inadmissible is None
                         and not reserved.may_backfill(workload_class)
                     )
                     if is_blocked or self.code_of_class(workload_class) is Reason.BLOCKED_BY_RESERVATION:
