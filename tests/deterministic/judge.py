@@ -122,18 +122,19 @@ class Judge:
         """I7: no write is repeated at once after a rejection, and none changes nothing."""
         writes = self._system.writes[self._writes_judged :]
         self._writes_judged = len(self._system.writes)
+        self._troubled |= (unanswered := self._system.unanswered)
         for violation in immediate_retries(writes):
             self.report(violation)
         for write in writes:
             if not write.done:
                 self._troubled.add(write.name.removesuffix("-job"))
             elif write.verb != "DELETE" and write.revision:
-                if write.revision in self._ours:
+                # A write without an answer is repeated.
+                if write.revision in self._ours and write.name.removesuffix("-job") not in unanswered:
                     self.report(f"I7 {write.verb} of {write.resource} {write.namespace}/{write.name} changed nothing")
                 # The HyperJob stage owns the Jobs that it creates.
                 if write.resource != "jobs" or write.user == "volcano-global-controller":
                     self._ours.add(write.revision)
-        self._troubled |= self._system.unanswered
 
     def report(self, violation: str, *, at: float | None = None) -> None:
         """Record a violation."""

@@ -103,6 +103,8 @@ class Network:
     is_listening: bool = True
     streams: dict["EventStream", None] = field(default_factory=dict)
     requests: int = 0
+    unanswered: set[str] = field(default_factory=set)
+    """Paths of the writes that took effect without an answer."""
     _encoded: dict[tuple[int, str], tuple[Object, bytes]] = field(default_factory=dict)
 
     def latency(self) -> float:
@@ -144,6 +146,8 @@ class Network:
 
     def _answer(self, call: Call, route: Route, answer: asyncio.Future[Any], response: Response) -> None:
         loop = asyncio.get_running_loop()
+        if call.is_write and (answer.done() or route.answer_lost or route.reset):
+            self.unanswered.add(call.request.path)
         if answer.done() or route.answer_lost:
             if response.watch is not None:
                 self.server.end_watch(response.watch)

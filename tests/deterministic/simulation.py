@@ -189,6 +189,7 @@ class _Run:
             task.result()
         judge.close()
         system.writes.clear()
+        system.network.unanswered.clear()
         self.violations += [*judge.found, *(f"{self.loop.time():.3f} s: {failure}" for failure in system.failures)]
 
     async def _phases(self, hour: int, judge: Judge) -> None:

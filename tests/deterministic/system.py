@@ -60,8 +60,6 @@ class System:
         """How often each fault and each operation happened."""
         self.writes: list[audit.Request] = []
         """The controllers' writes that the server answered, without leases and events."""
-        self.unanswered: set[str] = set()
-        """Jobs with a write of ours that failed, or that was not answered."""
         self.webhook = WebhookProcess(self.network, self.configuration_file, failed=self.failures.append)
         self.controllers = [
             controller_process(self.network, f"controller-{name}", self.configuration_file, failed=self.failures.append)
@@ -86,6 +84,12 @@ class System:
     def digest(self) -> str:
         """A digest of all writes with their times."""
         return self._digest.hexdigest()
+
+    @property
+    def unanswered(self) -> set[str]:
+        """Names of the objects with a write that was not answered, of jobs instead of their bindings."""
+        targets = (self.server.target(path) for path in self.network.unanswered)
+        return {target.name.removesuffix("-job") for target in targets if target is not None}
 
     def _record(self, change: Change) -> None:
         head = f"{self.loop.time()!r} {change.version} {change.kind.plural} {change.key}"

@@ -184,7 +184,9 @@ class AdmissionOrder:
         asked = self.usage.charges.get(binding.uid) or self.usage.requests_of(binding)
         grown = self.usage.requests_of(binding)
         most = {name: max(asked.get(name, 0), grown.get(name, 0)) for name in {*asked, *grown}}
-        return _Usage(self.usage.path(self.usage.queue(binding), at), binding.clusters, most)
+        # A workload that was admitted and has lost its cluster still counts in its queue.
+        is_anywhere = not binding.clusters and binding.uid in self.usage.charges
+        return _Usage(self.usage.path(self.usage.queue(binding), at), binding.clusters, most, is_anywhere)
 
     def _fits(self, waiting: BindingState, taken: Iterable[_Usage], at: float) -> bool:
         """Return whether *waiting* certainly fits, all its pods at once, whatever guarantees are unused."""

@@ -14,7 +14,7 @@ from controller.api.keys import DATA_EXCLUDED_ANNOTATION, DATA_PLACEMENT_ANNOTAT
 from tests.rig.admission_order import Admission, AdmissionOrder, find_admissions
 from tests.rig.audit import Request
 from tests.rig.binding_state import RECORD, BindingState, parse_binding
-from tests.rig.history import Change
+from tests.rig.history import Change, Key
 from tests.rig.hyperjob_invariant import HyperJobChecker
 from tests.rig.observed_usage import LAG, ObservedUsage, placement
 
@@ -87,6 +87,8 @@ class InvariantChecker:
             self.usage, admissions, evidence.classes, evidence.troubled, evidence.patience, evidence.is_by_priority
         )
         self._ours = {request.revision for request in evidence.requests if request.done and request.revision}
+        self._reported: set[Key] = set()
+        """Jobs with a report since their last admission."""
 
     def apply(self, change: Change, *, by_controller: bool = False) -> Iterator[str]:
         """Apply *change* and yield its violations; *by_controller* names a write that is not in the evidence."""
@@ -98,6 +100,8 @@ class InvariantChecker:
         mine = by_controller or change.revision in self._ours
         if change.kind == "resourcebindings" and change.after is not None:
             after = parse_binding(change.after)
+            if after.suspended:
+                self._reported.discard(after.job)
             yield from _over_admitted(usage, change, before=before, after=after)
             yield from order.find_overtaken(change, after)
             yield from _resumed_without_record(change, after, ungated=evidence.ungated)
@@ -106,7 +110,11 @@ class InvariantChecker:
         elif change.kind == "jobs" and mine and change.before is not None:
             # A write of the status cannot change the spec; the server stores the defaults of jobs put into etcd.
             yield from _unexpected_changes(change, OURS_OF_JOBS | evidence.stamps, but="spec")
-            yield from _overwritten_status(usage, change)
+            if change.key in self._reported:
+                yield from _overwritten_status(usage, change)
+        elif change.kind == "jobs" and change.before is not None and change.after is not None:
+            if not mine and change.before.get("status") != change.after.get("status"):
+                self._reported.add(change.key)
         elif change.kind == "works" and change.before is None:
             yield from _work_too_early(usage, change)
 
@@ -191,7 +199,7 @@ def _unexpected_changes(change: Change, allowed: Collection[tuple[str, ...]], *,
 
 
 def _overwritten_status(usage: ObservedUsage, change: Change) -> Iterator[str]:
-    """I2: the status of a job with clusters that report is not written, except after its eviction."""
+    """I2: the status of a job that its clusters have reported since its admission is not written."""
     namespace, name = change.key
     binding = usage.bindings.get((namespace, f"{name}-job"))
     phase = (((change.before or {}).get("status") or {}).get("state") or {}).get("phase", "Pending")
