@@ -31,6 +31,10 @@ class _Cluster:
     """Charged bindings whose pods the summary has counted."""
     freed: list[tuple[float, requests.Amounts]] = field(default_factory=list)
     changed_at: float = float("-inf")
+    settled_at: float = float("-inf")
+    """Last change that the controller must have seen: older than the lag."""
+    unseen: deque[float] = field(default_factory=deque)
+    """Later changes."""
     low: dict[str, Fraction] = field(default_factory=dict)
     high: dict[str, Fraction] = field(default_factory=dict)
     history: deque[tuple[float, Mapping[str, Fraction], Mapping[str, Fraction]]] = field(default_factory=deque)
@@ -70,12 +74,12 @@ class ExternalUsage:
                 state.freed.append((at, self._charges_of(uid)[1]))
                 state.charged.discard(uid)
                 state.running.discard(uid)
-                state.changed_at, state.refreshed_at = at, None
+                _change(state, at)
         for name in places:
             state = self._clusters[name]
             if uid not in state.charged or (name in running) != (uid in state.running):
                 self._refresh(state, at)
-                state.changed_at, state.refreshed_at = at, None
+                _change(state, at)
             state.charged.add(uid)
             (state.running.add if name in running else state.running.discard)(uid)
         if before is not None and after is not None and not is_same:
@@ -86,7 +90,7 @@ class ExternalUsage:
         for state in self._clusters.values():
             if uid in state.charged:
                 self._refresh(state, at)
-                state.changed_at, state.refreshed_at = at, None
+                _change(state, at)
 
     def least(self, cluster: str, resource: str, at: float) -> Fraction:
         """Return the least external usage that is known for certain."""
@@ -107,14 +111,19 @@ class ExternalUsage:
         if state.used is None or state.refreshed_at == at:
             return
         state.refreshed_at = at
-        state.freed = [(freed, charge) for freed, charge in state.freed if freed > at - SETTLE - _TOLERANCE]
+        oldest = at - max(SETTLE + _TOLERANCE, self._lag)
+        state.freed = [(freed, charge) for freed, charge in state.freed if freed > oldest]
+        while state.unseen and state.unseen[0] < at - self._lag:
+            state.settled_at = state.unseen.popleft()
         charges = {uid: self._charges_of(uid) for uid in state.charged}
         most = requests.add(*(most for _, most in charges.values()))
         least = requests.add(*(least for least, _ in charges.values()))
         counted = requests.add(*(least for uid, (least, _) in charges.items() if uid in state.running))
-        freed = requests.add(*(charge for _, charge in state.freed))
+        freed = requests.add(*(charge for when, charge in state.freed if when > at - SETTLE - _TOLERANCE))
+        # The summary may be seen before the ends of workloads, which are stored elsewhere.
+        unseen = requests.add(*(charge for when, charge in state.freed if when >= at - self._lag))
         recently = requests.add(*(charge for when, charge in state.freed if when > at - SETTLE + _TOLERANCE))
-        is_low_settled = at - state.changed_at >= SETTLE - _TOLERANCE
+        is_low_settled = at - state.settled_at >= SETTLE - _TOLERANCE
         is_high_settled = at - state.changed_at >= SETTLE + _TOLERANCE
         low, high = dict(state.low), dict(state.high)
         for name in {*state.used, *low, *high}:
@@ -122,12 +131,17 @@ class ExternalUsage:
             low[name] = max(low.get(name, Fraction(0)), used - most.get(name, 0) - freed.get(name, 0))
             high[name] = max(high.get(name, Fraction(0)), used - least.get(name, 0) - recently.get(name, 0))
             if is_low_settled:
-                low[name] = min(low[name], max(used - most.get(name, 0), Fraction(0)))
+                low[name] = min(low[name], max(used - most.get(name, 0) - unseen.get(name, 0), Fraction(0)))
             if is_high_settled:
                 high[name] = min(high[name], max(used - counted.get(name, 0), Fraction(0)))
         if (low, high) != (state.low, state.high) or not state.history:
             state.low, state.high = low, high
             state.history.append((at, low, high))
+
+
+def _change(state: _Cluster, at: float) -> None:
+    state.changed_at, state.refreshed_at = at, None
+    state.unseen.append(at)
 
 
 def _places(binding: BindingState | None, before: BindingState | None) -> tuple[str, ...]:

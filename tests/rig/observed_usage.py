@@ -108,10 +108,15 @@ class ObservedUsage:
             *(self.whole(holder) for holder in self.holders() if queue in self.path(self.queue(holder), at))
         )
 
-    def held_on(self, cluster: str, *, besides: str = "") -> requests.Amounts:
-        """Return the usage of *cluster* without the binding *besides*."""
-        there = (holder for holder in self.holders() if cluster in placement(holder) and holder.uid != besides)
-        return requests.add(*(self.charges[item.uid] for item in there))
+    def held_on(self, cluster: str) -> requests.Amounts:
+        """Return the usage of *cluster*, including what was admitted to it and Karmada has moved since."""
+        return requests.add(
+            *(
+                self.charges[holder.uid]
+                for holder in self.holders()
+                if cluster in holder.clusters or cluster in (holder.record.get("clusters") or ())
+            )
+        )
 
     def whole(self, binding: BindingState) -> requests.Amounts:
         """Return the charge of *binding* in all its clusters."""

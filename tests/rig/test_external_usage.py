@@ -74,3 +74,13 @@ def test_removed_cluster_has_no_external_usage():
     usage.apply_cluster("m1", cluster(6), 0)
     usage.apply_cluster("m1", None, 10)
     assert bounds(usage, 20) == (0, 0)
+
+
+def test_summary_seen_before_the_end_of_a_workload_lowers_usage():
+    usage = external_usage()
+    usage.apply_cluster("m1", cluster(0), 0)
+    usage.apply_binding(None, binding("m1"), 1)
+    usage.apply_cluster("m1", cluster(6), 2)
+    usage.apply_binding(binding("m1"), None, 100)
+    usage.apply_cluster("m1", cluster(2), 100.5)
+    assert bounds(usage, 100.6) == (0, 2)

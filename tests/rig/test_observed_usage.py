@@ -1,0 +1,47 @@
+"""The bounds of limits hold for every order in which a controller may see changes."""
+
+import json
+from typing import Any
+
+from tests.rig.history import Change, Key
+from tests.rig.observed_usage import ObservedUsage
+
+CLUSTER = {
+    "metadata": {"name": "m"},
+    "spec": {},
+    "status": {
+        "resourceSummary": {"allocatable": {"cpu": "8"}},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+CONTAINER = {"resources": {"requests": {"cpu": "4"}}}
+JOB = {
+    "metadata": {"name": "j", "namespace": "ns"},
+    "spec": {"tasks": [{"replicas": 1, "template": {"spec": {"containers": [CONTAINER]}}}]},
+}
+
+
+def binding(cluster: str) -> dict[str, Any]:
+    record = {"uid": "u", "charge": {"cpu": "4"}, "clusters": ["m1"]}
+    return {
+        "metadata": {"uid": "u", "annotations": {"volcano-global.io/admission": json.dumps(record)}},
+        "spec": {
+            "resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "namespace": "ns", "name": "j"},
+            "clusters": [{"name": cluster}],
+        },
+    }
+
+
+def test_workload_moved_by_karmada_counts_in_the_removed_cluster():
+    usage = ObservedUsage(lag=1)
+
+    def apply(kind: str, key: Key, before: dict[str, Any] | None, after: dict[str, Any] | None, at: float) -> None:
+        usage.apply(Change(int(at * 10) + 1, kind, key, before, after, at))
+
+    apply("clusters", ("", "m1"), None, CLUSTER, 0)
+    apply("jobs", ("ns", "j"), None, JOB, 0.1)
+    apply("resourcebindings", ("ns", "j-job"), None, binding("m1"), 0.2)
+    apply("clusters", ("", "m1"), CLUSTER, None, 10)
+    apply("clusters", ("", "m2"), None, CLUSTER, 20)
+    apply("resourcebindings", ("ns", "j-job"), binding("m1"), binding("m2"), 20.1)
+    assert usage.queue_limit("root", "cpu", 20.2) == 12
