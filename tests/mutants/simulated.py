@@ -18,7 +18,7 @@ _ACTIVITY = 12
 def first_violation(tree: MutatedTree, *, seed: int, hours: int) -> str:
     """Return the first violation in simulated *hours*, each from a seed of its own, empty if there is none."""
     flags = ("--seed", str(seed), "--hours", "1", "--runs", str(hours), "--shrink", "0", "--activity", str(_ACTIVITY))
-    command = [sys.executable, "-m", "tests.deterministic", *flags]
+    command = [sys.executable, "-m", "tests.deterministic", "--jobs", "1", *flags]
     environment = {**os.environ, "PYTHONPATH": str(tree.folder)}
     done = subprocess.run(command, cwd=tree.folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:
