@@ -24,7 +24,7 @@ FAMILIES: Mapping[str, Measure] = {
 }
 ON_REQUEST = {"kueue", "million"}
 """Families that run only where ``--only`` names them."""
-SIZED = {"kueue"}
+SIZED = {"kueue", "million"}
 """Families with a size."""
 REPORT = Path(__file__).parents[2] / "build" / "bench.json"
 
@@ -34,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", choices=sorted(FAMILIES), action="append", help="this family; may be repeated")
     parser.add_argument("--quick", action="store_true", help="all of it small: does it work at all?")
-    parser.add_argument("--size", type=int, help="kueue: only the load with so many queues, 30 or 1000")
+    parser.add_argument(
+        "--size", type=int, help="kueue: queues, 30 or 1000; million: pending workloads, 100000 or 1000000"
+    )
     arguments = parser.parse_args()
     figures: list[Figure] = []
     for name in arguments.only or (name for name in FAMILIES if name not in ON_REQUEST):

@@ -111,6 +111,10 @@ class ApiServer:
         """Return the owners of the fields of a stored object, which responses omit."""
         return managed_fields(self._owners[uid]) if uid in self._owners else None
 
+    def adopt(self, kind: Kind, key: Key, obj: Object) -> None:
+        """Store *obj* without an event, as it was before the first change."""
+        self._objects[kind][key] = obj
+
     def compact(self, version: int | None = None) -> None:
         """Forget all changes up to *version*, so that watches and pages from an earlier version get 410."""
         self.compacted = self.version if version is None else version

@@ -1,0 +1,151 @@
+import asyncio
+from contextlib import asynccontextmanager
+from itertools import count
+
+import aiohttp
+import msgspec
+import pytest
+
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.cache.store import Store
+from controller.kube.client import Api
+from controller.kube.informer import Informer, WatchOptions
+from tests.benchmarks.generated_objects import VERSION, GeneratedState, cluster_manifest
+from tests.benchmarks.states import NOW, Size, full_clusters, workloads
+from tests.benchmarks.streaming_server import serving
+from tests.cache.fake_event_handler import FakeEventHandler
+from tests.waiting import LIMIT_SECONDS
+
+SIZE = Size(600, (2, 3, 2), clusters=7, further_resources=4)
+
+
+@pytest.fixture
+def state():
+    return GeneratedState(SIZE)
+
+
+def test_generated_objects_are_the_engines_workloads(state):
+    store, received = Store(), FakeEventHandler()
+    for manifest in state.priority_classes():
+        manifest["metadata"]["resourceVersion"] = "1"
+        store.priority_classes.upsert(store.priority_classes.decode(msgspec.json.encode(manifest)))
+    for index in range(state.jobs.count):
+        store.jobs.upsert(store.jobs.decode(state.jobs.make(index)))
+        store.bindings.upsert(store.bindings.decode(state.bindings.make(index)))
+    while not store.sync_to(received, NOW):
+        pass
+    found = {workload.name: workload for workload in received.workloads.values()}
+    assert not any(store.conditions.values())
+    for expected in workloads(SIZE):
+        workload = found.pop(expected.name)
+        assert (workload.namespace, workload.queue, workload.priority, workload.state) == (
+            expected.namespace,
+            expected.queue,
+            expected.priority,
+            expected.state,
+        )
+        present = {name: amount for name, amount in expected.requirements.requests.items() if amount}
+        assert workload.requirements.requests == present
+        assert workload.requirements.placement.spread == expected.requirements.placement.spread
+        assert bool(workload.admission) == bool(expected.admission)
+    assert not found
+
+
+def test_admitted_workloads_fill_the_clusters(state):
+    expected = full_clusters(SIZE, [workload for workload in workloads(SIZE) if workload.admission])
+    assert [dict(cluster.allocatable) for cluster in expected] == [
+        {name: capacity.get(name, 0) for name in cluster.allocatable}
+        for cluster, capacity in zip(expected, state.capacities(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["train-3", "train-3-job-job", "train--job", "train-99999-job", "train-03-job", "x"])
+def test_other_names_have_no_index(state, name):
+    assert state.bindings.index("team-3", "train-3-job") == 3
+    assert state.bindings.index("team-3", name) is None
+
+
+class Names:
+    """A sink that has the last version of each object."""
+
+    def __init__(self):
+        self.found = {}
+
+    def replace(self, objects, **_):
+        self.found = {obj["metadata"]["name"]: obj for obj in objects}
+
+    def upsert(self, obj):
+        self.found[obj["metadata"]["name"]] = obj
+
+
+@asynccontextmanager
+async def mirrored(api, *kinds):
+    """Yield a copy of each collection, listed in small pages and watched."""
+    sinks = [Names() for _ in kinds]
+    options = WatchOptions(page=50)
+    informers = [
+        Informer(api, kind.path, decode=msgspec.json.decode, sink=sink, options=options)
+        for kind, sink in zip(kinds, sinks, strict=True)
+    ]
+    tasks = [asyncio.create_task(informer.run()) for informer in informers]
+    async with asyncio.timeout(LIMIT_SECONDS):
+        for informer in informers:
+            await informer.synced.wait()
+    yield [sink.found for sink in sinks]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(condition):
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not condition():  # noqa: ASYNC110 -- a watch has no event for it
+            await asyncio.sleep(0.01)
+
+
+async def test_generated_collections_are_listed_in_pages(state, tmp_path):
+    kinds = JOBS, RESOURCE_BINDINGS, QUEUES, CLUSTERS, PRIORITY_CLASSES
+    async with (
+        serving(state) as server,
+        Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api,
+        mirrored(api, *kinds) as found,
+    ):
+        assert [len(objects) for objects in found] == [660, 660, 20, 7, 3]
+
+
+async def test_written_objects_are_watched_and_listed(state, tmp_path):
+    async with serving(state) as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        async with mirrored(api, RESOURCE_BINDINGS, CLUSTERS) as (bindings, clusters):
+            path = RESOURCE_BINDINGS.item_path("team-49", "train-649-job")
+            patch = [{"op": "replace", "path": "/spec/suspension/scheduling", "value": False}]
+            written = msgspec.json.decode(await api.patch(path, msgspec.json.encode(patch)))
+            server.set_capacity("m1", {"cpu": 5000})
+            server.finish(2)
+            await until(lambda: clusters["m1"]["status"]["resourceSummary"]["allocatable"]["cpu"] == "5")
+            await until(lambda: bindings["train-649-job"] == written)
+            await until(lambda: bindings["train-2-job"]["metadata"]["resourceVersion"] != str(VERSION))
+        (report,) = bindings["train-2-job"]["status"]["aggregatedStatus"]
+        assert report["status"]["state"]["phase"] == "Completed"
+        page = await api.list_page(RESOURCE_BINDINGS.path, limit=655)
+        assert (msgspec.json.decode(page.items[649]), page.metadata.remaining) == (written, 5)
+        assert msgspec.json.decode(await api.get(path)) == written
+
+
+async def test_client_that_leaves_ends_its_watch(state):
+    async with serving(state) as server, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}{CLUSTERS.path}?watch=true&resourceVersion={server.server.version}"
+        async with session.get(url):
+            assert len(server.server.watches) == 1
+        versions = count(1)
+
+        def is_ended():
+            server.set_capacity("m0", {"cpu": 1000 * next(versions)})
+            return not server.server.watches
+
+        await until(is_ended)
+
+
+def test_clusters_are_ready_with_their_capacity():
+    status = cluster_manifest("m1", {"cpu": 1500})["status"]
+    assert status["resourceSummary"]["allocatable"] == {"cpu": "1500m"}
+    assert status["resourceSummary"]["allocatableModelings"]
