@@ -75,6 +75,7 @@ async def test_permanent_rejection_backs_off_and_is_reported(plane, tmp_path):
         harness.proxy.add(ErrorReply(writes, status=403, message="never on a Sunday"))
         await harness.controller.start()
         await harness.controller.wait_for_log("patch rejected")
+        await harness.controller.wait_for_log("never on a Sunday")
         await harness.controller.wait_for_log('"reason":"StartupBackoff"')
         await harness.expect_pending_reasons()
         assert harness.proxy.writes <= 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.reporting.decision_log.replay import RecordedDecision, ReplayResult, replay
-from tests.faults.test_preemption import borrowed, evicted, gone
+from tests.faults.test_preemption import borrowed, evicted
 from tests.rig.binding_state import parse_binding
 from tests.rig.faults import Kill
 from tests.rig.harness import Harness, open_harness
@@ -129,7 +129,7 @@ async def test_preemption_is_replayed(plane, tmp_path):
     async with borrowed(plane, tmp_path, *journal(tmp_path)) as harness:
         await harness.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(harness)
-        await gone(harness, victim)
+        await harness.karmada.delete_works(victim)
         await harness.admitted("entitled")
         await harness.controller.stop()
         _, passages = judged_again(tmp_path)

@@ -119,9 +119,7 @@ async def test_cluster_without_summary_is_skipped(plane, tmp_path):
 
 async def test_all_tasks_of_a_job_are_charged(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "3"})
-        await harness.karmada.cluster("m1", cpu="9")
-        await harness.controller.start()
+        await harness.start(cpu="9", capability={"cpu": "3"})
         for name in ("first", "second"):
             manifest = fake_karmada.job(name, "q")
             leader = manifest["spec"]["tasks"][0]
@@ -129,21 +127,6 @@ async def test_all_tasks_of_a_job_are_charged(plane, tmp_path):
             manifest["spec"]["minAvailable"] = 2
             await harness.karmada.submit(manifest)
         await harness.done("first", "second")
-
-
-async def test_resized_job_is_charged_at_its_new_size(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "4"})
-        await harness.karmada.cluster("m1", cpu="9")
-        await harness.karmada.job("grows", "q", cpu=1)
-        await harness.controller.start()
-        await harness.admitted("grows")
-        grown = fake_karmada.job("grows", "q", cpu=1, replicas=4)["spec"]
-        await harness.karmada.merge(f"{harness.karmada.folder('jobs')}/grows", {"spec": {"tasks": grown["tasks"]}})
-        await harness.karmada.job("next", "q", cpu=1)
-        await harness.expect_pending_reasons()
-        await harness.expect_no_writes(seconds=0.5)
-        assert harness.bindings()["next"].suspended
 
 
 async def test_unknown_priority_class_or_failed_reads_lose_nothing(plane, tmp_path):

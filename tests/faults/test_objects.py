@@ -15,12 +15,6 @@ from tests.waiting import LIMIT_SECONDS
 QUEUE = QUEUES.path + "/{}"
 
 
-async def begun(harness: Harness, *, cpu: str = "4", **queue) -> None:
-    await harness.karmada.queue("q", **queue)
-    await harness.karmada.cluster("m1", cpu=cpu)
-    await harness.controller.start()
-
-
 async def bound_again(harness: Harness, name: str, template: str) -> None:
     """Delete a binding and immediately create another one with its name."""
     await harness.karmada.delete(harness.karmada.path(name))
@@ -31,7 +25,7 @@ async def bound_again(harness: Harness, name: str, template: str) -> None:
 async def test_recreated_binding_is_admitted_independently(plane, tmp_path, times):
     """F10: recreated while pending, decided, written or running; another uid is another binding."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "2"})
+        await harness.start(capability={"cpu": "2"})
         template = await harness.karmada.template("comes", "q", cpu=2)
         await harness.karmada.bind("comes", template)
         for number in range(times):
@@ -47,7 +41,7 @@ async def test_recreated_binding_is_admitted_independently(plane, tmp_path, time
 async def test_terminating_binding_is_not_admitted_but_charged(plane, tmp_path):
     """F11."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "2"})
+        await harness.start(capability={"cpu": "2"})
         await harness.karmada.job("runs", "q", cpu=2)
         await harness.admitted("runs")
         await harness.karmada.job("waits", "q", cpu=2)
@@ -70,7 +64,7 @@ async def test_binding_without_template_stays_charged_or_pending(plane, tmp_path
     """F12."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.queue("default")
-        await begun(harness, capability={"cpu": "2"})
+        await harness.start(capability={"cpu": "2"})
         await harness.karmada.job("runs", "q", cpu=2)
         await harness.admitted("runs")
         await harness.karmada.job("waits", "q", cpu=2)
@@ -123,7 +117,7 @@ async def test_deleted_priority_class_keeps_admitted_jobs_charged(plane, tmp_pat
     """F14."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.priority_class("rig-high", 1000)
-        await begun(harness, capability={"cpu": "2"})
+        await harness.start(capability={"cpu": "2"})
         await harness.karmada.job("runs", "q", cpu=2, priority="rig-high")
         await harness.admitted("runs")
         await harness.karmada.job("a-low", "q", cpu=2)
@@ -140,7 +134,7 @@ async def test_deleted_priority_class_keeps_admitted_jobs_charged(plane, tmp_pat
 async def test_reduced_capacity_evicts_and_admits_nothing(plane, tmp_path):
     """F16 and F15."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness)
+        await harness.start()
         await harness.karmada.job("runs", "q", cpu=4)
         await harness.admitted("runs")
         for how in ({"cpu": "1"}, {"ready": "False", "cpu": "9"}, {"ready": "Unknown"}, {"cpu": "-5"}, {"cpu": "4"}):
@@ -154,7 +148,7 @@ async def test_reduced_capacity_evicts_and_admits_nothing(plane, tmp_path):
 async def test_finished_jobs_free_their_quota_exactly_once(plane, tmp_path):
     """F17."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "2"})
+        await harness.start(capability={"cpu": "2"})
         for name in ("first", "second", "third"):
             await harness.karmada.job(name, "q", cpu=2)
         await harness.admitted("first")
@@ -178,7 +172,7 @@ async def test_freed_capacity_goes_to_the_first_in_order(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.priority_class("rig-high", 1000)
         await harness.karmada.queue("important", priority=5)
-        await begun(harness, cpu="2")
+        await harness.start(cpu="2")
         await harness.karmada.job("runs", "q", cpu=2)
         await harness.admitted("runs")
         await harness.karmada.job("b-old", "q", cpu=2)
@@ -251,7 +245,7 @@ async def test_mutating_policy_of_others_causes_no_extra_writes(plane, tmp_path)
         binding = {**POLICY, "kind": "MutatingAdmissionPolicyBinding", "spec": {"policyName": "stamps"}}
         await harness.karmada.create(f"{base}/mutatingadmissionpolicybindings", binding)
         await stamping(harness, "stamped", wanted=True)
-        await begun(harness)
+        await harness.start()
         await harness.admitted("stamped")
         await harness.karmada.job("next", "q", cpu=3)
         await harness.expect_pending_reasons()
@@ -295,7 +289,7 @@ async def test_unusual_names_and_quantities_lose_no_job(plane, tmp_path):
 async def test_forged_record_admits_nothing(plane, tmp_path):
     """Neither a copy of another binding's record nor invalid text."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, cpu="3", capability={"cpu": "2"})
+        await harness.start(cpu="3", capability={"cpu": "2"})
         await harness.karmada.job("runs", "q", cpu=2)
         await harness.admitted("runs")
         record = harness.history.now["resourcebindings"][harness.karmada.namespace, "runs-job"]["metadata"][
@@ -313,15 +307,3 @@ async def test_forged_record_admits_nothing(plane, tmp_path):
         await harness.expect_pending_reasons()
         await asyncio.gather(harness.expect_no_writes(seconds=0.5))
         assert [name for name, each in harness.bindings().items() if each.admitted] == ["runs"]
-
-
-async def test_aborted_job_is_evicted_and_frees_its_quota(plane, tmp_path):
-    """D8."""
-    async with open_harness(plane, tmp_path, plays=False) as harness:
-        await begun(harness, capability={"cpu": "2"})
-        for name in ("first", "second"):
-            await harness.karmada.job(name, "q", cpu=2)
-        await harness.admitted("first")
-        await harness.karmada.phase("first", "Aborted")
-        await harness.history.until(lambda _: harness.bindings()["first"].suspended, "the aborted one is paused")
-        await harness.controller.wait_for_log('"reason":"Aborted"')

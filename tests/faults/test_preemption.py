@@ -1,17 +1,12 @@
 """Reclaim on a real API server: writes, their order, restarts and rejections (P5, R2)."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from localup.controlplane import ControlPlane
-from tests.rig.binding_state import RECORD
-from tests.rig.faults import CallFilter, ErrorReply
 from tests.rig.harness import Harness, open_harness
 
 CONFIGURATION = """\
@@ -41,12 +36,6 @@ async def borrowed(plane: ControlPlane, folder: Path, *flags: str | Path) -> Asy
         yield harness
 
 
-def record(harness: Harness, name: str) -> dict[str, Any]:
-    """Return the admission record on a binding."""
-    binding = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
-    return dict(json.loads(binding["metadata"].get("annotations", {}).get(RECORD, "{}")))
-
-
 async def evicted(harness: Harness) -> str:
     """Wait until one of the borrowers is evicted; return its name."""
     await harness.until(lambda seen: any(seen[name].suspended for name in BORROWERS), "one is evicted")
@@ -54,17 +43,8 @@ async def evicted(harness: Harness) -> str:
     return name
 
 
-async def gone(harness: Harness, name: str) -> None:
-    """Remove the status of a job from all clusters."""
-    await harness.karmada.merge(f"{harness.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
-
-
-def _of(name: str) -> CallFilter:
-    return lambda call: call.is_write and f"/{name}-job" in call.path
-
-
 def for_whom_is_held(harness: Harness) -> bool:
-    return record(harness, "entitled").get("nominatedCluster") == "m1"
+    return harness.record("entitled").get("nominatedCluster") == "m1"
 
 
 @pytest.mark.smoke
@@ -73,14 +53,14 @@ async def test_preemptor_is_admitted_once_its_victim_has_stopped(plane, tmp_path
         await harness.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(harness)
         await harness.history.until(lambda _: for_whom_is_held(harness), "it is written down for whom")
-        assert (record(harness, victim)["charge"], record(harness, victim)["evictions"]) == ({}, 1)
+        assert (harness.record(victim)["charge"], harness.record(victim)["evictions"]) == ({}, 1)
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.5)
         assert harness.bindings()["entitled"].suspended
         assert not harness.bindings()[victim].clusters
-        await gone(harness, victim)
+        await harness.karmada.delete_works(victim)
         await harness.admitted("entitled")
-        assert record(harness, "entitled")["nominatedCluster"] is None
+        assert harness.record("entitled")["nominatedCluster"] is None
         assert sum(harness.bindings()[name].suspended for name in BORROWERS) == 1
 
 
@@ -95,19 +75,6 @@ async def test_restart_continues_a_preemption(plane, tmp_path):
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=1)
         assert sum(harness.bindings()[name].suspended for name in BORROWERS) == 1
-        await gone(harness, victim)
+        await harness.karmada.delete_works(victim)
         await harness.admitted("entitled")
         assert harness.bindings()["earlier"].suspended
-
-
-async def test_rejected_eviction_is_retried_and_completes(plane, tmp_path):
-    async with borrowed(plane, tmp_path) as harness:
-        for name in BORROWERS:
-            harness.proxy.add(ErrorReply(_of(name), status=403, message="not today"))
-        await harness.karmada.job("entitled", "lender", cpu=2)
-        await harness.controller.wait_for_log("patch rejected")
-        await asyncio.sleep(1)
-        assert not any(harness.bindings()[name].suspended for name in BORROWERS)
-        harness.proxy.clear_faults()
-        await gone(harness, await evicted(harness))
-        await harness.admitted("entitled")

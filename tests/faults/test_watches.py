@@ -27,15 +27,17 @@ FAULTS = {
     "silence": lambda: ScriptedWatch(BINDINGS, b"", "hang"),
     "a-line-without-end": lambda: ScriptedWatch(BINDINGS, b"x" * (17 * 2**20)),
 }
-SAMPLE = ("half-a-line",)
 
 
-async def survived(plane, tmp_path, fault) -> None:
-    """Break the first watch of bindings while a job is created and finishes."""
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "half-a-line" else pytest.mark.long) for name in FAULTS]
+)
+async def test_every_watch_fault_is_recovered(plane, tmp_path, name):
+    """The first watch of bindings breaks while jobs are created and finish."""
     async with open_harness(plane, tmp_path) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="1")
-        harness.proxy.add(fault)
+        harness.proxy.add(FAULTS[name]())
         await harness.controller.start()
         for number in range(3):
             await harness.karmada.job(f"j{number}", "q")
@@ -44,17 +46,6 @@ async def survived(plane, tmp_path, fault) -> None:
         await harness.expect_no_writes(seconds=0.3)
         listed = harness.proxy.count(lambda call: call.method == "GET" and "limit=500" in call.query)
         assert listed <= 40, "it lists again and again"
-
-
-@pytest.mark.parametrize("name", SAMPLE)
-async def test_sampled_watch_faults_are_recovered(plane, tmp_path, name):
-    await survived(plane, tmp_path, FAULTS[name]())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", FAULTS)
-async def test_every_watch_fault_is_recovered(plane, tmp_path, name):
-    await survived(plane, tmp_path, FAULTS[name]())
 
 
 async def test_binding_with_a_lost_create_event_is_found(plane, tmp_path):
@@ -73,9 +64,7 @@ async def test_binding_with_a_lost_create_event_is_found(plane, tmp_path):
 @pytest.mark.long
 async def test_quota_of_a_lost_delete_event_is_freed(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="1")
-        await harness.controller.start()
+        await harness.start(cpu="1")
         await harness.karmada.job("goes", "q")
         await harness.admitted("goes")
         await harness.karmada.job("waits", "q")

@@ -12,12 +12,6 @@ from tests.rig.harness import Harness, open_harness
 ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
 
 
-async def start(harness: Harness, *, cpu: str = "8", **queue: Any) -> None:
-    await harness.karmada.queue("q", **queue)
-    await harness.karmada.cluster("m1", cpu=cpu)
-    await harness.controller.start()
-
-
 def configured(tmp_path: Path, **more: Any) -> tuple[str | Path, ...]:
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(**more))
@@ -32,7 +26,7 @@ async def create_ungated(harness: Harness, name: str) -> None:
 
 async def test_tc1_unsuspended_binding_is_reported_and_not_changed(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="8")
         await create_ungated(harness, "ungated")
         for kind, name in (("Job", "ungated"), ("ResourceBinding", "ungated-job")):
             event = await wait_for_event(harness, "NotSuspended", kind, name)
@@ -49,7 +43,7 @@ async def test_f18_repair_suspends_ungated_binding_before_placement(plane, tmp_p
     async with open_harness(
         plane, tmp_path, *configured(tmp_path, repair={"ungatedBindings": True}), plays=False
     ) as harness:
-        await start(harness, capability={"cpu": "1"})
+        await harness.start(cpu="8", capability={"cpu": "1"})
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
         await create_ungated(harness, "ungated")
@@ -69,7 +63,7 @@ async def test_f18_repair_suspends_ungated_binding_before_placement(plane, tmp_p
 async def test_binding_placed_while_pending_is_cleared_and_reported(plane, tmp_path):
     """Karmada's scheduler may place a suspended binding that was already in its queue."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness, capability={"cpu": "1"})
+        await harness.start(cpu="8", capability={"cpu": "1"})
         await harness.karmada.job("big", "q", cpu=5)
         await harness.expect_pending_reasons()
         await harness.karmada.merge(harness.karmada.path("big"), {"spec": {"clusters": [{"name": "m1"}]}})
@@ -78,19 +72,9 @@ async def test_binding_placed_while_pending_is_cleared_and_reported(plane, tmp_p
         assert event["note"] == "another client placed it without admission; its clusters are removed"
 
 
-async def test_binding_resuspended_after_admission_is_reported(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
-        await harness.karmada.job("runs", "q")
-        await harness.admitted("runs")
-        await harness.karmada.merge(harness.karmada.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
-        await wait_for_event(harness, "ResuspendedAfterAdmission", "Job", "runs")
-        await harness.admitted("runs")
-
-
 async def test_policy_that_duplicates_job_to_all_clusters_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="8")
         await harness.karmada.cluster("m2", cpu="8")
         await harness.karmada.bind("everywhere", await harness.karmada.template("everywhere", "q", cpu=2), placement={})
         await harness.karmada.job("once", "q")
@@ -104,7 +88,7 @@ async def test_policy_that_duplicates_job_to_all_clusters_is_reported(plane, tmp
 
 async def test_policy_that_preserves_resources_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="8")
         uid = await harness.karmada.template("stays", "q")
         await harness.karmada.bind("stays", uid, preserveResourcesOnDeletion=True)
         await harness.admitted("stays")
@@ -115,7 +99,7 @@ async def test_policy_that_preserves_resources_is_reported(plane, tmp_path):
 async def test_tb3b_volcano_job_with_taken_binding_name_is_reported(plane, tmp_path):
     """Karmada gives both bindings the same name; only the first object gets a binding."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="8")
         harness.ungated.add("same")
         batch = await harness.karmada.create(gated_kinds.folder(harness, "batch/v1", "Job"), batch_job("same"))
         await gated_kinds.bind(harness, "batch/v1", "Job", "same", uid=batch["metadata"]["uid"], suspended=False)
@@ -129,7 +113,7 @@ async def test_tb3b_volcano_job_with_taken_binding_name_is_reported(plane, tmp_p
 async def test_tb3b_later_batch_job_does_not_affect_volcano_job(plane, tmp_path):
     """The binding of the Volcano Job exists already and remains unchanged."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness, capability={"cpu": "1"})
+        await harness.start(cpu="8", capability={"cpu": "1"})
         await harness.karmada.job("same", "q")
         await harness.admitted("same")
         await harness.karmada.create(gated_kinds.folder(harness, "batch/v1", "Job"), batch_job("same"))
@@ -148,7 +132,7 @@ def batch_job(name: str) -> dict[str, Any]:
 async def test_tb4_policy_change_keeps_suspension_and_updates_charge(plane, tmp_path):
     """Karmada's detector copies the fields of the policy, but changes neither suspension nor clusters."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness, capability={"cpu": "2"})
+        await harness.start(cpu="8", capability={"cpu": "2"})
         await harness.karmada.cluster("m2", cpu="8")
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
@@ -175,7 +159,7 @@ async def test_tb5_job_scaled_up_after_admission_is_fully_charged(plane, tmp_pat
     async with open_harness(
         plane, tmp_path, *configured(tmp_path, resize={"action": "Report"}), plays=False
     ) as harness:
-        await start(harness, cpu="20", capability={"cpu": "4"})
+        await harness.start(cpu="20", capability={"cpu": "4"})
         await harness.karmada.job("grows", "q")
         await harness.admitted("grows")
         path = f"{harness.karmada.folder('jobs')}/grows"

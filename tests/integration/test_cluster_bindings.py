@@ -140,9 +140,7 @@ async def test_cluster_scoped_workload_is_admitted_and_reported(plane, tmp_path)
 async def test_tb1_job_under_cluster_resource_binding_is_gated(plane, tmp_path):
     """It is charged to its queue; a placement by another client before admission is cleared."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "2"})
-        await harness.karmada.cluster("m1", cpu="8")
-        await harness.controller.start()
+        await harness.start(cpu="8", capability={"cpu": "2"})
         for name in ("wide", "late"):
             uid = await harness.karmada.template(name, "q", cpu=2)
             await bind(harness, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=harness.karmada.namespace)
@@ -159,9 +157,7 @@ async def test_tb1_job_under_cluster_resource_binding_is_gated(plane, tmp_path):
 async def test_dependent_binding_is_resumed_until_a_policy_selects_it(plane, tmp_path):
     """A suspended dependent binding is resumed; once a policy selects it, it is a workload of its own."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "1"})
-        await harness.karmada.cluster("m1", cpu="8")
-        await harness.controller.start()
+        await harness.start(cpu="8", capability={"cpu": "1"})
         harness.ungated.add("dependent")
         uid = await harness.karmada.template("dependent", "q", cpu=5)
         bound = seed.binding(harness.karmada.namespace, "dependent", uid)

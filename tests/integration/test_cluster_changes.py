@@ -1,17 +1,9 @@
 """R1: other clients move admitted workloads to other clusters, suspend them or remove their clusters."""
 
-import json
 from typing import Any
 
-from controller.api.keys import ADMISSION_ANNOTATION
 from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
-
-
-def record(harness: Harness, name: str) -> dict[str, Any]:
-    stored = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
-    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
-    return found
 
 
 async def change(harness: Harness, name: str, **spec: Any) -> None:
@@ -31,7 +23,7 @@ async def test_r1_moved_workload_is_charged_to_its_new_cluster(plane, tmp_path):
         event = await wait_for_event(harness, "Moved", "Job", "moves")
         assert "another client changed its clusters from m1 to m2" in event["note"]
         await harness.until(lambda seen: seen["moves"].record.get("clusters") == ["m2"], "recorded")
-        stored = record(harness, "moves")
+        stored = harness.record("moves")
         assert (stored["charge"]["cpu"], stored["evictions"]) == ("2", 0)
         assert stored["clustersChangedAt"] >= stored["admittedAt"]
         await harness.expect_no_writes(seconds=0.5)
@@ -55,7 +47,7 @@ async def test_r1_job_moved_to_a_full_cluster_is_evicted(plane, tmp_path):
         assert "it was moved to m2, where it does not fit" in event["note"]
         # m1 has the free capacity that it needs.
         await harness.until(lambda seen: seen["moves"].admitted and seen["moves"].clusters == ("m1",), "moved back")
-        assert (record(harness, "moves")["attempts"], record(harness, "moves")["evictions"]) == (1, 0)
+        assert (harness.record("moves")["attempts"], harness.record("moves")["evictions"]) == (1, 0)
         await harness.karmada.phase("moves", "Running")
         await harness.expect_no_writes(seconds=0.5)
 
@@ -80,9 +72,7 @@ async def test_r1_running_workload_is_not_evicted_for_a_move(plane, tmp_path):
 
 async def test_accepted_resize_is_recorded(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="9")
-        await harness.controller.start()
+        await harness.start(cpu="9")
         await harness.karmada.job("grows", "q")
         await harness.admitted("grows")
         path = f"{harness.karmada.folder('jobs')}/grows"
@@ -94,9 +84,7 @@ async def test_accepted_resize_is_recorded(plane, tmp_path):
 
 async def test_resuspended_workload_is_resumed_and_stays_charged(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "4"})
-        await harness.karmada.cluster("m1", cpu="9")
-        await harness.controller.start()
+        await harness.start(cpu="9", capability={"cpu": "4"})
         await harness.karmada.job("held", "q", cpu=4)
         await harness.admitted("held")
         await harness.karmada.job("waits", "q", cpu=4)
@@ -109,9 +97,7 @@ async def test_resuspended_workload_is_resumed_and_stays_charged(plane, tmp_path
 async def test_externally_evicted_workload_is_queued_again(plane, tmp_path):
     """A late placement by Karmada's scheduler does not count as an admission."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "4"})
-        await harness.karmada.cluster("m1", cpu="9")
-        await harness.controller.start()
+        await harness.start(cpu="9", capability={"cpu": "4"})
         await harness.karmada.job("held", "q", cpu=4)
         await harness.admitted("held")
         await harness.karmada.phase("held", "Running")
@@ -122,7 +108,7 @@ async def test_externally_evicted_workload_is_queued_again(plane, tmp_path):
         await change(harness, "held", clusters=[{"name": "m1"}])
         await harness.until(lambda seen: not seen["held"].clusters, "cleared again")
         assert harness.bindings()["held"].suspended
-        await harness.karmada.merge(f"{harness.karmada.path('held')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.delete_works("held")
         await harness.until(lambda seen: seen["held"].admitted or seen["next"].admitted, "one of the two admitted")
         await harness.expect_no_writes(seconds=0.5)
         assert sum(binding.admitted for binding in harness.bindings().values()) == 1

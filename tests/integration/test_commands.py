@@ -1,10 +1,9 @@
 """Volcano Commands in the control plane: `vcctl queue operate` and `vcctl job resume`."""
 
 import asyncio
-import json
 from typing import Any
 
-from controller.api.keys import ADMISSION_ANNOTATION, COMMANDS, QUEUES
+from controller.api.keys import COMMANDS, QUEUES
 from tests.integration.events import wait_for_event
 from tests.rig.faults import ErrorReply
 from tests.rig.harness import Harness, open_harness
@@ -61,9 +60,7 @@ async def test_queue_command_in_tenant_namespace_is_refused(plane, tmp_path):
 
 async def test_closed_queue_admits_nothing_until_it_is_opened(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="4")
-        await harness.controller.start()
+        await harness.start()
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
         await command(harness, "CloseQueue", "Queue", "q")
@@ -108,22 +105,14 @@ async def create_aborted(harness: Harness, name: str, queue: str = "q") -> None:
     await harness.karmada.job(name, queue)
     await harness.admitted(name)
     await harness.karmada.phase(name, "Aborted")
-    await harness.history.until(lambda _: record(harness, name).get("aborted") is True, f"{name} evicted")
+    await harness.history.until(lambda _: harness.record(name).get("aborted") is True, f"{name} evicted")
     # Karmada deletes the Works of an evicted binding and their status.
-    await harness.karmada.merge(f"{harness.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
-
-
-def record(harness: Harness, name: str) -> dict[str, Any]:
-    stored = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
-    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
-    return found
+    await harness.karmada.delete_works(name)
 
 
 async def test_d8_aborted_workload_is_pending_until_resumed(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="4")
-        await harness.controller.start()
+        await harness.start()
         await create_aborted(harness, "stopped")
         await harness.karmada.job("other", "q")
         await harness.admitted("other")
@@ -132,15 +121,13 @@ async def test_d8_aborted_workload_is_pending_until_resumed(plane, tmp_path):
         assert harness.bindings()["stopped"].suspended
         await command(harness, "ResumeJob", "Job", "stopped")
         await harness.admitted("stopped")
-        assert record(harness, "stopped")["evictions"] == 1
+        assert harness.record("stopped")["evictions"] == 1
         await harness.history.until(lambda _: not has_commands(harness), "no command left")
 
 
 async def test_d8_aborted_workload_is_retried_after_template_change(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="4")
-        await harness.controller.start()
+        await harness.start()
         await create_aborted(harness, "stopped")
         await harness.controller.stop()
         path = f"{harness.karmada.folder('jobs')}/stopped"

@@ -12,19 +12,13 @@ from tests.rig.proxy import Call
 from tests.waiting import LIMIT_SECONDS
 
 
-async def start(harness: Harness, *, cpu: str = "2", **queue) -> None:
-    await harness.karmada.queue("q", **queue)
-    await harness.karmada.cluster("m1", cpu=cpu)
-    await harness.controller.start()
-
-
 def is_event_write(call: Call) -> bool:
     return call.is_event and call.method in {"POST", "PATCH"}
 
 
 async def test_job_and_binding_get_pending_and_admitted_events(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="2")
         await harness.karmada.job("first", "q", cpu=2)
         await harness.admitted("first")
         await harness.karmada.job("next", "q", cpu=2)
@@ -43,7 +37,7 @@ async def test_job_and_binding_get_pending_and_admitted_events(plane, tmp_path):
 
 async def test_reason_that_needs_user_action_is_a_warning(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="2")
         await harness.karmada.job("lost", "no-such-queue")
         await harness.karmada.job("giant", "q", cpu=500)
         lost = await wait_for_event(harness, "QueueNotFound", "Job", "lost")
@@ -51,19 +45,9 @@ async def test_reason_that_needs_user_action_is_a_warning(plane, tmp_path):
         assert (await wait_for_event(harness, "ExceedsTotalCapacity", "Job", "giant"))["type"] == "Warning"
 
 
-async def test_eviction_event_states_the_reason(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
-        await harness.karmada.job("stopped", "q")
-        await harness.admitted("stopped")
-        await harness.karmada.phase("stopped", "Aborted")
-        event = await wait_for_event(harness, "Aborted", "Job", "stopped", action="Evict")
-        assert event["note"].startswith("evicted: it was aborted")
-
-
 async def test_repeated_event_extends_series_across_restart(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="2")
         await harness.karmada.job("lost", "no-such-queue")
         await wait_for_event(harness, "QueueNotFound", "Job", "lost")
         await wait_for_event(harness, "QueueNotFound", "ResourceBinding", "lost-job")
@@ -106,9 +90,7 @@ async def test_rejected_event_is_logged_and_admission_continues(plane, tmp_path)
 
 async def test_zero_event_rate_disables_events(plane, tmp_path):
     async with open_harness(plane, tmp_path, "--events-per-second", "0") as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="4")
-        await harness.controller.start()
+        await harness.start()
         await harness.karmada.job("one", "q")
         await harness.done("one")
         await harness.karmada.job("lost", "no-such-queue")

@@ -5,17 +5,12 @@ import json
 from datetime import datetime
 from typing import Any
 
-from controller.api.keys import JOBS
+from controller.api.keys import JOBS, QUEUES
 from controller.kube.timing import wall_clock
+from tests.integration import gated_kinds
 from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
 from tests.waiting import LIMIT_SECONDS
-
-
-async def start(harness: Harness) -> None:
-    await harness.karmada.queue("q")
-    await harness.karmada.cluster("m1", cpu="2")
-    await harness.controller.start()
 
 
 async def job_state(harness: Harness, name: str, reason: str, *, phase: str = "Pending") -> dict[str, Any]:
@@ -41,7 +36,7 @@ async def report(harness: Harness, name: str, phase: str) -> None:
 
 async def test_pending_job_shows_reason_until_its_cluster_reports(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="2")
         await harness.karmada.job("first", "q", cpu=2)
         await harness.admitted("first")
         assert (await job_state(harness, "first", "Admitted"))["message"].startswith("admitted to m1")
@@ -58,7 +53,7 @@ async def test_pending_job_shows_reason_until_its_cluster_reports(plane, tmp_pat
 
 async def test_restarted_controller_does_not_write_equal_statuses(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="2")
         await harness.karmada.job("lost", "no-such-queue")
         before = await job_state(harness, "lost", "QueueNotFound")
         written = len([call for call in harness.proxy.calls if call.is_status])
@@ -72,19 +67,21 @@ async def test_restarted_controller_does_not_write_equal_statuses(plane, tmp_pat
 
 async def test_evicted_job_shows_its_new_reason(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="2")
         await harness.karmada.job("stopped", "q")
         await harness.admitted("stopped")
         await report(harness, "stopped", "Aborted")
         await harness.until(lambda seen: seen["stopped"].suspended, "stopped is evicted")
-        await harness.karmada.merge(f"{harness.karmada.path('stopped')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.delete_works("stopped")
+        event = await wait_for_event(harness, "Aborted", "Job", "stopped", action="Evict")
+        assert event["note"].startswith("evicted: it was aborted")
         state = await job_state(harness, "stopped", "Aborted")
         assert "it was aborted" in state["message"]
 
 
 async def test_job_that_no_policy_selects_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="2")
         await harness.karmada.template("alone", "q")
         event = await wait_for_event(harness, "NoMatchingPolicy", "Job", "alone", seconds=90)
         assert (event["type"], "no PropagationPolicy selects it" in event["note"]) == ("Warning", True)
@@ -96,19 +93,16 @@ async def test_job_that_no_policy_selects_is_reported(plane, tmp_path):
         await job_state(harness, "alone", "Admitted")
 
 
-async def test_statuses_of_jobs_can_be_switched_off(plane, tmp_path):
+async def test_statuses_can_be_switched_off(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(
-        "apiVersion: config.volcano-global.io/v1alpha1\n"
-        "kind: VolcanoGlobalConfiguration\n"
-        "status: {pendingJobs: false}\n"
-    )
+    file.write_text(gated_kinds.configuration(status={"pendingJobs": False, "queues": False}))
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="2")
         await harness.karmada.job("lost", "no-such-queue")
         await wait_for_event(harness, "QueueNotFound", "Job", "lost")
         await asyncio.sleep(1)
         assert await _status(harness, "lost") == {}
+        assert "status" not in json.loads(await harness.karmada.api.get(f"{QUEUES.path}/q"))
 
 
 async def _status(harness: Harness, name: str) -> dict[str, Any]:

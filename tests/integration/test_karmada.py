@@ -17,12 +17,6 @@ SCHEDULED = {
 }
 
 
-async def start(harness: Harness, *, cpu: str = "8", **queue: Any) -> None:
-    await harness.karmada.queue("q", **queue)
-    await harness.karmada.cluster("m1", cpu=cpu)
-    await harness.controller.start()
-
-
 def binding(harness: Harness, name: str) -> dict[str, Any]:
     return harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
 
@@ -36,7 +30,7 @@ def ordered(*groups: tuple[str, ...]) -> dict[str, Any]:
 async def test_c1_later_affinity_term_is_observed_before_placement(plane, tmp_path):
     """Otherwise Karmada's scheduler starts with the first term, finds no cluster and removes our placement."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="8")
         await harness.karmada.cluster("m2", cpu="8")
         await harness.karmada.set_summary("m1", ready="False", cpu="8")
         await harness.karmada.merge(
@@ -61,7 +55,7 @@ async def test_c1_later_affinity_term_is_observed_before_placement(plane, tmp_pa
 async def test_stale_status_after_eviction_is_repaired(plane, tmp_path):
     """Karmada leaves Running and Scheduled in the status of job and binding."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness, capability={"cpu": "2"})
+        await harness.start(cpu="8", capability={"cpu": "2"})
         await harness.karmada.job("evicted", "q", cpu=2)
         await harness.admitted("evicted")
         path = JOBS.item_path(harness.karmada.namespace, "evicted")
@@ -74,7 +68,7 @@ async def test_stale_status_after_eviction_is_repaired(plane, tmp_path):
         assert (
             harness.history.now["jobs"][harness.karmada.namespace, "evicted"]["status"]["state"]["phase"] == "Running"
         )
-        await harness.karmada.merge(f"{harness.karmada.path('evicted')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.delete_works("evicted")
 
         def is_right() -> bool:
             state = harness.history.now["jobs"][harness.karmada.namespace, "evicted"]["status"]["state"]
@@ -90,12 +84,12 @@ async def test_stale_status_after_eviction_is_repaired(plane, tmp_path):
 async def test_late_placement_after_eviction_is_cleared(plane, tmp_path):
     """Karmada's scheduler places bindings that are already in its queue up to five minutes later, even if suspended."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness, capability={"cpu": "2"})
+        await harness.start(cpu="8", capability={"cpu": "2"})
         await harness.karmada.job("evicted", "q", cpu=2)
         await harness.admitted("evicted")
         await harness.karmada.phase("evicted", "Aborted")
         await harness.history.until(lambda _: harness.bindings()["evicted"].suspended, "evicted")
-        await harness.karmada.merge(f"{harness.karmada.path('evicted')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.delete_works("evicted")
         await harness.karmada.merge(harness.karmada.path("evicted"), {"spec": {"clusters": [{"name": "m1"}]}})
         await harness.history.until(lambda _: not harness.bindings()["evicted"].clusters, "cleared again")
         await wait_for_event(harness, "PlacedWithoutAdmission", "Job", "evicted")
@@ -106,7 +100,7 @@ async def test_late_placement_after_eviction_is_cleared(plane, tmp_path):
 
 async def test_new_leader_continues_status_cleanup(plane, tmp_path):
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness)
+        await harness.start(cpu="8")
         await harness.karmada.job("evicted", "q")
         await harness.admitted("evicted")
         await harness.karmada.phase("evicted", "Aborted")
@@ -114,7 +108,7 @@ async def test_new_leader_continues_status_cleanup(plane, tmp_path):
         await harness.controller.stop()
         path = JOBS.item_path(harness.karmada.namespace, "evicted")
         await harness.karmada.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}}})
-        await harness.karmada.merge(f"{harness.karmada.path('evicted')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.delete_works("evicted")
         await harness.controller.start()
         jobs = harness.history.now["jobs"]
         await harness.history.until(
@@ -151,7 +145,7 @@ async def test_d9_workload_without_policy_is_not_admitted_or_charged(plane, tmp_
     """Karmada's scheduler ignores bindings that no policy matches, even if they are resumed."""
     label = "propagationpolicy.karmada.io/permanent-id"
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await start(harness, capability={"cpu": "2"})
+        await harness.start(cpu="8", capability={"cpu": "2"})
         await harness.karmada.bind("orphan", await harness.karmada.template("orphan", "q", cpu=2))
         await harness.admitted("orphan")
         policy_id = binding(harness, "orphan")["metadata"]["labels"][label]

@@ -82,27 +82,3 @@ async def test_status_of_queues_agrees_with_metrics_and_command(plane, tmp_path)
         written = harness.proxy.count(lambda call: call.is_status and call.resource == "queues")
         await asyncio.sleep(11)
         assert harness.proxy.count(lambda call: call.is_status and call.resource == "queues") == written
-
-
-async def test_status_of_queues_can_be_switched_off(plane, tmp_path):
-    file = tmp_path / "admission.yaml"
-    file.write_text(
-        "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\nstatus: {queues: false}\n"
-    )
-    async with open_harness(plane, tmp_path, "--admission-configuration", file) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="3")
-        await harness.controller.start()
-        await harness.karmada.job("one", "q")
-        await harness.done("one")
-        assert await status_of(harness, "q") == {}
-
-
-async def test_closed_queue_stays_closed_and_is_counted(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="3")
-        await harness.karmada.merge(f"{QUEUES.path}/q/status", {"status": {"state": "Closed"}})
-        await harness.controller.start()
-        await harness.karmada.job("one", "q")
-        assert (await wait_for_status(harness, "q", pending=1))["state"] == "Closed"

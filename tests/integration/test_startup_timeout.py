@@ -12,12 +12,6 @@ from tests.rig.harness import Harness, open_harness
 TIMEOUT = 3
 
 
-def record(harness: Harness, name: str) -> dict[str, Any]:
-    stored = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
-    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
-    return found
-
-
 def suspensions(harness: Harness, name: str) -> int:
     """Return how often a placed binding was suspended."""
     key = harness.karmada.namespace, f"{name}-job"
@@ -42,27 +36,27 @@ async def test_r1_unstarted_workload_is_requeued_then_moved(plane, tmp_path):
         await harness.history.until(lambda _: suspensions(harness, "stuck") == 1, "requeued")
         await harness.admitted("stuck")
         await wait_for_event(harness, "StartupTimeout", "Job", "stuck", action="Evict")
-        assert record(harness, "stuck")["attempts"] == 1
+        assert harness.record("stuck")["attempts"] == 1
         # Karmada deletes its Works and their status.
-        await harness.karmada.merge(f"{harness.karmada.path('stuck')}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.delete_works("stuck")
         await harness.until(lambda seen: seen["stuck"].admitted and seen["stuck"].clusters == ("m2",), "moved")
         await harness.karmada.phase("stuck", "Running")
         await harness.expect_no_writes(seconds=TIMEOUT * 2)
-        assert (suspensions(harness, "runs"), record(harness, "stuck")["attempts"]) == (0, 1)
+        assert (suspensions(harness, "runs"), harness.record("stuck")["attempts"]) == (0, 1)
         assert "ResuspendedAfterAdmission" not in harness.controller.part.output
 
 
 async def change_record(harness: Harness, name: str, **changes: Any) -> None:
     """Change fields of the record of a binding."""
     uid = harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]["metadata"]["uid"]
-    text = json.dumps({"uid": uid, **record(harness, name), **changes})
+    text = json.dumps({"uid": uid, **harness.record(name), **changes})
     await harness.karmada.merge(harness.karmada.path(name), {"metadata": {"annotations": {ADMISSION_ANNOTATION: text}}})
 
 
 async def delete_works(harness: Harness, *names: str) -> None:
     """Remove the status of the Works, as Karmada does when it deletes them."""
     for name in names:
-        await harness.karmada.merge(f"{harness.karmada.path(name)}/status", {"status": {"aggregatedStatus": []}})
+        await harness.karmada.delete_works(name)
 
 
 async def test_r2_new_leader_honours_backoff_and_excluded_cluster(plane, tmp_path):
@@ -81,8 +75,8 @@ async def test_r2_new_leader_honours_backoff_and_excluded_cluster(plane, tmp_pat
         await harness.admitted("stuck")
         await harness.karmada.phase("stuck", "Pending")
         await harness.until(lambda seen: seen["stuck"].record.get("attempts") == 11, "evicted")
-        assert {*record(harness, "stuck")["excludedClusters"]} == {"m1"}
-        assert record(harness, "stuck")["startupFailedAt"] < record(harness, "stuck")["backOffUntil"]
+        assert {*harness.record("stuck")["excludedClusters"]} == {"m1"}
+        assert harness.record("stuck")["startupFailedAt"] < harness.record("stuck")["backOffUntil"]
         first.kill()
         await delete_works(harness, "stuck")
         harness.controllers.reverse()
@@ -96,7 +90,7 @@ async def test_r2_new_leader_honours_backoff_and_excluded_cluster(plane, tmp_pat
         assert harness.bindings()["stuck"].suspended
         await harness.karmada.set_summary("m1", cpu="3")
         await harness.admitted("stuck")
-        stored = record(harness, "stuck")
+        stored = harness.record("stuck")
         assert (stored["attempts"], stored.keys() & {"excludedClusters", "backOffUntil", "startupFailedAt"}) == (
             11,
             set(),
@@ -124,9 +118,7 @@ async def test_g1_startup_timeout_evicts_parts_below_the_minimum(plane, tmp_path
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="5")
-        await harness.controller.start()
+        await harness.start(cpu="5")
         await hyperjob(harness, "whole", "runs", "stuck", minimum=2)
         await hyperjob(harness, "enough", "runs", "too", "stuck", minimum=2)
         names = ("whole-runs-0", "whole-stuck-0", "enough-runs-0", "enough-too-0", "enough-stuck-0")
@@ -138,10 +130,10 @@ async def test_g1_startup_timeout_evicts_parts_below_the_minimum(plane, tmp_path
             lambda seen: all(seen[name].suspended and not seen[name].clusters for name in evicted), "evicted"
         )
         assert all(harness.bindings()[name].admitted for name in ("enough-runs-0", "enough-too-0"))
-        counts = {name: (record(harness, name)["attempts"], record(harness, name)["evictions"]) for name in evicted}
+        counts = {name: (harness.record(name)["attempts"], harness.record(name)["evictions"]) for name in evicted}
         assert counts == {"whole-runs-0": (0, 1), "whole-stuck-0": (1, 0), "enough-stuck-0": (1, 0)}
-        assert record(harness, "whole-runs-0")["backOffUntil"] == record(harness, "whole-stuck-0")["backOffUntil"]
-        assert {name for name in evicted if "excludedClusters" in record(harness, name)} == {
+        assert harness.record("whole-runs-0")["backOffUntil"] == harness.record("whole-stuck-0")["backOffUntil"]
+        assert {name for name in evicted if "excludedClusters" in harness.record(name)} == {
             "whole-stuck-0",
             "enough-stuck-0",
         }
@@ -151,7 +143,7 @@ async def test_g1_startup_timeout_evicts_parts_below_the_minimum(plane, tmp_path
         await delete_works(harness, *evicted)
         await harness.admitted(*evicted)
         assert harness.bindings()["whole-stuck-0"].clusters == ("m2",)
-        assert record(harness, "whole-runs-0")["planID"] == record(harness, "whole-stuck-0")["planID"] != ""
+        assert harness.record("whole-runs-0")["planID"] == harness.record("whole-stuck-0")["planID"] != ""
         for name in evicted:
             await harness.karmada.phase(name, "Running")
         expected = {"2 of 2 parts are admitted", "3 of 3 parts are admitted"}

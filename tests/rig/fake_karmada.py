@@ -101,6 +101,11 @@ class FakeKarmada:
         ]
         await self.merge(f"{self.path(name)}/status", {"status": {"aggregatedStatus": told}})
 
+    async def delete_works(self, *names: str) -> None:
+        """Remove the statuses of the Works of jobs, as Karmada does when it deletes them."""
+        for name in names:
+            await self.merge(f"{self.path(name)}/status", {"status": {"aggregatedStatus": []}})
+
     async def delete(self, path: str) -> None:
         """Delete an object if it exists."""
         try:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from controller.api.keys import CLUSTERS, LEASES, PRIORITY_CLASSES, QUEUES
 from controller.kube.client import Api
@@ -27,7 +28,7 @@ from tests.rig.binding_state import BindingState, parse_binding
 from tests.rig.fake_karmada import FakeKarmada
 from tests.rig.history import History, followed, present
 from tests.rig.invariants import Evidence, violations
-from tests.rig.proxy import Call, Proxy, open_proxy, proxied_kubeconfig
+from tests.rig.proxy import Proxy, open_proxy, proxied_kubeconfig
 from tests.waiting import LIMIT_SECONDS
 
 #: Maximum delay of events: without faults, and with faults in watches.
@@ -125,6 +126,16 @@ class Harness:
         """The proxy of the first controller."""
         return self.controllers[0].proxy
 
+    async def start(self, *, cpu: str = "4", **queue: Any) -> None:
+        """Create queue ``q`` and cluster ``m1``, and start the first controller."""
+        await self.karmada.queue("q", **queue)
+        await self.karmada.cluster("m1", cpu=cpu)
+        await self.controller.start()
+
+    def record(self, name: str) -> dict[str, Any]:
+        """Return the admission record of a job, empty without one."""
+        return self.bindings()[name].record
+
     def bindings(self) -> Mapping[str, BindingState]:
         """Return the current bindings by job."""
         found = [
@@ -158,12 +169,6 @@ class Harness:
             f"{names} admitted",
             seconds=seconds,
         )
-
-    async def wait_for_call(self, chosen: Callable[[Call], bool], *, seconds: float = LIMIT_SECONDS) -> None:
-        """Wait until the first controller has sent a matching request."""
-        async with asyncio.timeout(seconds):
-            while not self.proxy.count(chosen):  # noqa: ASYNC110 -- whom it is called by gives no event
-                await asyncio.sleep(0.02)
 
     def requests(self, *, statuses: bool = False) -> list[audit.Request]:
         """Return the controllers' writes of this scenario, those of the statuses of jobs only with *statuses*."""
