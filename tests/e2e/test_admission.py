@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.environment import job
 from tests.waiting import LIMIT_SECONDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -79,54 +78,6 @@ async def test_weights_one_and_three_divide_usage_one_to_three(environment):
     assert (tenants.count("a"), tenants.count("b")) == (2, 6)
 
 
-async def test_queue_with_higher_priority_is_admitted_first(environment):
-    await environment.queue("plain")
-    await environment.queue("urgent", priority=10)
-    await environment.policy()
-    for number in range(3):
-        await environment.job(f"plain-{number}", "plain")
-    await environment.job("urgent", "urgent")
-    await environment.observer.until(lambda seen: len(seen.now) == 4, "all bindings there")
-    await environment.cluster("c1", cpu="1")
-    await environment.observer.until(lambda seen: len(seen.finished()) == 4, "all done, one after the other")
-    assert environment.observer.order()[0] == "urgent"
-
-
-async def test_higher_job_priority_is_admitted_first_in_its_queue(environment):
-    await environment.priority_class("arena-high", 1000)
-    await environment.queue("ordered")
-    await environment.policy()
-    for number in range(3):
-        await environment.job(f"plain-{number}", "ordered")
-    await environment.job("high", "ordered", priority="arena-high")
-    await environment.observer.until(lambda seen: len(seen.now) == 4, "all bindings there")
-    await environment.cluster("c1", cpu="1")
-    await environment.observer.until(lambda seen: len(seen.finished()) == 4, "all done, one after the other")
-    assert environment.observer.order()[0] == "high"
-
-
-async def test_capability_is_never_exceeded(environment):
-    cpus = {f"job-{number}": 1 + number % 3 for number in range(12)}
-    await environment.cluster("c1", cpu="50")
-    await environment.queue("capped", capability={"cpu": "4"})
-    await environment.policy()
-    for name, cpu in cpus.items():
-        await environment.job(name, "capped", cpu=cpu, runtime="300ms")
-    await environment.observer.until(lambda seen: len(seen.finished()) == 12, "all done within the capability")
-    peak = max(charged(state, cpus) for state in environment.observer.walk())
-    assert 3 <= peak <= 4
-
-
-async def test_finished_job_frees_quota_for_the_next(environment):
-    await environment.cluster("c1", cpu="1")
-    await environment.queue("chain")
-    await environment.policy()
-    for number in range(6):
-        await environment.job(f"link-{number}", "chain", runtime="200ms")
-    await environment.observer.until(lambda seen: len(seen.finished()) == 6, "six jobs one after the other")
-    assert max(charged(state, dict.fromkeys(state, 1)) for state in environment.observer.walk()) == 1
-
-
 async def test_deleted_preserved_job_keeps_its_quota_while_pods_run(environment):
     """What its policy says was stored before the policies that refuse it."""
     await environment.cluster("c1", cpu="8")
@@ -149,27 +100,3 @@ async def test_deleted_preserved_job_keeps_its_quota_while_pods_run(environment)
             await asyncio.sleep(0.1)
     assert polls > 10
     await environment.observer.until(lambda seen: seen.finished() == ["next"], "the next after the pods have ended")
-
-
-async def test_closed_queue_admits_nothing_and_others_continue(environment):
-    await environment.queue("shut")
-    await environment.close("shut")
-    await environment.queue("open")
-    await environment.policy()
-    await environment.job("waits", "shut")
-    await environment.observer.until(lambda seen: "waits" in seen.now, "binding of the job")
-    await environment.cluster("c1", cpu="4")
-    await environment.job("runs", "open")
-    await environment.observer.until(lambda seen: seen.finished() == ["runs"], "the other job")
-    assert environment.observer.now["waits"].suspended
-
-
-async def test_job_that_exceeds_every_cluster_blocks_no_other(environment):
-    await environment.cluster("c1", cpu="2")
-    await environment.cluster("c2", cpu="2")
-    await environment.queue("mixed", dequeueStrategy="fifo")
-    await environment.policy()
-    await environment.manifest(job("huge", "mixed", cpu=3))
-    await environment.job("small", "mixed")
-    await environment.observer.until(lambda seen: seen.finished() == ["small"], "the small one")
-    assert environment.observer.now["huge"].suspended
