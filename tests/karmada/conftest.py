@@ -14,8 +14,7 @@ from localup.controlplane import CRDS, ControlPlane
 from localup.processes import ProcessOptions, tail
 from localup.realkarmada.processes import programs_from_environment
 from localup.stack import Stack
-from tests.karmada.harness import Harness
-from tests.localup.karmada.harness import CLUSTERS, create_cluster, is_ready
+from tests.karmada.harness import CLUSTERS, Harness, create_cluster, is_ready
 
 SIZES = {
     "member1": {"cpu": "8", "memory": "32Gi", "pods": "110"},

@@ -1,7 +1,6 @@
 """Bindings and works of templates, and which fields survive changes."""
 
-from tests.karmada.harness import LONG, cluster_policy
-from tests.localup.karmada.harness import job
+from tests.karmada.harness import LONG, cluster_policy, job
 
 CRBS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 CLUSTER_POLICIES = "/apis/policy.karmada.io/v1alpha1/clusterpropagationpolicies"
@@ -202,3 +201,14 @@ def test_namespaces_are_propagated_by_works_without_binding(harness):
     assert all(
         "resourcebinding.karmada.io/name" not in item["metadata"].get("annotations", {}) for item in sent("member1")
     )
+
+
+def test_restart_of_karmada_leaves_running_jobs_unchanged(stack, harness):
+    harness.propagate()
+    harness.run()
+    status, works = harness.job()["status"], harness.works_of("train")
+    stack.karmada.stop()
+    stack.karmada.start()
+    harness.run("after")
+    assert harness.job()["status"] == status
+    assert harness.works_of("train") == works

@@ -9,9 +9,8 @@ from localup.apply import create_namespace, delete_namespace, wait_until
 from localup.processes import ProcessOptions, tail
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS, SIZES
-from tests.karmada.harness import LONG, Harness
+from tests.karmada.harness import CLUSTERS, LONG, Harness, create_cluster, is_ready
 from tests.karmada.invariant_observer import InvariantObserver
-from tests.localup.karmada.harness import CLUSTERS, create_cluster, is_ready
 
 HELD = "tests.volcano-global.io/held"
 SHORT = {"volcano-global.io/runtime": "1s"}

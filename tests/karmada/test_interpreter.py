@@ -14,8 +14,7 @@ from localup.controlplane import CRDS, ControlPlane
 from localup.processes import ProcessOptions, tail
 from localup.stack import CHART, Stack
 from tests.karmada.conftest import SIZES
-from tests.karmada.harness import LONG, Harness
-from tests.localup.karmada.harness import CLUSTERS, create_cluster, is_ready
+from tests.karmada.harness import CLUSTERS, LONG, Harness, create_cluster, is_ready
 
 OURS = CHART / "interpreter.yaml"
 PATH = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"

@@ -1,6 +1,6 @@
 """Cluster status of members, and members that join and leave."""
 
-from tests.localup.karmada.harness import is_ready
+from tests.karmada.harness import is_ready
 
 TAINT = "cluster.karmada.io/not-ready"
 
@@ -75,3 +75,13 @@ def test_bindings_of_a_deleted_member_are_rescheduled(harness):
     harness.leave(name)
     harness.wait_for_targets("member2")
     harness.wait_for_conditions(Scheduled="Success", FullyApplied="FullyAppliedSuccess")
+
+
+def test_job_that_fails_in_its_member_is_unhealthy(harness):
+    harness.propagate()
+    annotations = {"volcano-global.io/outcome": "Failed", "volcano-global.io/runtime": "1s"}
+    harness.submit("train", annotations=annotations)
+    harness.wait_for_binding()
+    harness.resume("train", "member1")
+    harness.wait_for_phase("Failed")
+    assert harness.binding()["status"]["aggregatedStatus"][0]["health"] == "Unhealthy"

@@ -10,8 +10,7 @@ from localup.apply import create_namespace, delete_namespace
 from localup.processes import ProcessOptions, tail
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS
-from tests.karmada.harness import LONG, Harness
-from tests.localup.karmada.harness import CLUSTERS
+from tests.karmada.harness import CLUSTERS, LONG, Harness
 
 SHORT = {"volcano-global.io/runtime": "1s"}
 GRACE, GRACE_REAL = ("--graceful-eviction-timeout", "5s"), ("--graceful-eviction-timeout=5s",)

@@ -2,8 +2,7 @@
 
 import time
 
-from tests.karmada.harness import DEPLOYMENTS, LONG
-from tests.localup.karmada.harness import job
+from tests.karmada.harness import DEPLOYMENTS, LONG, job
 
 DIVIDED = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}
 

@@ -3,8 +3,7 @@
 import pytest
 
 from localup.karmada import objects as names
-from localup.karmada.detector import binding_for, owner_of, updated_binding
-from localup.karmada.objects import merge_patch
+from localup.karmada.detector import binding_for, updated_binding
 
 ONE_CLUSTER = {"spreadByField": "cluster", "maxGroups": 1, "minGroups": 1}
 WHOLE = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}
@@ -110,16 +109,6 @@ def test_bindings_equal_those_of_a_real_karmada(captured_objects):
         assert made == as_the_detector_made_it(real)
 
 
-def test_second_pass_keeps_fields_of_others():
-    made = binding_for(TEMPLATES["single-job"], policy(), permanent_id="b1")
-    existing = made | {
-        "metadata": made["metadata"] | {"annotations": made["metadata"]["annotations"] | {"ours": "kept"}},
-        "spec": made["spec"] | {"clusters": [{"name": "member1"}], "suspension": {"scheduling": True}},
-    }
-    again = binding_for(TEMPLATES["single-job"], policy(), permanent_id="another")
-    assert updated_binding(existing, again) == existing
-
-
 @pytest.mark.parametrize(
     ("existing", "wanted", "merged"),
     [
@@ -143,22 +132,3 @@ def test_suspension_is_merged_field_by_field(existing, wanted, merged):
     later = policy(**({"suspension": wanted} if wanted else {}))
     after = updated_binding(before, binding_for(TEMPLATES["single-job"], later, permanent_id="b1"))
     assert after["spec"].get("suspension") == merged
-
-
-def test_second_pass_applies_policy_changes():
-    made = binding_for(TEMPLATES["single-job"], policy(), permanent_id="b1")
-    moved = binding_for(TEMPLATES["single-job"], policy(clusters=["member2"]), permanent_id="b1")
-    assert merge_patch(made, updated_binding(made, moved)) == {
-        "spec": {"placement": {"clusterAffinity": {"clusterNames": ["member2"]}}}
-    }
-
-
-def test_minimal_policy_gets_webhook_defaults():
-    bare = policy(spread=False) | {"spec": {"placement": {"spreadConstraints": [{"maxGroups": 1}]}}}
-    made = binding_for(TEMPLATES["single-job"], bare, permanent_id="b1")["spec"]
-    assert made["placement"]["spreadConstraints"] == [ONE_CLUSTER]
-    assert (made["schedulerName"], made["conflictResolution"]) == ("default-scheduler", "Abort")
-
-
-def test_binding_is_owned_by_its_template():
-    assert owner_of(binding_for(TEMPLATES["single-job"], policy(), permanent_id="b1")) == "t1"

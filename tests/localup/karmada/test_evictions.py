@@ -4,7 +4,6 @@ import pytest
 
 from localup.karmada.clusters import NOT_READY, UNREACHABLE, tainted
 from localup.karmada.evictions import evicted, unfinished_tasks
-from localup.karmada.works import retained_clusters
 
 NOON = 1_800_000_000.0
 BEGUN = "2027-01-15T08:00:00Z"
@@ -33,11 +32,6 @@ def cluster(name="m1", *, ready="True", taints=()):
     return {"metadata": {"name": name}, "spec": {"taints": list(taints)}, "status": status}
 
 
-def test_new_eviction_task_gets_a_timestamp():
-    new = {"fromCluster": "m1"}
-    assert unfinished_tasks(binding(tasks=[new]), timeout=600, now=NOON) == [{**new, "creationTimestamp": BEGUN}]
-
-
 @pytest.mark.parametrize(
     ("more", "clusters", "health", "after", "stays"),
     [
@@ -58,11 +52,6 @@ def test_eviction_task_stays_until_it_is_finished(more, clusters, health, after,
 def test_health_counts_only_for_the_observed_generation():
     judged = binding(clusters=["m2"], tasks=[TASK], health={"m2": "Healthy"}, generation=2)
     assert unfinished_tasks(judged, timeout=600, now=NOON + 1) == [TASK]
-
-
-def test_graceful_tasks_retain_works():
-    direct = TASK | {"fromCluster": "m3", "purgeMode": "Directly"}
-    assert retained_clusters(binding(clusters=["m2"], tasks=[TASK, direct])) == {"m1", "m2"}
 
 
 @pytest.mark.parametrize(

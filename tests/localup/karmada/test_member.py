@@ -3,7 +3,7 @@
 import pytest
 
 from controller.engine.state.resources import PODS, total
-from localup.karmada.member import Member, Phase
+from localup.karmada.member import Member
 from localup.karmada.objects import Key
 from localup.karmada.workloads import IdenticalPods, Workload, parse_workload
 
@@ -25,26 +25,6 @@ def phases(cluster):
     return {each.name: str(run.phase) for each, run in cluster.runs.items()}
 
 
-def test_gang_starts_completely_and_ends_after_its_time():
-    cluster = member()
-    cluster.submit(key("a"), load(), 100)
-    assert cluster.advance(100) == {key("a")}
-    assert (phases(cluster), cluster.next_change()) == ({"a": "Running"}, 110)
-    assert cluster.advance(109.9) == set()
-    assert cluster.advance(110) == {key("a")}
-    assert (phases(cluster), cluster.allocated) == ({"a": "Completed"}, {})
-
-
-def test_gang_that_does_not_fit_waits_for_capacity():
-    cluster = member()
-    cluster.submit(key("a"), load(count=3), 0)
-    cluster.submit(key("b"), load(count=2), 0)
-    cluster.advance(0)
-    assert phases(cluster) == {"a": "Running", "b": "Pending"}
-    cluster.advance(10)
-    assert phases(cluster) == {"a": "Completed", "b": "Running"}
-
-
 def test_pods_beyond_the_gang_start_with_free_capacity():
     cluster = member()
     cluster.submit(key("a"), load(count=6, gang_minimum=2), 0)
@@ -55,35 +35,6 @@ def test_pods_beyond_the_gang_start_with_free_capacity():
     cluster.allocatable = {"cpu": 8000, PODS: 10000}
     cluster.advance(1)
     assert (cluster.runs[key("a")].running, phases(cluster)["b"]) == (6, "Running")
-
-
-def test_pending_job_is_not_in_the_summary():
-    cluster = member(cpu=1000)
-    cluster.submit(key("a"), load(), 0)
-    cluster.advance(0)
-    assert (phases(cluster), cluster.allocating, cluster.allocated) == ({"a": "Pending"}, {}, {})
-
-
-def test_job_with_outcome_failed_fails():
-    cluster = member()
-    cluster.submit(key("a"), load(fails=True), 0)
-    cluster.advance(0)
-    cluster.advance(10)
-    assert cluster.runs[key("a")].phase is Phase.FAILED
-
-
-@pytest.mark.parametrize(
-    ("later", "running", "waiting"),
-    [pytest.param(6, 4, 2, id="larger"), pytest.param(1, 1, 0, id="smaller")],
-)
-def test_a_running_job_changes_its_size(later, running, waiting):
-    cluster = member()
-    cluster.submit(key("a"), load(), 0)
-    cluster.advance(0)
-    cluster.submit(key("a"), load(count=later), 5)
-    cluster.advance(5)
-    run = cluster.runs[key("a")]
-    assert (run.running, run.waiting, run.since) == (running, waiting, 0)
 
 
 def tasks(*sizes):
@@ -105,13 +56,6 @@ def tasks(*sizes):
 def test_a_gang_is_counted_as_volcano_counts_it(spec, together):
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "a"}, "spec": spec}
     assert [task.gang_minimum for task in parse_workload(manifest, run_time=1).tasks] == together
-
-
-def test_annotations_set_run_time_and_outcome():
-    told = {"volcano-global.io/runtime": "1m30s", "volcano-global.io/outcome": "Failed"}
-    metadata = {"name": "a", "annotations": told}
-    manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
-    assert (parse_workload(manifest, run_time=1).run_seconds, parse_workload(manifest, run_time=1).fails) == (90, True)
 
 
 @pytest.mark.parametrize("text", ["", "x", "90", "-1h", '{"uid":"u"}', "1970-01-01T00:00:00Z"])

@@ -88,21 +88,6 @@ def test_indivisible_workload_is_placed(wanted, clusters, chosen):
     assert (outcome.reason, names(outcome)) == (Reason.SUCCESS, chosen)
 
 
-TERMS = [{"affinityName": "first", "clusterNames": ["m1"]}, {"affinityName": "second", "clusterNames": ["m2"]}]
-
-
-@pytest.mark.parametrize(
-    ("observed", "clusters", "term"),
-    [
-        pytest.param("", THREE, "first", id="the-first-term"),
-        pytest.param("", [cluster("m2")], "second", id="the-next-that-has-a-cluster"),
-        pytest.param("second", THREE, "second", id="never-before-the-one-observed"),
-    ],
-)
-def test_affinity_terms_are_tried_in_order(observed, clusters, term):
-    assert place(binding(clusterAffinities=TERMS, observed=observed), clusters).term == term
-
-
 def test_no_feasible_cluster_clears_the_targets():
     wanted = binding(clusters=["m1"], clusterAffinity={"clusterNames": ["m1"]})
     outcome = place(wanted, [cluster("m2"), cluster("m3", apis=False)])
@@ -154,14 +139,6 @@ SIZES = [cluster("m1", cpu="20", used="8"), cluster("m2", cpu="6")]
 def test_replicas_are_divided(wanted, shares):
     targets = place(wanted, SIZES).targets
     assert ({target["name"]: target["replicas"] for target in targets} if targets else None) == shares
-
-
-def test_insufficient_capacity_is_unschedulable():
-    outcome = place(divided(19, "Aggregated"), SIZES)
-    assert (outcome.reason, outcome.message) == (
-        Reason.UNSCHEDULABLE,
-        "Clusters available replicas 18 are not enough to schedule.",
-    )
 
 
 def test_applied_placement_equals_a_real_karmada(captured_objects):

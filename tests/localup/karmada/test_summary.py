@@ -23,11 +23,6 @@ def summary(shown, member):
     return with_summary(shown, description, member, now=NOON)["status"]
 
 
-def test_empty_member_omits_zero_amounts():
-    shown = summary(cluster(allocatable='{"cpu": "64", "memory": "256Gi", "pods": 220}'), Member())
-    assert shown["resourceSummary"] == {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "220"}}
-
-
 def test_usage_is_divided_into_allocated_and_allocating():
     told = cluster(allocatable='{"cpu": "4", "pods": "10"}', external_usage='{"cpu": "1500m", "pods": "2"}')
     member = Member({"cpu": 4000, "pods": 10000}, {"cpu": 1500, "pods": 2000})
@@ -64,15 +59,6 @@ def test_status_has_the_fields_of_a_real_one(captured_objects):
     assert {condition["type"] for condition in shown["conditions"]} == {
         condition["type"] for condition in real["conditions"]
     }
-
-
-def test_unreachable_cluster_keeps_its_last_summary():
-    before = cluster(allocatable='{"cpu": "4"}')
-    known = before | {"status": summary(before, Member())}
-    lost = known | {"metadata": cluster(allocatable='{"cpu": "8"}', ready="Unknown")["metadata"]}
-    shown = summary(lost, Member())
-    assert shown["resourceSummary"]["allocatable"]["cpu"] == "4"
-    assert {condition["type"]: condition["status"] for condition in shown["conditions"]}["Ready"] == "Unknown"
 
 
 def test_cluster_without_annotation_is_not_simulated():

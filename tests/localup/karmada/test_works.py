@@ -4,7 +4,7 @@ import pytest
 
 from localup.karmada import objects as names
 from localup.karmada.status import aggregate_status, template_status
-from localup.karmada.works import with_applied_status, with_suspended_condition, work_for, work_key
+from localup.karmada.works import with_applied_status, work_for, work_key
 
 NOON = 1_800_000_000.0
 
@@ -110,15 +110,6 @@ def work(cluster, status, *, health="Healthy"):
     bare = {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": {}}
     manifests = {"workload": {"manifests": [deployment()]}}
     return with_applied_status(bare | {"spec": manifests}, status, health, now=NOON)
-
-
-def test_suspended_work_is_not_applied():
-    bare = {"metadata": {"name": "w", "namespace": "karmada-es-m1"}}
-    told = aggregate_status(binding(clusters=[{"name": "m1"}]), [with_suspended_condition(bare, now=NOON)], now=NOON)[
-        "status"
-    ]
-    assert told["aggregatedStatus"] == [{"clusterName": "m1", "applied": False, "health": "Unknown"}]
-    assert told["conditions"][0]["status"] == "False"
 
 
 def test_binding_without_works_has_no_aggregated_status():
