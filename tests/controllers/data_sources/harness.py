@@ -300,3 +300,14 @@ def run(story: Callable[[Harness], Awaitable[None]], *, options: DataSources | N
             await harness.stop()
 
     simulate(main, 1)
+
+
+def simulated(
+    *, options: DataSources | None = None, start: bool = True
+) -> Callable[[Callable[[Harness], Awaitable[None]]], Callable[[], None]]:
+    """Make a test of a function that gets a harness with a started process, on virtual time."""
+
+    def decorate(story: Callable[[Harness], Awaitable[None]]) -> Callable[[], None]:
+        return lambda: run(story, options=options, start=start)
+
+    return decorate

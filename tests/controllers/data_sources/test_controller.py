@@ -6,7 +6,7 @@ from typing import Any
 from controller.api.configuration import DataSources, StaticLocation
 from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES
 from controller.controllers.data_sources.plugins import LocateError
-from tests.controllers.data_sources.harness import FINALIZER, SETTINGS, SOURCE_FINALIZER, Harness, run
+from tests.controllers.data_sources.harness import FINALIZER, SETTINGS, SOURCE_FINALIZER, Harness, simulated
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "test-app", "namespace": "ml"}
 NOT_FOUND = LocateError("Amoro has no table of this name", reason="NotFound", is_final=True)
@@ -17,483 +17,414 @@ async def settled(harness: Harness, seconds: float = 5) -> None:
     await asyncio.sleep(seconds)
 
 
-def test_claim_is_bound_to_a_created_source():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        (source,) = harness.sources.values()
-        assert harness.status("c")["phase"] == "Bound"
-        assert harness.status("c")["boundDataSource"] == source["metadata"]["name"]
-        assert source["spec"]["locality"] == {"clusterNames": ["m1"]}
-        assert source["status"]["boundClaims"] == 1
-        assert source["status"]["claimRefs"][0]["name"] == "c"
-        assert "finalizers" not in source["metadata"]
-        assert harness.requirement("train").clusters == {"m1"}
-
-    run(story)
-
-
-def test_claim_is_bound_to_a_matching_source_without_a_plugin():
-    async def story(harness: Harness) -> None:
-        harness.source("by-hand", "x", "m2", system="hive")
-        harness.claim("c", "x", system="hive")
-        await settled(harness)
-        assert harness.status("c")["boundDataSource"] == "by-hand"
-        assert harness.plugin.asked == []
-
-    run(story)
-
-
-def test_attributes_identify_the_data_set():
-    async def story(harness: Harness) -> None:
-        harness.source("snapshot", "x", "m2", system="hive", attributes={"snapshot": "7"})
-        harness.claim("other", "x", system="hive", attributes={"snapshot": "8"})
-        harness.claim(
-            "same", "x", system="hive", attributes={"snapshot": "7", "volcano-global.io/placement": "Preferred"}
-        )
-        await settled(harness)
-        assert (harness.status("same")["phase"], harness.status("other")["phase"]) == ("Bound", "Pending")
-        assert harness.reason("other") == "PluginMissing"
-
-    run(story)
-
-
-def test_many_claims_on_one_data_set_cause_one_request():
-    async def story(harness: Harness) -> None:
-        for number in range(60):
-            harness.claim(f"c{number}", f"prod.db.t{number % 6}")
-        await settled(harness, 20)
-        assert sorted(harness.plugin.asked) == [f"prod.db.t{number}" for number in range(6)]
-        assert {harness.status(f"c{number}")["phase"] for number in range(60)} == {"Bound"}
-        assert [source["status"]["boundClaims"] for source in harness.sources.values()] == [10] * 6
-
-    run(story)
-
-
-def test_failed_data_set_with_many_claims_is_asked_with_backoff():
-    async def story(harness: Harness) -> None:
-        harness.plugin.answers["prod.db.user"] = DOWN
-        for number in range(50):
-            harness.claim(f"c{number}")
-        await settled(harness, 60)
-        assert len(harness.plugin.asked) <= 8
-        assert harness.reason("c7") == "Unreachable"
-        assert harness.requirement("train").pending.endswith("Amoro cannot be reached")
-        harness.plugin.answers.clear()
-        await settled(harness, 120)
-        assert harness.status("c7")["phase"] == "Bound"
-
-    run(story)
-
-
-def test_source_is_located_again_after_its_time_to_live():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness, 15)
-        assert len(harness.plugin.asked) == 1
-        harness.plugin.answers["prod.db.user"] = ("m2", "m3")
-        await settled(harness, 30)
-        assert harness.located() == {"prod.db.user": ["m2", "m3"]}
-        assert harness.requirement("train").clusters == {"m2", "m3"}
-
-    run(story, options=DataSources(time_to_live="20s"))
-
-
-def test_unused_source_is_not_located_again():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        harness.remove(DATA_SOURCE_CLAIMS, "c")
-        await settled(harness, 300)
-        assert len(harness.plugin.asked) == 1
-        (source,) = harness.sources.values()
-        assert source["status"]["boundClaims"] == 0
-
-    run(story, options=DataSources(time_to_live="20s"))
-
-
-def test_failed_refresh_keeps_claims_bound_and_is_reported():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        harness.plugin.answers["prod.db.user"] = DOWN
-        await settled(harness, 60)
-        (source,) = harness.sources.values()
-        (condition,) = source["status"]["conditions"]
-        assert (condition["status"], condition["reason"]) == ("False", "Unreachable")
-        assert harness.status("c")["phase"] == "Bound"
-        harness.claim("late")
-        await settled(harness)
-        assert harness.reason("late") == "Unreachable"
-        harness.plugin.answers.clear()
-        await settled(harness, 90)
-        (condition,) = next(iter(harness.sources.values()))["status"]["conditions"]
-        assert (condition["status"], harness.status("late")["phase"]) == ("True", "Bound")
-
-    run(story, options=DataSources(time_to_live="20s"))
-
-
-def test_source_of_vanished_data_is_deleted_and_claims_wait():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        harness.plugin.answers["prod.db.user"] = NOT_FOUND
-        await settled(harness, 40)
-        assert harness.sources == {}
-        assert (harness.status("c")["phase"], harness.reason("c")) == ("Pending", "NotFound")
-        assert "boundDataSource" not in harness.status("c")
-        assert "no table of this name" in harness.requirement("train").pending
-
-    run(story, options=DataSources(time_to_live="20s"))
-
-
-def test_changed_data_set_binds_the_claim_anew():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        harness.plugin.answers["prod.db.other"] = ("m3",)
-        harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"dataSourceName": "prod.db.other"}})
-        await settled(harness)
-        counts = {source["spec"]["name"]: source["status"]["boundClaims"] for source in harness.sources.values()}
-        assert counts == {"prod.db.user": 0, "prod.db.other": 1}
-        assert harness.requirement("train").clusters == {"m3"}
-
-    run(story)
-
-
-def test_changed_workload_moves_the_requirement():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        workload = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "other"}
-        harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"workload": workload}})
-        await settled(harness)
-        assert harness.requirement("train") is None
-        assert harness.requirement("other").clusters == {"m1"}
-
-    run(story)
-
-
-def test_deleted_source_is_located_again():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        harness.remove(DATA_SOURCES, next(iter(harness.sources)))
-        await settled(harness)
-        assert harness.status("c")["phase"] == "Bound"
-        assert len(harness.plugin.asked) == 2
-
-    run(story)
-
-
-def test_deleted_source_without_a_plugin_unbinds_its_claims():
-    async def story(harness: Harness) -> None:
-        harness.source("by-hand", "x", "m2", system="hive", metadata={"finalizers": [SOURCE_FINALIZER]})
-        harness.claim("c", "x", system="hive")
-        await settled(harness)
-        assert harness.status("c")["phase"] == "Bound"
-        harness.remove(DATA_SOURCES, "by-hand")
-        await settled(harness)
-        assert (harness.sources, harness.status("c")["phase"]) == ({}, "Pending")
-        assert harness.reason("c") == "PluginMissing"
-
-    run(story)
-
-
-def test_finalizers_of_upstream_do_not_block_deletion():
-    async def story(harness: Harness) -> None:
-        harness.source("old", "prod.db.user", "m2", metadata={"finalizers": [SOURCE_FINALIZER, "other.io/keep"]})
-        harness.claim("c", metadata={"finalizers": [FINALIZER]})
-        await settled(harness)
-        harness.remove(DATA_SOURCE_CLAIMS, "c")
-        harness.remove(DATA_SOURCES, "old")
-        await settled(harness)
-        assert harness.controller.index.claims == {}
-        assert harness.sources["old"]["metadata"]["finalizers"] == ["other.io/keep"]
-        assert harness.requirement("train") is None
-
-    run(story)
-
-
-def test_last_claim_deletes_a_source_with_policy_delete():
-    async def story(harness: Harness) -> None:
-        harness.claim("one")
-        harness.claim("two")
-        await settled(harness)
-        harness.remove(DATA_SOURCE_CLAIMS, "one")
-        await settled(harness)
-        assert len(harness.sources) == 1
-        harness.remove(DATA_SOURCE_CLAIMS, "two")
-        await settled(harness)
-        assert harness.sources == {}
-
-    run(story, options=DataSources(reclaim_policy="Delete"))
-
-
-def test_new_source_with_policy_delete_waits_for_its_first_claim():
-    async def story(harness: Harness) -> None:
-        harness.source("by-hand", "x", "m2", system="hive", reclaimPolicy="Delete")
-        await settled(harness, 30)
-        assert "by-hand" in harness.sources
-
-    run(story)
-
-
-def test_missing_plugin_is_reported_until_it_is_configured():
-    async def story(harness: Harness) -> None:
-        harness.configure(None)
-        await harness.start()
-        harness.claim("c")
-        await settled(harness)
-        assert harness.reason("c") == "PluginMissing"
-        assert harness.requirement("train").pending == "DataSourceClaim c: no plugin serves system 'amoro'"
-        harness.configure(SETTINGS)
-        await settled(harness, 40)
-        assert harness.status("c")["phase"] == "Bound"
-
-    run(story, start=False)
-
-
-def test_invalid_settings_are_reported_without_their_content():
-    async def story(harness: Harness) -> None:
-        harness.configure('{"endpoint": {"url": "ftp://secret"}}')
-        await harness.start()
-        harness.claim("c")
-        await settled(harness)
-        message = harness.status("c")["conditions"][0]["message"]
-        assert (harness.reason("c"), "secret" in message) == ("PluginInvalid", False)
-
-    run(story, start=False)
-
-
-def test_changed_settings_locate_data_again():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        harness.plugin.answers["prod.db.user"] = ("m2",)
-        harness.configure(SETTINGS.replace("http://amoro", "http://other"))
-        await settled(harness, 40)
-        assert harness.located() == {"prod.db.user": ["m2"]}
-
-    run(story)
-
-
-def test_static_locations_need_no_request():
-    async def story(harness: Harness) -> None:
-        harness.claim("c", "lake/a", system="files")
-        await settled(harness)
-        assert harness.requirement("train").clusters == {"m2"}
-        harness.options = DataSources(static=(StaticLocation(system="files", name="lake/*", clusters=("m3",)),))
-        harness.controller.configure()
-        await settled(harness)
-        assert harness.requirement("train").clusters == {"m3"}
-        assert harness.plugin.asked == []
-
-    static = (StaticLocation(system="files", name="lake/*", clusters=("m2",)),)
-    run(story, options=DataSources(static=static))
-
-
-def test_claim_for_another_namespace_is_not_used():
-    async def story(harness: Harness) -> None:
-        workload = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "namespace": "other"}
-        harness.claim("c", workload=workload)
-        await settled(harness)
-        assert (harness.status("c")["phase"], harness.reason("c")) == ("Pending", "Invalid")
-        assert harness.plugin.asked == []
-
-    run(story)
-
-
-def test_standby_knows_requirements_and_writes_nothing():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        await harness.stop()
-        harness.leads = False
-        await harness.start()
-        await settled(harness)
-        assert (harness.requirement("train").clusters, harness.api.writes) == ({"m1"}, [])
-        harness.claim("new")
-        await settled(harness)
-        assert harness.api.writes == []
-        harness.leads = True
-        harness.controller.on_leading()
-        await settled(harness)
-        assert harness.status("new")["phase"] == "Bound"
-
-    run(story)
-
-
-def test_restart_asks_nothing_while_sources_are_fresh():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        await harness.stop()
-        await harness.start()
-        await settled(harness, 30)
-        assert len(harness.plugin.asked) == 1
-        assert harness.api.writes == []
-
-    run(story)
-
-
-def test_restarted_process_locates_stale_sources_again():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        await settled(harness)
-        await harness.stop()
-        harness.plugin.answers["prod.db.user"] = ("m2",)
-        await harness.start()
-        await settled(harness, 40)
-        assert harness.located() == {"prod.db.user": ["m2"]}
-
-    run(story, options=DataSources(time_to_live="20s"))
-
-
-def test_missing_definitions_do_not_block_decisions():
-    async def story(harness: Harness) -> None:
-        removed = [key for key in harness.server._kinds if key[0] == "datadependency.volcano.sh"]
-        kinds = {key: harness.server._kinds.pop(key) for key in removed}
-        await harness.start()
-        assert harness.controller.synced.is_set()
-        harness.server._kinds.update(kinds)
-        harness.claim("c")
-        await settled(harness, 60)
-        assert harness.status("c")["phase"] == "Bound"
-
-    run(story, start=False)
+@simulated()
+async def test_claim_is_bound_to_a_created_source(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    (source,) = harness.sources.values()
+    assert harness.status("c")["phase"] == "Bound"
+    assert harness.status("c")["boundDataSource"] == source["metadata"]["name"]
+    assert source["spec"]["locality"] == {"clusterNames": ["m1"]}
+    assert source["status"]["boundClaims"] == 1
+    assert source["status"]["claimRefs"][0]["name"] == "c"
+    assert "finalizers" not in source["metadata"]
+    assert harness.requirement("train").clusters == {"m1"}
+
+
+@simulated()
+async def test_claim_is_bound_to_a_matching_source_without_a_plugin(harness: Harness) -> None:
+    harness.source("by-hand", "x", "m2", system="hive")
+    harness.claim("c", "x", system="hive")
+    await settled(harness)
+    assert harness.status("c")["boundDataSource"] == "by-hand"
+    assert harness.plugin.asked == []
+
+
+@simulated()
+async def test_attributes_identify_the_data_set(harness: Harness) -> None:
+    harness.source("snapshot", "x", "m2", system="hive", attributes={"snapshot": "7"})
+    harness.claim("other", "x", system="hive", attributes={"snapshot": "8"})
+    harness.claim("same", "x", system="hive", attributes={"snapshot": "7", "volcano-global.io/placement": "Preferred"})
+    await settled(harness)
+    assert (harness.status("same")["phase"], harness.status("other")["phase"]) == ("Bound", "Pending")
+    assert harness.reason("other") == "PluginMissing"
+
+
+@simulated()
+async def test_many_claims_on_one_data_set_cause_one_request(harness: Harness) -> None:
+    for number in range(60):
+        harness.claim(f"c{number}", f"prod.db.t{number % 6}")
+    await settled(harness, 20)
+    assert sorted(harness.plugin.asked) == [f"prod.db.t{number}" for number in range(6)]
+    assert {harness.status(f"c{number}")["phase"] for number in range(60)} == {"Bound"}
+    assert [source["status"]["boundClaims"] for source in harness.sources.values()] == [10] * 6
+
+
+@simulated()
+async def test_failed_data_set_with_many_claims_is_asked_with_backoff(harness: Harness) -> None:
+    harness.plugin.answers["prod.db.user"] = DOWN
+    for number in range(50):
+        harness.claim(f"c{number}")
+    await settled(harness, 60)
+    assert len(harness.plugin.asked) <= 8
+    assert harness.reason("c7") == "Unreachable"
+    assert harness.requirement("train").pending.endswith("Amoro cannot be reached")
+    harness.plugin.answers.clear()
+    await settled(harness, 120)
+    assert harness.status("c7")["phase"] == "Bound"
+
+
+@simulated(options=DataSources(time_to_live="20s"))
+async def test_source_is_located_again_after_its_time_to_live(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness, 15)
+    assert len(harness.plugin.asked) == 1
+    harness.plugin.answers["prod.db.user"] = ("m2", "m3")
+    await settled(harness, 30)
+    assert harness.located() == {"prod.db.user": ["m2", "m3"]}
+    assert harness.requirement("train").clusters == {"m2", "m3"}
+
+
+@simulated(options=DataSources(time_to_live="20s"))
+async def test_unused_source_is_not_located_again(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    harness.remove(DATA_SOURCE_CLAIMS, "c")
+    await settled(harness, 300)
+    assert len(harness.plugin.asked) == 1
+    (source,) = harness.sources.values()
+    assert source["status"]["boundClaims"] == 0
+
+
+@simulated(options=DataSources(time_to_live="20s"))
+async def test_failed_refresh_keeps_claims_bound_and_is_reported(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    harness.plugin.answers["prod.db.user"] = DOWN
+    await settled(harness, 60)
+    (source,) = harness.sources.values()
+    (condition,) = source["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "Unreachable")
+    assert harness.status("c")["phase"] == "Bound"
+    harness.claim("late")
+    await settled(harness)
+    assert harness.reason("late") == "Unreachable"
+    harness.plugin.answers.clear()
+    await settled(harness, 90)
+    (condition,) = next(iter(harness.sources.values()))["status"]["conditions"]
+    assert (condition["status"], harness.status("late")["phase"]) == ("True", "Bound")
+
+
+@simulated(options=DataSources(time_to_live="20s"))
+async def test_source_of_vanished_data_is_deleted_and_claims_wait(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    harness.plugin.answers["prod.db.user"] = NOT_FOUND
+    await settled(harness, 40)
+    assert harness.sources == {}
+    assert (harness.status("c")["phase"], harness.reason("c")) == ("Pending", "NotFound")
+    assert "boundDataSource" not in harness.status("c")
+    assert "no table of this name" in harness.requirement("train").pending
+
+
+@simulated()
+async def test_changed_data_set_binds_the_claim_anew(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    harness.plugin.answers["prod.db.other"] = ("m3",)
+    harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"dataSourceName": "prod.db.other"}})
+    await settled(harness)
+    counts = {source["spec"]["name"]: source["status"]["boundClaims"] for source in harness.sources.values()}
+    assert counts == {"prod.db.user": 0, "prod.db.other": 1}
+    assert harness.requirement("train").clusters == {"m3"}
+
+
+@simulated()
+async def test_changed_workload_moves_the_requirement(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    workload = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "other"}
+    harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"workload": workload}})
+    await settled(harness)
+    assert harness.requirement("train") is None
+    assert harness.requirement("other").clusters == {"m1"}
+
+
+@simulated()
+async def test_deleted_source_is_located_again(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    harness.remove(DATA_SOURCES, next(iter(harness.sources)))
+    await settled(harness)
+    assert harness.status("c")["phase"] == "Bound"
+    assert len(harness.plugin.asked) == 2
+
+
+@simulated()
+async def test_deleted_source_without_a_plugin_unbinds_its_claims(harness: Harness) -> None:
+    harness.source("by-hand", "x", "m2", system="hive", metadata={"finalizers": [SOURCE_FINALIZER]})
+    harness.claim("c", "x", system="hive")
+    await settled(harness)
+    assert harness.status("c")["phase"] == "Bound"
+    harness.remove(DATA_SOURCES, "by-hand")
+    await settled(harness)
+    assert (harness.sources, harness.status("c")["phase"]) == ({}, "Pending")
+    assert harness.reason("c") == "PluginMissing"
+
+
+@simulated()
+async def test_finalizers_of_upstream_do_not_block_deletion(harness: Harness) -> None:
+    harness.source("old", "prod.db.user", "m2", metadata={"finalizers": [SOURCE_FINALIZER, "other.io/keep"]})
+    harness.claim("c", metadata={"finalizers": [FINALIZER]})
+    await settled(harness)
+    harness.remove(DATA_SOURCE_CLAIMS, "c")
+    harness.remove(DATA_SOURCES, "old")
+    await settled(harness)
+    assert harness.controller.index.claims == {}
+    assert harness.sources["old"]["metadata"]["finalizers"] == ["other.io/keep"]
+    assert harness.requirement("train") is None
+
+
+@simulated(options=DataSources(reclaim_policy="Delete"))
+async def test_last_claim_deletes_a_source_with_policy_delete(harness: Harness) -> None:
+    harness.claim("one")
+    harness.claim("two")
+    await settled(harness)
+    harness.remove(DATA_SOURCE_CLAIMS, "one")
+    await settled(harness)
+    assert len(harness.sources) == 1
+    harness.remove(DATA_SOURCE_CLAIMS, "two")
+    await settled(harness)
+    assert harness.sources == {}
+
+
+@simulated()
+async def test_new_source_with_policy_delete_waits_for_its_first_claim(harness: Harness) -> None:
+    harness.source("by-hand", "x", "m2", system="hive", reclaimPolicy="Delete")
+    await settled(harness, 30)
+    assert "by-hand" in harness.sources
+
+
+@simulated(start=False)
+async def test_missing_plugin_is_reported_until_it_is_configured(harness: Harness) -> None:
+    harness.configure(None)
+    await harness.start()
+    harness.claim("c")
+    await settled(harness)
+    assert harness.reason("c") == "PluginMissing"
+    assert harness.requirement("train").pending == "DataSourceClaim c: no plugin serves system 'amoro'"
+    harness.configure(SETTINGS)
+    await settled(harness, 40)
+    assert harness.status("c")["phase"] == "Bound"
+
+
+@simulated(start=False)
+async def test_invalid_settings_are_reported_without_their_content(harness: Harness) -> None:
+    harness.configure('{"endpoint": {"url": "ftp://secret"}}')
+    await harness.start()
+    harness.claim("c")
+    await settled(harness)
+    message = harness.status("c")["conditions"][0]["message"]
+    assert (harness.reason("c"), "secret" in message) == ("PluginInvalid", False)
+
+
+@simulated()
+async def test_changed_settings_locate_data_again(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    harness.plugin.answers["prod.db.user"] = ("m2",)
+    harness.configure(SETTINGS.replace("http://amoro", "http://other"))
+    await settled(harness, 40)
+    assert harness.located() == {"prod.db.user": ["m2"]}
+
+
+@simulated(options=DataSources(static=(StaticLocation(system="files", name="lake/*", clusters=("m2",)),)))
+async def test_static_locations_need_no_request(harness: Harness) -> None:
+    harness.claim("c", "lake/a", system="files")
+    await settled(harness)
+    assert harness.requirement("train").clusters == {"m2"}
+    harness.options = DataSources(static=(StaticLocation(system="files", name="lake/*", clusters=("m3",)),))
+    harness.controller.configure()
+    await settled(harness)
+    assert harness.requirement("train").clusters == {"m3"}
+    assert harness.plugin.asked == []
+
+
+@simulated()
+async def test_claim_for_another_namespace_is_not_used(harness: Harness) -> None:
+    workload = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "namespace": "other"}
+    harness.claim("c", workload=workload)
+    await settled(harness)
+    assert (harness.status("c")["phase"], harness.reason("c")) == ("Pending", "Invalid")
+    assert harness.plugin.asked == []
+
+
+@simulated()
+async def test_standby_knows_requirements_and_writes_nothing(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    await harness.stop()
+    harness.leads = False
+    await harness.start()
+    await settled(harness)
+    assert (harness.requirement("train").clusters, harness.api.writes) == ({"m1"}, [])
+    harness.claim("new")
+    await settled(harness)
+    assert harness.api.writes == []
+    harness.leads = True
+    harness.controller.on_leading()
+    await settled(harness)
+    assert harness.status("new")["phase"] == "Bound"
+
+
+@simulated()
+async def test_restart_asks_nothing_while_sources_are_fresh(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    await harness.stop()
+    await harness.start()
+    await settled(harness, 30)
+    assert len(harness.plugin.asked) == 1
+    assert harness.api.writes == []
+
+
+@simulated(options=DataSources(time_to_live="20s"))
+async def test_restarted_process_locates_stale_sources_again(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness)
+    await harness.stop()
+    harness.plugin.answers["prod.db.user"] = ("m2",)
+    await harness.start()
+    await settled(harness, 40)
+    assert harness.located() == {"prod.db.user": ["m2"]}
+
+
+@simulated(start=False)
+async def test_missing_definitions_do_not_block_decisions(harness: Harness) -> None:
+    removed = [key for key in harness.server._kinds if key[0] == "datadependency.volcano.sh"]
+    kinds = {key: harness.server._kinds.pop(key) for key in removed}
+    await harness.start()
+    assert harness.controller.synced.is_set()
+    harness.server._kinds.update(kinds)
+    harness.claim("c")
+    await settled(harness, 60)
+    assert harness.status("c")["phase"] == "Bound"
 
 
 def excluded(harness: Harness) -> Any:
     return harness.bound_binding("test-app")["spec"]["placement"]["clusterAffinity"].get("exclude")
 
 
-def test_deployment_gets_the_affinity_of_its_data():
-    async def story(harness: Harness) -> None:
-        harness.claim("c", workload=DEPLOYMENT)
-        await settled(harness)
-        harness.binding("test-app")
-        await settled(harness)
-        binding = harness.bound_binding("test-app")
-        assert excluded(harness) == ["m2", "m3"]
-        assert binding["metadata"]["annotations"] == {
-            "datadependency.volcano.sh/placement-injected": "true",
-            "datadependency.volcano.sh/excluded-clusters": "m2,m3",
-        }
-        writes = len(harness.api.writes)
-        await settled(harness, 60)
-        assert len(harness.api.writes) == writes
-
-    run(story)
+@simulated()
+async def test_deployment_gets_the_affinity_of_its_data(harness: Harness) -> None:
+    harness.claim("c", workload=DEPLOYMENT)
+    await settled(harness)
+    harness.binding("test-app")
+    await settled(harness)
+    binding = harness.bound_binding("test-app")
+    assert excluded(harness) == ["m2", "m3"]
+    assert binding["metadata"]["annotations"] == {
+        "datadependency.volcano.sh/placement-injected": "true",
+        "datadependency.volcano.sh/excluded-clusters": "m2,m3",
+    }
+    writes = len(harness.api.writes)
+    await settled(harness, 60)
+    assert len(harness.api.writes) == writes
 
 
-def test_affinity_that_karmada_overwrites_is_applied_again():
-    async def story(harness: Harness) -> None:
-        harness.claim("c", workload=DEPLOYMENT)
-        harness.binding("test-app", placement={"clusterAffinity": {"exclude": ["m3"]}})
-        await settled(harness)
-        assert excluded(harness) == ["m3", "m2"]
-        path = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/test-app-deployment"
-        harness.send("PATCH", path, {"spec": {"placement": {"clusterAffinity": {"exclude": ["m3"]}}}}, "merge-patch")
-        await settled(harness)
-        assert excluded(harness) == ["m3", "m2"]
-        harness.remove(DATA_SOURCE_CLAIMS, "c")
-        await settled(harness)
-        assert excluded(harness) == ["m3"]
-        assert not harness.bound_binding("test-app")["metadata"].get("annotations")
-
-    run(story)
+@simulated()
+async def test_affinity_that_karmada_overwrites_is_applied_again(harness: Harness) -> None:
+    harness.claim("c", workload=DEPLOYMENT)
+    harness.binding("test-app", placement={"clusterAffinity": {"exclude": ["m3"]}})
+    await settled(harness)
+    assert excluded(harness) == ["m3", "m2"]
+    path = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/test-app-deployment"
+    harness.send("PATCH", path, {"spec": {"placement": {"clusterAffinity": {"exclude": ["m3"]}}}}, "merge-patch")
+    await settled(harness)
+    assert excluded(harness) == ["m3", "m2"]
+    harness.remove(DATA_SOURCE_CLAIMS, "c")
+    await settled(harness)
+    assert excluded(harness) == ["m3"]
+    assert not harness.bound_binding("test-app")["metadata"].get("annotations")
 
 
-def test_running_deployment_keeps_its_affinity_when_data_move():
-    async def story(harness: Harness) -> None:
-        harness.claim("c", workload=DEPLOYMENT)
-        harness.binding("test-app")
-        await settled(harness)
-        path = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/test-app-deployment"
-        harness.send("PATCH", path, {"spec": {"clusters": [{"name": "m1", "replicas": 1}]}}, "merge-patch")
-        harness.plugin.answers["prod.db.user"] = ("m2",)
-        await settled(harness, 60)
-        assert (harness.located(), excluded(harness)) == ({"prod.db.user": ["m2"]}, ["m2", "m3"])
-        attributes = {"volcano-global.io/on-move": "Requeue"}
-        harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"attributes": attributes}})
-        await settled(harness)
-        assert sorted(excluded(harness)) == ["m1", "m3"]
-
-    run(story, options=DataSources(time_to_live="20s"))
+@simulated(options=DataSources(time_to_live="20s"))
+async def test_running_deployment_keeps_its_affinity_when_data_move(harness: Harness) -> None:
+    harness.claim("c", workload=DEPLOYMENT)
+    harness.binding("test-app")
+    await settled(harness)
+    path = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/test-app-deployment"
+    harness.send("PATCH", path, {"spec": {"clusters": [{"name": "m1", "replicas": 1}]}}, "merge-patch")
+    harness.plugin.answers["prod.db.user"] = ("m2",)
+    await settled(harness, 60)
+    assert (harness.located(), excluded(harness)) == ({"prod.db.user": ["m2"]}, ["m2", "m3"])
+    attributes = {"volcano-global.io/on-move": "Requeue"}
+    harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"attributes": attributes}})
+    await settled(harness)
+    assert sorted(excluded(harness)) == ["m1", "m3"]
 
 
-def test_new_cluster_without_the_data_is_excluded():
-    async def story(harness: Harness) -> None:
-        harness.claim("c", workload=DEPLOYMENT)
-        harness.binding("test-app")
-        await settled(harness)
-        clusters = harness.store.clusters
-        clusters.remove(clusters.get("m3"))
-        await settled(harness)
-        assert excluded(harness) == ["m2"]
-
-    run(story)
+@simulated()
+async def test_new_cluster_without_the_data_is_excluded(harness: Harness) -> None:
+    harness.claim("c", workload=DEPLOYMENT)
+    harness.binding("test-app")
+    await settled(harness)
+    clusters = harness.store.clusters
+    clusters.remove(clusters.get("m3"))
+    await settled(harness)
+    assert excluded(harness) == ["m2"]
 
 
-def test_unplaced_deployment_follows_its_changed_source():
-    async def story(harness: Harness) -> None:
-        harness.source("by-hand", "x", "m1", system="hive")
-        harness.claim("c", "x", workload=DEPLOYMENT, system="hive")
-        harness.binding("test-app")
-        await settled(harness)
-        assert excluded(harness) == ["m2", "m3"]
-        harness.change(DATA_SOURCES, "by-hand", {"spec": {"locality": {"clusterNames": ["m2"]}}})
-        await settled(harness)
-        assert sorted(excluded(harness)) == ["m1", "m3"]
-
-    run(story)
+@simulated()
+async def test_unplaced_deployment_follows_its_changed_source(harness: Harness) -> None:
+    harness.source("by-hand", "x", "m1", system="hive")
+    harness.claim("c", "x", workload=DEPLOYMENT, system="hive")
+    harness.binding("test-app")
+    await settled(harness)
+    assert excluded(harness) == ["m2", "m3"]
+    harness.change(DATA_SOURCES, "by-hand", {"spec": {"locality": {"clusterNames": ["m2"]}}})
+    await settled(harness)
+    assert sorted(excluded(harness)) == ["m1", "m3"]
 
 
-def test_unplaced_deployment_follows_its_changed_claim():
-    async def story(harness: Harness) -> None:
-        harness.plugin.answers["prod.db.other"] = ("m3",)
-        harness.claim("c", workload=DEPLOYMENT)
-        harness.binding("test-app")
-        await settled(harness)
-        harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"dataSourceName": "prod.db.other"}})
-        await settled(harness)
-        assert sorted(excluded(harness)) == ["m1", "m2"]
-
-    run(story)
+@simulated()
+async def test_unplaced_deployment_follows_its_changed_claim(harness: Harness) -> None:
+    harness.plugin.answers["prod.db.other"] = ("m3",)
+    harness.claim("c", workload=DEPLOYMENT)
+    harness.binding("test-app")
+    await settled(harness)
+    harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"dataSourceName": "prod.db.other"}})
+    await settled(harness)
+    assert sorted(excluded(harness)) == ["m1", "m2"]
 
 
-def test_claim_of_another_deployment_moves_the_affinity():
-    async def story(harness: Harness) -> None:
-        harness.claim("c", workload=DEPLOYMENT)
-        harness.binding("test-app")
-        harness.binding("next-app")
-        await settled(harness)
-        harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"workload": {"name": "next-app"}}})
-        await settled(harness)
-        assert excluded(harness) is None
-        assert harness.bound_binding("next-app")["spec"]["placement"]["clusterAffinity"]["exclude"] == ["m2", "m3"]
-
-    run(story)
+@simulated()
+async def test_claim_of_another_deployment_moves_the_affinity(harness: Harness) -> None:
+    harness.claim("c", workload=DEPLOYMENT)
+    harness.binding("test-app")
+    harness.binding("next-app")
+    await settled(harness)
+    harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"workload": {"name": "next-app"}}})
+    await settled(harness)
+    assert excluded(harness) is None
+    assert harness.bound_binding("next-app")["spec"]["placement"]["clusterAffinity"]["exclude"] == ["m2", "m3"]
 
 
-def test_workload_without_claim_causes_no_request():
-    async def story(harness: Harness) -> None:
-        harness.claim("c")
-        harness.claim("d", workload=DEPLOYMENT)
-        await settled(harness, 35)
-        harness.api.requests.clear()
-        harness.binding("plain", "Job")
-        harness.binding("other-app")
-        await settled(harness)
-        path = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/other-app-deployment"
-        harness.send("PATCH", path, {"spec": {"clusters": [{"name": "m1", "replicas": 1}]}}, "merge-patch")
-        harness.send("DELETE", path)
-        await settled(harness)
-        assert (harness.api.requests, harness.plugin.asked) == ([], ["prod.db.user"])
-        # A workload with a claim does cause requests.
-        harness.binding("test-app")
-        await settled(harness)
-        assert len(harness.api.requests) > 1
-
-    run(story)
+@simulated()
+async def test_workload_without_claim_causes_no_request(harness: Harness) -> None:
+    harness.claim("c")
+    harness.claim("d", workload=DEPLOYMENT)
+    await settled(harness, 35)
+    harness.api.requests.clear()
+    harness.binding("plain", "Job")
+    harness.binding("other-app")
+    await settled(harness)
+    path = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/other-app-deployment"
+    harness.send("PATCH", path, {"spec": {"clusters": [{"name": "m1", "replicas": 1}]}}, "merge-patch")
+    harness.send("DELETE", path)
+    await settled(harness)
+    assert (harness.api.requests, harness.plugin.asked) == ([], ["prod.db.user"])
+    # A workload with a claim does cause requests.
+    harness.binding("test-app")
+    await settled(harness)
+    assert len(harness.api.requests) > 1
