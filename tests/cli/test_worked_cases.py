@@ -28,13 +28,6 @@ def test_case_1_weights_divide_contended_capacity(plan):
     assert admitted(ended) == {"a": 2, "b": 6}
 
 
-def test_case_2_unused_share_goes_to_the_other_queue(plan):
-    a, b = jobs("a", 10, ONE, queue="a"), jobs("b", 2, ONE, queue="b")
-    ended = plan(pool(8), queue("a", weight=1), queue("b", weight=3), *a, *b)
-    assert fair_shares(ended, "a", "b") == {"a": units(6), "b": units(2)}
-    assert admitted(ended) == {"a": 6, "b": 2}
-
-
 def test_case_3_capability_caps_the_fair_share(plan):
     queues = queue("a", weight=2, capability=units(2)), queue("b"), queue("c")
     waiting = [*jobs("a", 10, ONE, queue="a"), *jobs("b", 10, ONE, queue="b"), *jobs("c", 3, ONE, queue="c")]
@@ -76,13 +69,6 @@ def test_case_7_inadmissible_job_does_not_block(plan, strategy):
     assert (ended.clusters(), ended.reasons()) == ({"seven": ["m1"]}, {"twelve": "ExceedsEveryCluster"})
 
 
-def test_case_8_one_of_ten_queues_gets_the_capacity(plan):
-    names = [f"q{number}" for number in range(10)]
-    waiting = [job(f"j-{name}", {"cpu": 10}, queue=name) for name in names]
-    ended = plan(cluster("m", {"cpu": 10}), *map(queue, names), *waiting)
-    assert len(ended.clusters()) == 1
-
-
 def test_case_9_branches_of_the_hierarchy_alternate(plan):
     queues = [
         queue(name, parent=parent, deserved=units(4))
@@ -93,18 +79,6 @@ def test_case_9_branches_of_the_hierarchy_alternate(plan):
     assert turns == ["a", "b"] * 4
 
 
-def test_case_12_deserved_comes_before_weights(plan):
-    queues = queue("a", deserved=units(2)), queue("b", deserved=units(6))
-    ended = plan(pool(12), *queues, *jobs("a", 20, ONE, queue="a"), *jobs("b", 20, ONE, queue="b"))
-    assert fair_shares(ended, "a", "b") == {"a": units(4), "b": units(8)}
-
-
-def test_case_13_guarantee_is_part_of_the_fair_share(plan):
-    queues = queue("a", guarantee={"resource": units(4)}), queue("b")
-    ended = plan(pool(10), *queues, *jobs("a", 20, ONE, queue="a"), *jobs("b", 20, ONE, queue="b"))
-    assert fair_shares(ended, "a", "b") == {"a": units(5), "b": units(5)}
-
-
 def test_case_14_idle_guarantee_below_a_parent_is_reserved(plan):
     guarantee = {"resource": units(4)}
     queues = queue("p", guarantee=guarantee), queue("x", parent="p", guarantee=guarantee), queue("y", parent="p")
@@ -113,16 +87,6 @@ def test_case_14_idle_guarantee_below_a_parent_is_reserved(plan):
     ended = plan(there, *queues, queue("s"), *runs, *jobs("s", 4, ONE, queue="s"))
     assert set(ended.reasons().values()) == {"BlockedByGuarantee"}
     assert ended.clusters() == {}
-
-
-def test_case_15_idle_guarantee_limits_all_siblings(plan):
-    queues = (
-        queue("a", capability=units(8)),
-        queue("b", capability=units(8)),
-        queue("c", guarantee={"resource": units(4)}),
-    )
-    ended = plan(pool(10), *queues, *jobs("a", 10, ONE, queue="a"), *jobs("b", 10, ONE, queue="b"))
-    assert sum(admitted(ended).values()) == 6
 
 
 def recorded(name, requests, *, queue, since="2026-02-01T00:00:00Z"):
