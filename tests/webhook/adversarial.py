@@ -30,11 +30,21 @@ ATTACKS: dict[str, tuple[str, Callable[[int], bytes]]] = {}
 _POLICY = JobPolicy(default_queue="common", resize=Resize())
 
 
-def attack(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], bytes]]:
-    """Register a function that generates the body of an attack on *path*."""
+def attack_of_size(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], bytes]]:
+    """Register a function that generates the body of an attack on *path* for a number of bytes."""
 
     def register(make: Callable[[int], bytes]) -> Callable[[int], bytes]:
         ATTACKS[make.__name__] = (path, make)
+        return make
+
+    return register
+
+
+def attack(path: str) -> Callable[[Callable[[int], Any]], Callable[[int], Any]]:
+    """Register a function that generates the review of an attack on *path* for a number of repetitions."""
+
+    def register(make: Callable[[int], Any]) -> Callable[[int], Any]:
+        ATTACKS[make.__name__] = (path, lambda size: _filled(size, make))
         return make
 
     return register
@@ -86,18 +96,16 @@ def _filled(size: int, make: Callable[[int], Any]) -> bytes:
     return wire(make(max(size * 32 // sample, 1)))
 
 
-def _tasks(size: int, each: Callable[[int], dict[str, Any]], **request: Any) -> bytes:
-    return _filled(size, lambda count: review_of(volcano_job(*(each(n) for n in range(count))), **request))
+@attack("/jobs/validate")
+def tasks_in_a_chain(count: int) -> Any:
+    tasks = [task(f"t{n}", dependsOn={"name": [f"t{n + 1}"]} if n else {"name": []}) for n in range(count)]
+    return review_of(volcano_job(*tasks))
 
 
 @attack("/jobs/validate")
-def tasks_in_a_chain(size: int) -> bytes:
-    return _tasks(size, lambda n: task(f"t{n}", dependsOn={"name": [f"t{n + 1}"]} if n else {"name": []}))
-
-
-@attack("/jobs/validate")
-def tasks_in_a_reversed_chain(size: int) -> bytes:
-    return _tasks(size, lambda n: task(f"t{n}") | ({"dependsOn": {"name": [f"t{n - 1}"]}} if n else {}))
+def tasks_in_a_reversed_chain(count: int) -> Any:
+    tasks = [task(f"t{n}") | ({"dependsOn": {"name": [f"t{n - 1}"]}} if n else {}) for n in range(count)]
+    return review_of(volcano_job(*tasks))
 
 
 def _bare(n: int, **members: Any) -> dict[str, Any]:
@@ -105,11 +113,12 @@ def _bare(n: int, **members: Any) -> dict[str, Any]:
 
 
 @attack("/jobs/validate")
-def bare_tasks_in_a_chain(size: int) -> bytes:
-    return _tasks(size, lambda n: _bare(n) | ({"dependsOn": {"name": [f"t{n - 1}"]}} if n else {}))
+def bare_tasks_in_a_chain(count: int) -> Any:
+    tasks = [_bare(n) | ({"dependsOn": {"name": [f"t{n - 1}"]}} if n else {}) for n in range(count)]
+    return review_of(volcano_job(*tasks))
 
 
-@attack("/jobs/validate")
+@attack_of_size("/jobs/validate")
 def tasks_that_all_depend_on_all(size: int) -> bytes:
     count = max(int((size / 8) ** 0.5), 2)
     names = [f"t{n}" for n in range(count)]
@@ -117,102 +126,74 @@ def tasks_that_all_depend_on_all(size: int) -> bytes:
 
 
 @attack("/jobs/validate")
-def one_task_that_depends_on_many(size: int) -> bytes:
-    def make(count: int) -> Any:
-        return review_of(volcano_job(task("a", dependsOn={"name": [f"t{n}" for n in range(count)]})))
-
-    return _filled(size, make)
+def one_task_that_depends_on_many(count: int) -> Any:
+    return review_of(volcano_job(task("a", dependsOn={"name": [f"t{n}" for n in range(count)]})))
 
 
 @attack("/jobs/mutate")
-def empty_tasks(size: int) -> bytes:
-    return _tasks(size, lambda _: {})
+def empty_tasks(count: int) -> Any:
+    tasks = [{} for _ in range(count)]
+    return review_of(volcano_job(*tasks))
 
 
 @attack("/jobs/validate")
-def empty_tasks_validated(size: int) -> bytes:
-    return _tasks(size, lambda _: {})
+def empty_tasks_validated(count: int) -> Any:
+    tasks = [{} for _ in range(count)]
+    return review_of(volcano_job(*tasks))
 
 
 @attack("/jobs/validate")
-def tasks_and_a_long_job_name(size: int) -> bytes:
-    def make(count: int) -> Any:
-        return review_of(volcano_job(*(_bare(n, replicas=-1) for n in range(count)), name="x" * (count * 40)))
-
-    return _filled(size, make)
+def tasks_and_a_long_job_name(count: int) -> Any:
+    return review_of(volcano_job(*(_bare(n, replicas=-1) for n in range(count)), name="x" * (count * 40)))
 
 
 @attack("/jobs/validate")
-def containers(size: int) -> bytes:
-    def make(count: int) -> Any:
-        pod = {"containers": [container(f"c{n}") for n in range(count)]}
-        return review_of(volcano_job(task("a", template={"spec": pod})))
-
-    return _filled(size, make)
+def containers(count: int) -> Any:
+    pod = {"containers": [container(f"c{n}") for n in range(count)]}
+    return review_of(volcano_job(task("a", template={"spec": pod})))
 
 
 @attack("/jobs/validate")
-def resources(size: int) -> bytes:
-    def make(count: int) -> Any:
-        asked = {f"example.com/r{n}": f"{n}" for n in range(count)}
-        pod = {"containers": [container(resources={"requests": asked, "limits": asked})]}
-        return review_of(volcano_job(task("a", template={"spec": pod})))
-
-    return _filled(size, make)
+def resources(count: int) -> Any:
+    asked = {f"example.com/r{n}": f"{n}" for n in range(count)}
+    pod = {"containers": [container(resources={"requests": asked, "limits": asked})]}
+    return review_of(volcano_job(task("a", template={"spec": pod})))
 
 
 @attack("/jobs/validate")
-def long_quantities(size: int) -> bytes:
-    def make(count: int) -> Any:
-        asked = {f"example.com/r{n}": f"{n}" + "9" * 110 + "e99" for n in range(count)}
-        pod = {"containers": [container(resources={"requests": asked, "limits": asked})]}
-        return review_of(volcano_job(task("a", template={"spec": pod})))
-
-    return _filled(size, make)
+def long_quantities(count: int) -> Any:
+    asked = {f"example.com/r{n}": f"{n}" + "9" * 110 + "e99" for n in range(count)}
+    pod = {"containers": [container(resources={"requests": asked, "limits": asked})]}
+    return review_of(volcano_job(task("a", template={"spec": pod})))
 
 
 @attack("/jobs/validate")
-def volumes(size: int) -> bytes:
-    def make(count: int) -> Any:
-        return review_of(volcano_job(volumes=[{"mountPath": f"/{n}", "volumeClaimName": "a.b"} for n in range(count)]))
-
-    return _filled(size, make)
+def volumes(count: int) -> Any:
+    return review_of(volcano_job(volumes=[{"mountPath": f"/{n}", "volumeClaimName": "a.b"} for n in range(count)]))
 
 
 @attack("/jobs/validate")
-def plugins_of_mpi(size: int) -> bytes:
-    def make(count: int) -> Any:
-        return review_of(volcano_job(*(_bare(n) for n in range(count)), plugins={"mpi": ["--master=t0"] * count}))
-
-    return _filled(size, make)
+def plugins_of_mpi(count: int) -> Any:
+    return review_of(volcano_job(*(_bare(n) for n in range(count)), plugins={"mpi": ["--master=t0"] * count}))
 
 
 @attack("/jobs/validate")
-def policies(size: int) -> bytes:
-    def make(count: int) -> Any:
-        return review_of(volcano_job(policies=[{"exitCode": n + 1, "action": "AbortJob"} for n in range(count)]))
-
-    return _filled(size, make)
+def policies(count: int) -> Any:
+    return review_of(volcano_job(policies=[{"exitCode": n + 1, "action": "AbortJob"} for n in range(count)]))
 
 
 @attack("/jobs/validate")
-def changed_tasks(size: int) -> bytes:
-    def make(count: int) -> Any:
-        tasks = [_bare(n, template={"spec": {"containers": [container(resources={})]}}) for n in range(count)]
-        other = [one | {"replicas": 2, "maxRetry": n} for n, one in enumerate(tasks)]
-        return review_of(volcano_job(*tasks), old=volcano_job(*other), operation="UPDATE")
-
-    return _filled(size, make)
+def changed_tasks(count: int) -> Any:
+    tasks = [_bare(n, template={"spec": {"containers": [container(resources={})]}}) for n in range(count)]
+    other = [one | {"replicas": 2, "maxRetry": n} for n, one in enumerate(tasks)]
+    return review_of(volcano_job(*tasks), old=volcano_job(*other), operation="UPDATE")
 
 
 @attack("/jobs/validate")
-def changed_members(size: int) -> bytes:
-    def make(count: int) -> Any:
-        new, old = volcano_job(), volcano_job()
-        new["spec"] |= {f"m{n}": 1 for n in range(count)}
-        return review_of(new, old=old, operation="UPDATE")
-
-    return _filled(size, make)
+def changed_members(count: int) -> Any:
+    new, old = volcano_job(), volcano_job()
+    new["spec"] |= {f"m{n}": 1 for n in range(count)}
+    return review_of(new, old=old, operation="UPDATE")
 
 
 def _repeated(size: int, place: str) -> bytes:
@@ -224,27 +205,27 @@ def _repeated(size: int, place: str) -> bytes:
     return text.replace(b'"options":{', b'"options":{' + members + b",")
 
 
-@attack("/resourcebindings/mutate")
+@attack_of_size("/resourcebindings/mutate")
 def repeated_members_of_the_spec(size: int) -> bytes:
     return _repeated(size, "spec")
 
 
-@attack("/resourcebindings/mutate")
+@attack_of_size("/resourcebindings/mutate")
 def repeated_members_of_the_options(size: int) -> bytes:
     return _repeated(size, "options").replace(b'{"apiVersion"', b'{ "apiVersion"', 1)
 
 
-@attack("/resourcebindings/mutate")
+@attack_of_size("/resourcebindings/mutate")
 def one_member_again_and_again(size: int) -> bytes:
     return wire(review({})).replace(b'"object":{}', b'"object":{' + b",".join([b'"":0'] * (size // 5)) + b"}")
 
 
-@attack("/resourcebindings/mutate")
+@attack_of_size("/resourcebindings/mutate")
 def empty_objects_with_blanks(size: int) -> bytes:
     return wire(review({"spec": 0})).replace(b'"spec":0', b'"spec": [' + b",".join([b"{}"] * (size // 3)) + b"]")
 
 
-@attack("/resourcebindings/mutate")
+@attack_of_size("/resourcebindings/mutate")
 def deep_objects_with_blanks(size: int) -> bytes:
     deep = b'{"a": ' * 400 + b"0" + b"}" * 400
     found = b",".join([deep] * max(size // len(deep), 1))
@@ -252,34 +233,28 @@ def deep_objects_with_blanks(size: int) -> bytes:
 
 
 @attack("/hyperjobs/validate")
-def replicated_jobs(size: int) -> bytes:
-    return _filled(size, lambda count: review_of(document(*(replicated(f"j{n}") for n in range(count)))))
+def replicated_jobs(count: int) -> Any:
+    return review_of(document(*(replicated(f"j{n}") for n in range(count))))
 
 
 @attack("/hyperjobs/validate")
-def replicated_jobs_of_one_name(size: int) -> bytes:
-    return _filled(size, lambda count: review_of(document(*(replicated(f"j{n // 2}") for n in range(count)))))
+def replicated_jobs_of_one_name(count: int) -> Any:
+    return review_of(document(*(replicated(f"j{n // 2}") for n in range(count))))
 
 
 @attack("/hyperjobs/validate")
-def replicated_jobs_in_many_queues(size: int) -> bytes:
-    def make(count: int) -> Any:
-        jobs = [replicated(f"j{n}") for n in range(count)]
-        for n, job in enumerate(jobs):
-            job["templateSpec"]["queue"] = f"queue-{n}"
-        return review_of(document(*jobs))
-
-    return _filled(size, make)
+def replicated_jobs_in_many_queues(count: int) -> Any:
+    jobs = [replicated(f"j{n}") for n in range(count)]
+    for n, job in enumerate(jobs):
+        job["templateSpec"]["queue"] = f"queue-{n}"
+    return review_of(document(*jobs))
 
 
 @attack("/hyperjobs/validate")
-def a_long_hyperjob_name(size: int) -> bytes:
-    def make(count: int) -> Any:
-        new = document(*(replicated(f"j{n}") for n in range(count)))
-        new["metadata"]["name"] = "x" * (count * 100)
-        return review_of(new)
-
-    return _filled(size, make)
+def a_long_hyperjob_name(count: int) -> Any:
+    new = document(*(replicated(f"j{n}") for n in range(count)))
+    new["metadata"]["name"] = "x" * (count * 100)
+    return review_of(new)
 
 
 def _many_tasks(count: int, **members: Any) -> Any:
@@ -292,50 +267,38 @@ def _many_tasks(count: int, **members: Any) -> Any:
 
 
 @attack("/hyperjobs/validate")
-def tasks_of_a_template(size: int) -> bytes:
-    return _filled(size, lambda count: review_of(document(_many_tasks(count))))
+def tasks_of_a_template(count: int) -> Any:
+    return review_of(document(_many_tasks(count)))
 
 
 @attack("/hyperjobs/validate")
-def scaled_tasks_of_a_template(size: int) -> bytes:
-    def make(count: int) -> Any:
-        asked = {"accelerators": count + count // 2, "acceleratorType": "nvidia.com/gpu"}
-        return review_of(document(_many_tasks(count, splitPolicy={"strategy": "ByReplicas", "parts": 2, **asked})))
-
-    return _filled(size, make)
+def scaled_tasks_of_a_template(count: int) -> Any:
+    asked = {"accelerators": count + count // 2, "acceleratorType": "nvidia.com/gpu"}
+    return review_of(document(_many_tasks(count, splitPolicy={"strategy": "ByReplicas", "parts": 2, **asked})))
 
 
 @attack("/hyperjobs/validate")
-def tasks_of_a_template_with_mpi(size: int) -> bytes:
-    def make(count: int) -> Any:
-        job = _many_tasks(count)
-        job["templateSpec"]["plugins"] = {"mpi": ["--master=none"] * count}
-        return review_of(document(job))
-
-    return _filled(size, make)
+def tasks_of_a_template_with_mpi(count: int) -> Any:
+    job = _many_tasks(count)
+    job["templateSpec"]["plugins"] = {"mpi": ["--master=none"] * count}
+    return review_of(document(job))
 
 
 @attack("/hyperjobs/validate")
-def wrong_fields_of_a_hyperjob(size: int) -> bytes:
-    return _filled(size, lambda count: review_of(document(*({"name": 1} for _ in range(count)))))
+def wrong_fields_of_a_hyperjob(count: int) -> Any:
+    return review_of(document(*({"name": 1} for _ in range(count))))
 
 
 @attack("/queues/validate")
-def capabilities(size: int) -> bytes:
-    def make(count: int) -> Any:
-        amounts = {f"example.com/r{n}": "1" for n in range(count)}
-        return review_of(volcano_queue("q1", capability=amounts, parent="q2"))
-
-    return _filled(size, make)
+def capabilities(count: int) -> Any:
+    amounts = {f"example.com/r{n}": "1" for n in range(count)}
+    return review_of(volcano_queue("q1", capability=amounts, parent="q2"))
 
 
 @attack("/queues/validate")
-def a_long_hierarchy(size: int) -> bytes:
-    def make(count: int) -> Any:
-        path = {"volcano.sh/hierarchy": "root" + "/a" * count, "volcano.sh/hierarchy-weights": "1" + "/1" * count}
-        return review_of(volcano_queue("q1", annotations=path))
-
-    return _filled(size, make)
+def a_long_hierarchy(count: int) -> Any:
+    path = {"volcano.sh/hierarchy": "root" + "/a" * count, "volcano.sh/hierarchy-weights": "1" + "/1" * count}
+    return review_of(volcano_queue("q1", annotations=path))
 
 
 def rows(size: int) -> Iterator[tuple[str, int, float, float]]:

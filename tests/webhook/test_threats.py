@@ -245,6 +245,30 @@ def test_tb1_kinds_are_gated_in_every_version_and_scope(karmada, kind, api_versi
     assert (spec.get("suspension"), "clusters" in spec) == (({"scheduling": True}, False) if gated else (None, True))
 
 
+@pytest.mark.usefixtures("strangers")
+def test_tb1_configured_kinds_are_gated_by_rule_and_webhook(plane, karmada, folder, tmp_path):
+    file = tmp_path / "admission.yaml"
+    file.write_text(
+        "{apiVersion: config.volcano-global.io/v1alpha1, kind: VolcanoGlobalConfiguration,"
+        " integrations: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: Pod}]}"
+    )
+    flags = ("--drain-seconds", "0", "--admission-configuration", str(file))
+    with WebhookProcess(folder / "serving", *flags) as other:
+        register(plane, other.port, "apps/Deployment", "/Pod")
+        wait_until(lambda: is_suspended(karmada, binding("apps/v1", "Deployment")), "the other webhook")
+        assert is_suspended(karmada, binding("v1", "Pod"))
+        assert is_suspended(karmada, job_binding())
+        assert not is_suspended(karmada, binding("apps/v1", "StatefulSet"))
+
+
+@pytest.mark.usefixtures("webhook")
+def test_tb1_binding_without_a_kind_is_refused(karmada):
+    new = job_binding()
+    del new["spec"]["resource"]
+    with pytest.raises(ApiError):
+        karmada.create(BINDINGS, fresh(new))
+
+
 @pytest.mark.usefixtures("webhook")
 def test_tb2_preset_clusters_are_removed_for_every_user(plane):
     found = plane.admin.create(BINDINGS, fresh(job_binding(clusters=[{"name": "m"}], suspension={"scheduling": False})))
