@@ -24,7 +24,7 @@ FAMILIES: Mapping[str, Measure] = {
 }
 ON_REQUEST = {"kueue", "million"}
 """Families that run only where ``--only`` names them."""
-SIZED = {"kueue", "million"}
+SIZED = {"kueue", "million", "restart"}
 """Families with a size."""
 REPORT = Path(__file__).parents[2] / "build" / "bench.json"
 
@@ -35,7 +35,9 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(FAMILIES), action="append", help="this family; may be repeated")
     parser.add_argument("--quick", action="store_true", help="all of it small: does it work at all?")
     parser.add_argument(
-        "--size", type=int, help="kueue: queues, 30 or 1000; million: pending workloads, 100000 or 1000000"
+        "--size",
+        type=int,
+        help="kueue: queues, 30 or 1000; million: pending workloads, 100000 or 1000000; restart: any number of them",
     )
     arguments = parser.parse_args()
     figures: list[Figure] = []

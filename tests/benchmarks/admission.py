@@ -191,12 +191,13 @@ async def _latencies(plane: ControlPlane, api: Api, batch: Batch) -> list[float]
     async with running(stack), watching(api, more.namespace) as resumed:
         for number, name in enumerate(batch.names()[:waiting], start=1):
             begun = time.monotonic()
-            await _finish(api, batch.namespace, name)
+            await finish_job(api, batch.namespace, name)
             found.append(await resumed.reached(number, seconds=TIMEOUT_SECONDS) - begun)
     return found
 
 
-async def _finish(api: Api, namespace: str, name: str) -> None:
+async def finish_job(api: Api, namespace: str, name: str) -> None:
+    """Report that the job *name* has completed."""
     item = {"clusterName": CLUSTER, "applied": True, "status": {"state": {"phase": "Completed"}}}
     body = msgspec.json.encode({"status": {"aggregatedStatus": [item]}})
     await api.patch(f"{binding_path(namespace, name)}/status", body, kind="merge")
