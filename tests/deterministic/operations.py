@@ -50,8 +50,9 @@ Action = Callable[[System, random.Random], Awaitable[None]]
 
 def job(name: str, queue: str, *, pods: int, cpu: str, seconds: int, **more: Any) -> Object:
     """Return a Volcano Job of *pods* equal pods that start together, in one task or in two."""
-    requests = {"cpu": cpu, "memory": "1Gi", **({"nvidia.com/gpu": more["gpu"]} if more.get("gpu") else {})}
-    container = {"name": "main", "image": "busybox", "resources": {"requests": requests}}
+    gpus = {"nvidia.com/gpu": more["gpu"]} if more.get("gpu") else {}
+    resources = {"requests": {"cpu": cpu, "memory": "1Gi", **gpus}, **({"limits": gpus} if gpus else {})}
+    container = {"name": "main", "image": "busybox", "resources": resources}
     annotations = {"volcano-global.io/runtime": f"{seconds}s"}
     if more.get("fails"):
         annotations["volcano-global.io/outcome"] = "Failed"
