@@ -380,7 +380,7 @@ def script(draw: random.Random, begin: float, end: float) -> list[Operation]:
     rates = {
         **dict.fromkeys(REQUEST_FAULTS, 3.0),
         **dict.fromkeys(WATCH_FAULTS, 4.0),
-        **dict.fromkeys(SYSTEM_FAULTS, 3.0),
+        **dict.fromkeys(SYSTEM_FAULTS, 3.5),
         "killed-leader": 5.0,
         "hostile-object": 6.0,
     }

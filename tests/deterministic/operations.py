@@ -295,15 +295,16 @@ _RATES: Mapping[str, float] = {
     "submit-job": 60,
     "submit-burst": 5,
     "submit-rivals": 1,
-    "submit-impossible-job": 1,
+    "submit-impossible-job": 3,
     "submit-hyperjob": 6,
     "delete-job": 6,
-    "delete-binding": 2,
-    "delete-hyperjob": 1,
+    "delete-binding": 3,
+    "delete-hyperjob": 3,
     "replace-job": 3,
     "resize-job": 4,
 }
-"""Operations of tenants per hour; of the others about one each."""
+"""Operations of tenants per hour of activity, which is half of the time."""
+_RATE_OF_OPERATORS = 2.0
 _RATES_OF_CALM_HOURS: Mapping[str, float] = {
     **dict.fromkeys(OPERATORS, 4.0),
     # The order by priority (I6) is not judged while fair shares matter.
@@ -323,7 +324,8 @@ def times(draw: random.Random, per_hour: float, begin: float, end: float) -> Seq
 
 def script(draw: random.Random, begin: float, end: float, *, calm: bool) -> list[Operation]:
     """Return the operations between *begin* and *end*; in a *calm* hour, with its strict judge, operators do more."""
-    rates = {**_RATES, **dict.fromkeys(OPERATORS, 1.2), **(_RATES_OF_CALM_HOURS if calm else {})}
+    rates = {**_RATES, **dict.fromkeys(OPERATORS, _RATE_OF_OPERATORS), "change-configuration": 3.0}
+    rates |= _RATES_OF_CALM_HOURS if calm else {}
     return [
         Operation(at, name, draw.getrandbits(48))
         for name, per_hour in rates.items()
