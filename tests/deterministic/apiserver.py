@@ -8,6 +8,7 @@ import bisect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tests.deterministic import statuses
 from tests.deterministic.field_ownership import (
@@ -21,7 +22,7 @@ from tests.deterministic.field_ownership import (
     listed,
     managed_fields,
 )
-from tests.deterministic.field_types import FieldTypeError
+from tests.deterministic.field_types import FieldTypeError, known_fields
 from tests.deterministic.json_patches import PatchError, json_patch, merge_patch
 from tests.deterministic.objects import (
     CLIENT_METADATA,
@@ -37,6 +38,13 @@ from tests.deterministic.objects import (
     spec_of,
     with_metadata,
 )
+from tests.deterministic.options import (
+    check_list_options,
+    check_watch_options,
+    check_write_options,
+    delete_options,
+    deletion_finalizers,
+)
 from tests.deterministic.parsing import (
     APPLY_PATCH,
     MERGE_PATCH,
@@ -44,7 +52,7 @@ from tests.deterministic.parsing import (
     continue_token,
     decode_applied,
     decode_object,
-    delete_options,
+    go_type,
     names_one,
     parse_integer,
     parse_version,
@@ -52,13 +60,13 @@ from tests.deterministic.parsing import (
     rejected_patch_type,
     require_name,
     selection,
-    unsupported_dry_run,
+    unknown_order,
+    with_unique_owners,
 )
 from tests.deterministic.statuses import StatusError, Violation, bad_request
 from tests.deterministic.validation import Target, apply_conflict, check_preconditions, failed_precondition, validate
 from tests.deterministic.watches import Change, Watch
 
-_GC_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 _TOO_OLD_TOKEN = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
     "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
@@ -94,6 +102,8 @@ class ApiServer:
         self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in self._kinds.values()}
         self._discovery = _discovery(self._objects)
         self._owners: dict[str, Ownership] = {}
+        self._nulls: set[str] = set()
+        """UIDs of custom resources stored with nulls in their metadata; the next write stores them in any case."""
         self._now = now
         self._uid = uid
 
@@ -133,14 +143,11 @@ class ApiServer:
         except StatusError:
             return None
 
-    def send_bookmarks(self, watch: Watch) -> None:
+    def send_bookmarks(self, watch: Watch, **metadata: Any) -> None:
         """Send a bookmark to *watch* if its client allows them."""
         if watch.bookmarks:
-            metadata: Object = {"resourceVersion": str(self.version), "creationTimestamp": None}
-            if not watch.kind.builtin:
-                metadata.pop("creationTimestamp")
-            bookmark = {"kind": watch.kind.name, "apiVersion": watch.kind.api_version, "metadata": metadata}
-            watch.send("BOOKMARK", bookmark)
+            metadata["resourceVersion"] = str(self.version)
+            watch.send("BOOKMARK", {**empty_object(watch.kind), "metadata": metadata})
 
     def end_watch(self, watch: Watch) -> None:
         """End *watch*, for instance at its timeout."""
@@ -180,9 +187,10 @@ class ApiServer:
         return Target(kind, namespace, name, subresource)
 
     def _dispatch(self, request: Request, target: Target) -> Response:  # noqa: PLR0911 -- one for each method
-        if request.query.get("dryRun", "All") != "All" and not (request.method == "DELETE" and request.body):
-            raise unsupported_dry_run(request)
+        if request.method in {"POST", "PUT", "PATCH"}:
+            check_write_options(request)
         if request.method == "GET" and target.name:
+            _version_to_read(request.query)
             return Response(200, self._get(target))
         if request.method == "GET":
             return (
@@ -191,7 +199,7 @@ class ApiServer:
                 else self._list(request, target)
             )
         if request.method == "POST" and not target.name:
-            return self._create(request, target, decode_object(target.kind, request.body))
+            return self._create(request, target, _decoded(request, target))
         if request.method == "PUT" and target.name:
             return self._put(request, target)
         if request.method == "PATCH" and target.name:
@@ -213,9 +221,9 @@ class ApiServer:
 
     def _list(self, request: Request, target: Target) -> Response:
         kind, query = target.kind, request.query
-        matches = selection(kind, query)
+        matches = selection(kind, query, check_list_options)
         limit = parse_integer(query.get("limit", ""))
-        version, start, limit = self._list_position(query, limit)
+        version, start, limit = self._list_position(query, limit, one=names_one(query, target.namespace))
         objects = self._objects_at(kind, self.version if version < 0 else version)
         chosen = sorted(key for key in objects if (not target.namespace or key[0] == target.namespace) and key > start)
         page = [key for key in chosen if matches(objects[key])]
@@ -238,7 +246,7 @@ class ApiServer:
             head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
         return Response(200, {**head, "metadata": metadata, "items": items})
 
-    def _list_position(self, query: Mapping[str, str], limit: int) -> tuple[int, Key, int]:
+    def _list_position(self, query: Mapping[str, str], limit: int, *, one: bool) -> tuple[int, Key, int]:
         """Return the version to read (-1 for the newest), the key to start after, and the limit."""
         asked, token = query.get("resourceVersion", ""), query.get("continue", "")
         if token:
@@ -251,7 +259,7 @@ class ApiServer:
         version = parse_version(asked, "invalid resource version: ")
         if version > self.version:
             raise statuses.version_too_large(version, self.version)
-        exact = query.get("resourceVersionMatch", "Exact" if limit else "") == "Exact"
+        exact = query.get("resourceVersionMatch", "Exact" if limit and not one else "") == "Exact"
         if version == 0 or not exact:
             return self.version, ("", ""), 0 if asked == "0" else limit
         if version < self.compacted:
@@ -274,24 +282,25 @@ class ApiServer:
 
     def _watch(self, request: Request, target: Target) -> Response:
         query = request.query
-        matches = selection(target.kind, query)
+        matches = selection(target.kind, query, check_watch_options)
         asked = query.get("resourceVersion", "")
-        try:
-            version = parse_version(asked, "")
-        except StatusError as error:
-            raise StatusError(500, "", str(error)) from error
+        version = _version_to_read(query)
         watch = Watch(target.kind, target.namespace, matches, query.get("allowWatchBookmarks") in {"true", "1"})
-        if asked in {"", "0"}:
+        initial = query.get("sendInitialEvents")
+        from_now = asked in {"", "0"} or initial == "true"
+        if from_now and initial != "false":
             for key in sorted(self._objects[target.kind]):
                 obj = self._objects[target.kind][key]
                 watch.observe(Change(self.version, target.kind, key, obj, None))
-        elif version < self.compacted:
+            if initial == "true":
+                self.send_bookmarks(watch, annotations={"k8s.io/initial-events-end": "true"})
+        if not from_now and version < self.compacted:
             why = f"too old resource version: {version} ({self.compacted})"
             if self.expires_as_status:
                 raise statuses.expired(why)
             watch.end(statuses.expired(why).status)
             return Response(200, {}, watch)
-        if asked not in {"", "0"}:
+        if not from_now:
             for change in self.changes[bisect.bisect_right(self.changes, version, key=_version_of) :]:
                 watch.observe(change)
         self.watches.append(watch)
@@ -321,7 +330,8 @@ class ApiServer:
         existing = self._objects[kind].get((target.namespace, name))
         if existing is not None:
             deleting = "deletionTimestamp" in existing["metadata"]
-            raise statuses.already_exists(kind.group, kind.plural, name, deleting=deleting)
+            generated = bool(metadata.get("generateName"))
+            raise statuses.already_exists(kind.group, kind.plural, name, deleting=deleting, generated=generated)
         if "dryRun" in request.query:
             return Response(201, with_metadata(obj, resourceVersion=version) if version else obj)
         if owners is None:
@@ -332,7 +342,8 @@ class ApiServer:
         """Return the owners after a write that is no apply; ones that are not known are not tracked."""
         kind = target.kind
         before = self._owners.get(current["metadata"]["uid"], {}) if current else {}
-        reset = (body.get("metadata") or {}).get("managedFields") in ([], [{}]) and not target.subresource
+        resets = ([], [{}]) if kind.builtin else ([{}],)
+        reset = (body.get("metadata") or {}).get("managedFields") in resets and not target.subresource
         if current and (reset or not before):
             return {}
         requested = normalised(kind, {"apiVersion": kind.api_version, "kind": kind.name, **body})
@@ -354,7 +365,7 @@ class ApiServer:
             raise statuses.terminating(kind.group, kind.plural, name, namespace)
 
     def _put(self, request: Request, target: Target) -> Response:
-        body = decode_object(target.kind, request.body)
+        body = _decoded(request, target)
         require_name(body, target.name)
         creates = target.key not in self._objects[target.kind] and target.kind.create_on_update
         current = {"metadata": {"uid": ""}} if creates else self._get(target)
@@ -381,6 +392,8 @@ class ApiServer:
             if not isinstance(patch, dict):
                 raise rejected_patch_type(patch, "map[string]interface {}")
             patched = merge_patch(current, patch)
+        elif not isinstance(patch, list) and request.query.get("fieldValidation") == "Ignore":
+            raise bad_request(f"json: cannot unmarshal {go_type(patch)} into Go value of type jsonpatch.Patch")
         elif not isinstance(patch, list):
             raise rejected_patch_type(patch, "[]handlers.jsonPatchOp")
         else:
@@ -395,23 +408,34 @@ class ApiServer:
                 "", "", "", [Violation("patch", "FieldValueInvalid", f"Invalid value: {json.dumps(shown)}: {why}")]
             )
         require_name(patched, target.name)
+        patched = self._known_patched(request, target, patched)
         return Response(200, self._update(request, target, current, patched))
+
+    @staticmethod
+    def _known_patched(request: Request, target: Target, patched: Object) -> Object:
+        """Return a patched object without unknown fields."""
+        known, unknown = known_fields(target.kind.type, patched)
+        if unknown and request.query.get("fieldValidation") == "Strict":
+            text = json.dumps(patched, separators=(",", ":"))
+            shown = ", ".join(f'unknown field "{field}"' for field in unknown_order(target.kind, sorted(unknown)))
+            why = f"Invalid value: {json.dumps(text)}: strict decoding error: {shown}"
+            raise statuses.invalid("", "", "", [Violation("patch", "FieldValueInvalid", why)])
+        return known
 
     def _apply(self, request: Request, target: Target) -> Response:
         kind, query = target.kind, request.query
-        if not query.get("fieldManager"):
-            violation = Violation("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
-            raise statuses.invalid("meta.k8s.io", "PatchOptions", "", [violation])
         body = decode_applied(kind, request.body)
         current = self._objects[kind].get(target.key)
         if current is None and target.subresource:
             self._get(target)
+        if body["metadata"].get("managedFields") is not None:
+            raise bad_request("metadata.managedFields must be nil")
         require_name(body, target.name)
+        merged, owners = self._merge(request, target, current, body)
         uid = body["metadata"].get("uid")
         if current is None and uid:
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise statuses.conflict(kind.group, kind.plural, target.name, why)
-        merged, owners = self._merge(request, target, current, body)
         if current is None:
             # Only a dry run shows the version that the client sent.
             version = body["metadata"].get("resourceVersion", "") if "dryRun" in query else ""
@@ -437,7 +461,8 @@ class ApiServer:
             raise apply_conflict(error) from error
         except FieldTypeError as error:
             metadata = body["metadata"]
-            shown = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.api_version}, Kind={kind.name}"
+            shown = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+            shown += f"; {kind.group}/{kind.version}, Kind={kind.name}"
             raise StatusError(500, "", f"failed to create typed patch object ({shown}): {error}") from error
         return {**live} if merged is None else merged, owners
 
@@ -458,11 +483,16 @@ class ApiServer:
                 self._remove(kind, target.key)
             return wanted
         # Other times in the managed fields alone are no change, unless they change the order of the entries.
-        if wanted == current and listed(owners) == listed(self._owners.get(mine["uid"], {})):
+        unchanged = wanted == current and listed(owners) == listed(self._owners.get(mine["uid"], {}))
+        if unchanged and mine["uid"] not in self._nulls:
             return current
         if "dryRun" in request.query:
             return wanted
-        return self._store(kind, target.key, wanted, owners)
+        stored = self._store(kind, target.key, wanted, owners)
+        if request.content_type == APPLY_PATCH and not kind.builtin and None in metadata.values():
+            # The apply removed all labels or finalizers, for instance.
+            self._nulls.add(mine["uid"])
+        return stored
 
     @staticmethod
     def _check_version(kind: Kind, name: str, asked: str | None, version: str) -> None:
@@ -475,17 +505,16 @@ class ApiServer:
 
     def _delete(self, request: Request, target: Target) -> Response:
         options = delete_options(request)
-        policy, dry_run = options.get("propagationPolicy"), bool(options.get("dryRun"))
+        dry_run = bool(options.get("dryRun"))
         kind, current = target.kind, self._get(target)
         metadata = current["metadata"]
         check_preconditions(kind, current, options.get("preconditions") or {})
         if kind == NAMESPACES:
             return Response(200, self._terminate(target, current, dry_run=dry_run))
-        finalizers = [name for name in metadata.get("finalizers", []) if name not in _GC_FINALIZERS.values()]
-        remaining = [name for name in metadata.get("finalizers", []) if name in _GC_FINALIZERS.values()]
-        finalizers += remaining if policy is None else [_GC_FINALIZERS[policy]] if policy in _GC_FINALIZERS else []
+        finalizers = deletion_finalizers(metadata.get("finalizers", []), options)
+        remaining = [name for name in metadata.get("finalizers", []) if name not in finalizers]
         if not finalizers:
-            if remaining and (options.get("preconditions") or {}).get("resourceVersion"):
+            if remaining and not dry_run and (options.get("preconditions") or {}).get("resourceVersion"):
                 raise failed_precondition(target, "ResourceVersion", "", metadata["resourceVersion"])
             if not dry_run:
                 self._remove(kind, target.key)
@@ -502,11 +531,14 @@ class ApiServer:
             if metadata.get("generation"):
                 changed["generation"] = metadata["generation"] + 1
         wanted = with_metadata(current, **changed)
-        if wanted == current or dry_run:
-            return Response(200, wanted)
-        return Response(200, self._store(kind, target.key, wanted, self._owners.get(metadata["uid"], {})))
+        code = 202 if options.get("orphanDependents") is False else 200
+        if dry_run or (wanted == current and metadata["uid"] not in self._nulls):
+            return Response(code, wanted)
+        return Response(code, self._store(kind, target.key, wanted, self._owners.get(metadata["uid"], {})))
 
     def _delete_collection(self, request: Request, target: Target) -> Response:
+        selection(target.kind, request.query, check_list_options)
+        delete_options(request)
         listed = self._list(Request("GET", request.path, request.query), target)
         for item in listed.body["items"]:
             metadata = item["metadata"]
@@ -529,6 +561,7 @@ class ApiServer:
     def _store(self, kind: Kind, key: Key, obj: Object, owners: Ownership) -> Object:
         stored = with_metadata(obj, resourceVersion=str(self.version + 1))
         self._owners[stored["metadata"]["uid"]] = owners
+        self._nulls.discard(stored["metadata"]["uid"])
         previous = self._objects[kind].get(key)
         self._objects[kind][key] = stored
         self._publish(kind, key, stored, previous)
@@ -537,6 +570,7 @@ class ApiServer:
     def _remove(self, kind: Kind, key: Key) -> None:
         previous = self._objects[kind].pop(key)
         self._owners.pop(previous["metadata"]["uid"], None)
+        self._nulls.discard(previous["metadata"]["uid"])
         self._publish(kind, key, None, previous)
 
     def _publish(self, kind: Kind, key: Key, obj: Object | None, previous: Object | None) -> None:
@@ -547,6 +581,17 @@ class ApiServer:
             watch.observe(change)
         for observer in self.observers:
             observer(change)
+
+
+def _version_to_read(query: Mapping[str, str]) -> int:
+    try:
+        return parse_version(query.get("resourceVersion", ""), "")
+    except StatusError as error:
+        raise StatusError(500, "", str(error)) from error
+
+
+def _decoded(request: Request, target: Target) -> Object:
+    return decode_object(target.kind, request.body, request.query.get("fieldValidation", ""))
 
 
 def _version_of(change: Change) -> int:
@@ -604,4 +649,4 @@ def _replacement(target: Target, current: Object, body: Object) -> Object:
         wanted |= {"status": source["status"]} if "status" in source else {}
     wanted = normalised(kind, wanted)
     wanted["metadata"] = normalised_metadata(wanted["metadata"])
-    return wanted
+    return with_unique_owners(wanted)

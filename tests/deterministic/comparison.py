@@ -2,25 +2,37 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from tests.deterministic.clock import EPOCH
-from tests.deterministic.random_requests import OLD_VERSION, UID, VERSION, Call, calls
+from tests.deterministic.random_requests import GENERATED, OLD_VERSION, UID, VERSION, Call, calls
 from tests.deterministic.worlds import ROOTS, new_server, send
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 _GENERATED = re.compile(r"\bgenerated-[a-z0-9]{5}\b")
+_NO_UID = "11111111-2222-4333-8444-555555555555"
+_WHOLE_OBJECT = re.compile(r'Invalid value: "\{.*\}"', re.DOTALL)
+"""A patched object in an error, whose managed fields the in-memory server does not show."""
+_UNORDERED = re.compile(r"(failed to create typed patch object \([^)]*\)): .*", re.DOTALL)
+"""Errors that the server lists in the order of a Go map, and of which it may omit some."""
 _WATCHES: tuple[dict[str, str], ...] = (
     {},
     {"labelSelector": "g=1"},
     {"fieldSelector": "metadata.name=a"},
     {"labelSelector": "g", "allowWatchBookmarks": "true"},
+    {"resourceVersion": "0"},
+    {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"},
+    {"sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""},
+    {"sendInitialEvents": "true"},
+    {"resourceVersionMatch": "Exact"},
 )
+_BOOKMARKS: tuple[dict[str, str], ...] = ({"allowWatchBookmarks": "true", "timeoutSeconds": "5"},)
+"""The server sends a bookmark two seconds before the end."""
 
 Send = Callable[[str, str, Any, str, dict[str, str]], tuple[int, Any]]
 """Sends a request: method, path, body, kind of body, query."""
@@ -34,8 +46,9 @@ class Side:
     names: dict[str, str] = field(default_factory=dict)
     answer: Any = None
     """The last answer that was not a further page."""
+    start: str = "1"
+    """The version before the first request."""
     generated: str = "none"
-    newest: str = "0"
 
     def send(self, method: str, path: str, body: Any, kind: str, query: dict[str, str]) -> tuple[int, Any]:
         raise NotImplementedError
@@ -50,10 +63,11 @@ class Side:
     def call(self, call: Call) -> Any:
         """Send *call* and return its normalised answer; of a list, all pages."""
         query = {key: self._marked(value, call) for key, value in call.query}
-        path = call.path.replace("@generated", self.generated)
+        path = call.path.replace(GENERATED, self.generated)
         status, body = self.send(call.method, path, self._replaced(call.body, call), call.kind, query)
         self.answer = body
-        self._learn(call.plural, body)
+        if "dryRun" not in query:
+            self._learn(call.plural, body)
         pages = [(status, self.normalised(body))]
         while call.method == "GET" and status == 200 and body["metadata"].get("continue"):
             query = {key: value for key, value in query.items() if not key.startswith("resourceVersion")}
@@ -74,6 +88,7 @@ class Side:
             # The server lists the causes of a conflict in the order of a Go map.
             return sorted(items, key=json.dumps) if key == "causes" else items
         if isinstance(value, str):
+            value = _UNORDERED.sub(r"\1", _WHOLE_OBJECT.sub("Invalid value: object", value))
             value = _UUID.sub(lambda found: self._name("uid", found[0]), _TIME.sub("time", value))
             value = _GENERATED.sub("generated", re.sub(r"/registry[-\w]*/", "/registry/", value))
             return re.sub(r"record \(\d+\)|precondition \(\d+\)|object meta: \d+$", "version", value)
@@ -89,10 +104,8 @@ class Side:
 
     def _learn(self, plural: str, body: Any) -> None:
         metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
-        if metadata.get("resourceVersion"):
-            self.newest = metadata["resourceVersion"]
         if metadata.get("uid") and metadata.get("resourceVersion"):
-            if metadata.get("generateName"):
+            if metadata.get("generateName") == "generated-":
                 self.generated = metadata["name"]
             history = self.seen.setdefault((plural, metadata["name"]), [])
             if not history or history[-1] != (metadata["uid"], metadata["resourceVersion"]):
@@ -104,7 +117,7 @@ class Side:
         return json.loads(self._marked(json.dumps(body), call))
 
     def _marked(self, text: str, call: Call) -> str:
-        history = self.seen.get((call.plural, call.name), [("11111111-2222-4333-8444-555555555555", "1")])
+        history = self.seen.get((call.plural, call.of or call.name), [(_NO_UID, self.start)])
         uid, version = history[-1]
         text = text.replace(OLD_VERSION, history[0][1]).replace(VERSION, version)
         return text.replace(UID, uid)
@@ -163,7 +176,10 @@ class MemorySide(Side):
 
     def watch(self, path: str, query: dict[str, str]) -> tuple[int, list[Any]]:
         response = send(self._server, "GET", path, watch="true", **query)
-        assert response.watch
+        if response.watch is None:
+            return response.status, [response.body]
+        if int(query["timeoutSeconds"]) > 2:
+            self._server.send_bookmarks(response.watch)
         self._server.end_watch(response.watch)
         return response.status, response.watch.take()
 
@@ -184,11 +200,12 @@ class Sequences:
     def __str__(self) -> str:
         return f"{self.requests} requests and {self.events} events in {self.sequences} sequences"
 
-    def compare(self, seed: int, count: int) -> str | None:
+    def compare(self, seed: int, count: int, *, bookmarks: bool = False) -> str | None:
         """Send the sequence of *seed* to both sides; describe the first difference, after which the states differ."""
         memory, real = self._sides()
         real.empty()
-        began = [_versions(side) for side in (memory, real)]
+        for side in (memory, real):
+            side.start = side.send("GET", ROOTS["things"], None, "json", {})[1]["metadata"]["resourceVersion"]
         self.sequences += 1
         sent: list[Call] = []
         for call in calls(seed, count):
@@ -200,15 +217,16 @@ class Sequences:
             if found != expected or (difference := _owners_differ(memory, real, call)):
                 what = "" if found != expected else f"\n{difference}"
                 return f"{_described(seed, sent)}\nexpected {json.dumps(expected)}\nfound    {json.dumps(found)}{what}"
-        return self._compare_events(f"watches after seed {seed}", memory, real, began)
+        watches = _WATCHES + _BOOKMARKS * bookmarks
+        return self._compare_events(f"watches after seed {seed}", watches, memory, real)
 
-    def _compare_events(self, what: str, memory: Side, real: Side, began: list[dict[str, str]]) -> str | None:
-        asked = [(root, query) for root in ROOTS.values() for query in _WATCHES]
+    def _compare_events(self, what: str, watches: Sequence[dict[str, str]], memory: Side, real: Side) -> str | None:
+        asked = [(root, query) for root in ROOTS.values() for query in watches]
         answers = []
-        for side, versions in zip((memory, real), began, strict=True):
+        for side in (memory, real):
             with ThreadPoolExecutor(len(asked)) as pool:
-                watches = [pool.submit(_events, side, root, versions[root], query) for root, query in asked]
-            answers.append([side.normalised(watch.result()) for watch in watches])
+                sent = [pool.submit(_events, side, root, query) for root, query in asked]
+            answers.append([side.normalised(events.result()) for events in sent])
         for at, found, expected in zip(asked, *answers, strict=True):
             self.events += len(expected)
             if found != expected:
@@ -216,15 +234,20 @@ class Sequences:
         return None
 
 
-def _versions(side: Side) -> dict[str, str]:
-    """Return the version of each collection."""
-    return {root: side.send("GET", root, None, "json", {})[1]["metadata"]["resourceVersion"] for root in ROOTS.values()}
+def _events(side: Side, root: str, query: Mapping[str, str]) -> list[Any]:
+    """Return the status and the events of a watch of *root*, by default since the first request.
 
-
-def _events(side: Side, root: str, version: str, query: Mapping[str, str]) -> list[Any]:
-    """Return the events of *root* since *version*; bookmarks come at times that the server chooses."""
-    _, events = side.watch(root, {"resourceVersion": version, "timeoutSeconds": "1", **query})
-    return [event for event in events if event["type"] != "BOOKMARK"]
+    Of bookmarks, whose times the server chooses, one remains if *query* has the time for one.
+    """
+    query = {"resourceVersion": side.start, "timeoutSeconds": "1", **query}
+    status, events = side.watch(root, query)
+    bookmarks = [
+        event
+        for event in events
+        if event.get("type") == "BOOKMARK" and "annotations" not in event["object"]["metadata"]
+    ]
+    others = [event for event in events if event not in bookmarks]
+    return [status, *others, *(bookmarks[-1:] if query["timeoutSeconds"] != "1" else ())]
 
 
 def _owners_differ(memory: MemorySide, real: RealSide, call: Call) -> str:

@@ -105,26 +105,33 @@ def struct(**fields: Type) -> Type:
     return Type(MapType(fields, None))
 
 
-METADATA = Type(
-    MapType(
-        {
-            "labels": STRINGS,
-            "annotations": STRINGS,
-            "finalizers": Type(list=ListType(STRING, atomic=False)),
-            "ownerReferences": Type(list=ListType(Type(MapType({}, FREE, atomic=True)), atomic=False, key="uid")),
-        },
-        FREE,
-    )
+METADATA = struct(
+    name=STRING,
+    generateName=STRING,
+    namespace=STRING,
+    selfLink=STRING,
+    uid=STRING,
+    resourceVersion=STRING,
+    generation=NUMBER,
+    creationTimestamp=STRING,
+    deletionTimestamp=STRING,
+    deletionGracePeriodSeconds=NUMBER,
+    labels=STRINGS,
+    annotations=STRINGS,
+    finalizers=Type(list=ListType(STRING, atomic=False)),
+    ownerReferences=Type(list=ListType(Type(MapType({}, FREE, atomic=True)), atomic=False, key="uid")),
+    managedFields=Type(list=ListType(FREE)),
 )
 
 
-def custom_object(**fields: Type) -> Type:
-    """Return the type of a custom resource; members that *fields* omits have no declared type."""
-    every = {"apiVersion": STRING, "kind": STRING, "metadata": METADATA, "spec": FREE_OBJECT, "status": FREE_OBJECT}
-    return Type(MapType({**every, **fields}, FREE))
+_HEAD = {"apiVersion": STRING, "kind": STRING, "metadata": METADATA}
+CUSTOM_OBJECT = Type(MapType({**_HEAD, "spec": FREE_OBJECT, "status": FREE_OBJECT}, FREE))
+"""A custom resource whose schema is not known."""
 
 
-CUSTOM_OBJECT = custom_object()
+def declared_object(**fields: Type) -> Type:
+    """Return the type of an object that has metadata and *fields*."""
+    return struct(**_HEAD, **fields)
 
 
 class Comparison(NamedTuple):
@@ -164,6 +171,21 @@ def _check_items(form: ListType, items: list[Any], *, repeated: bool, at: str) -
         if element in seen and not repeated:
             raise FieldTypeError(f"{at}: duplicate entries for key {shown((element,))}")
         seen.add(element)
+
+
+def known_fields(of: Type, value: Any, at: str = "") -> tuple[Any, list[str]]:
+    """Return *value* without members that are not declared, and their paths."""
+    if not isinstance(value, dict) or not of.map or of is FREE:
+        return value, []
+    known, unknown = {}, []
+    for name, member in value.items():
+        declared = of.map.fields.get(name, of.map.element)
+        if declared is None:
+            unknown.append(f"{at}{name}")
+        else:
+            known[name], inner = known_fields(declared, member, f"{at}{name}.")
+            unknown += inner
+    return known if unknown else value, unknown
 
 
 def fields_of(of: Type, value: Any) -> Paths:

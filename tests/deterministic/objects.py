@@ -4,7 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.deterministic.field_types import BOOLEAN, CUSTOM_OBJECT, METADATA, NUMBER, STRING, STRINGS, Type, struct
+from tests.deterministic.field_types import (
+    BOOLEAN,
+    CUSTOM_OBJECT,
+    NUMBER,
+    STRING,
+    STRINGS,
+    Type,
+    declared_object,
+    struct,
+)
 from tests.deterministic.statuses import Violation
 
 Object = dict[str, Any]
@@ -44,6 +53,8 @@ class Kind:
     create_on_update: bool = False
     owners: bool = True
     """Whether the owners of fields are tracked from the creation on, for server-side apply."""
+    metadata_checks: int = 1
+    """How often an update checks the metadata, which the causes of an error show."""
     structs: tuple[str, ...] = ()
     """Fields that are shown even if they are empty."""
     type: Type = field(default=CUSTOM_OBJECT, compare=False)
@@ -63,7 +74,8 @@ CONFIGMAPS = Kind(
     "ConfigMap",
     builtin=True,
     unconditional_update=True,
-    type=struct(apiVersion=STRING, kind=STRING, metadata=METADATA, data=STRINGS, binaryData=STRINGS, immutable=BOOLEAN),
+    metadata_checks=2,
+    type=declared_object(data=STRINGS, binaryData=STRINGS, immutable=BOOLEAN),
 )
 LEASES = Kind(
     "coordination.k8s.io",
@@ -73,10 +85,7 @@ LEASES = Kind(
     builtin=True,
     create_on_update=True,
     structs=("spec",),
-    type=struct(
-        apiVersion=STRING,
-        kind=STRING,
-        metadata=METADATA,
+    type=declared_object(
         spec=struct(
             holderIdentity=STRING,
             leaseDurationSeconds=NUMBER,

@@ -2,19 +2,18 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.deterministic import statuses
-from tests.deterministic.objects import Key, Kind, Object
-from tests.deterministic.selectors import Match, SelectorError, field_selector, label_selector, match_all
-from tests.deterministic.statuses import StatusError, Violation, bad_request
+from tests.deterministic.field_types import CUSTOM_OBJECT, declared_object, known_fields
+from tests.deterministic.objects import Key, Kind, Object, with_metadata
+from tests.deterministic.selectors import Match, SelectorError, field_selector, field_terms, label_selector, match_all
+from tests.deterministic.statuses import StatusError, bad_request
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-_POLICIES = ("Foreground", "Background", "Orphan")
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,8 @@ class Request:
     user_agent: str = "unknown"
 
 
-def decode_object(kind: Kind, body: bytes) -> Object:
+def decode_object(kind: Kind, body: bytes, validation: str = "") -> Object:
+    """Return the object in *body* without unknown fields, which a *validation* of ``Strict`` rejects."""
     unrecognized = f"the object provided is unrecognized (must be of type {kind.name})"
     try:
         obj = json.loads(body)
@@ -39,10 +39,33 @@ def decode_object(kind: Kind, body: bytes) -> Object:
         raise bad_request(f"{unrecognized}: couldn't get version/kind; json parse error")
     if not kind.builtin and not obj.get("kind"):
         text = body.decode()
-        why = f"Object 'Kind' is missing in '{text}' ({text if len(text) <= 30 else f'{text[:30]} ...'})"
-        raise bad_request(f"{unrecognized}: {why}")
+        missing = f"Object 'Kind' is missing in '{text}'"
+        if validation == "Ignore":
+            raise bad_request(f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {missing}')
+        raise bad_request(f"{unrecognized}: {missing} ({text if len(text) <= 30 else f'{text[:30]} ...'})")
+    version, name = str(obj.get("apiVersion") or kind.api_version), str(obj.get("kind") or kind.name)
+    declared = kind.type
+    if not kind.builtin and (version, name) != (kind.api_version, kind.name):
+        declared = declared_object() if name == kind.name else CUSTOM_OBJECT
+    known, unknown = known_fields(declared, obj)
+    if unknown and validation == "Strict":
+        shown = ", ".join(f'unknown field "{field}"' for field in unknown_order(kind, unknown))
+        why = f'{name} in version "{version.rpartition("/")[2]}" cannot be handled as a {name}'
+        raise bad_request(f"{why}: strict decoding error: {shown}")
     _check_types(kind, obj)
-    return obj
+    return with_unique_owners(known)
+
+
+def unknown_order(kind: Kind, unknown: list[str]) -> list[str]:
+    """Return unknown fields in the order in which errors list them: of built-in kinds, that of the document."""
+    return unknown if kind.builtin else sorted(unknown, key=lambda field: (not field.startswith("metadata."), field))
+
+
+def with_unique_owners(obj: Object) -> Object:
+    """Return *obj* without repeated owner references."""
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or []
+    unique = [owner for index, owner in enumerate(owners) if owner not in owners[:index]]
+    return obj if unique == owners else with_metadata(obj, ownerReferences=unique)
 
 
 def _check_types(kind: Kind, obj: Object) -> None:
@@ -70,22 +93,6 @@ def require_name(obj: Object, name: str) -> None:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
-def delete_options(request: Request) -> Object:
-    try:
-        body = json.loads(request.body) if request.body else {}
-    except ValueError:
-        raise bad_request("couldn't get version/kind; json parse error: unexpected end of JSON input") from None
-    # With a body, the server ignores the query.
-    options = body or {key: request.query[key] for key in ("propagationPolicy", "dryRun") if key in request.query}
-    policy = options.get("propagationPolicy")
-    if policy is not None and policy not in _POLICIES:
-        supported = ", ".join(f'"{name}"' for name in (*_POLICIES, "nil"))
-        why = f'Unsupported value: "{policy}": supported values: {supported}'
-        violation = Violation("propagationPolicy", "FieldValueNotSupported", why)
-        raise statuses.invalid("meta.k8s.io", "DeleteOptions", "", [violation])
-    return options
-
-
 def rejected_patch_type(patch: Any, expected: str) -> StatusError:
     """Return the error of a patch that is not of the *expected* Go type."""
     return bad_request(
@@ -98,11 +105,12 @@ def go_type(value: Any) -> str:
     return names.get(type(value), "number")
 
 
-def selection(kind: Kind, query: Mapping[str, str]) -> Match:
+def selection(kind: Kind, query: Mapping[str, str], check: Callable[[Mapping[str, str]], None]) -> Match:
+    """Return the predicate of both selectors; *check* rejects other options, before unknown fields are rejected."""
     try:
-        labels, fields = label_selector(query.get("labelSelector", "")), match_all
-        if query.get("fieldSelector"):
-            fields = field_selector(query["fieldSelector"], builtin=kind.builtin)
+        labels, terms = label_selector(query.get("labelSelector", "")), field_terms(query.get("fieldSelector", ""))
+        check(query)
+        fields = field_selector(terms, builtin=kind.builtin) if terms else match_all
     except SelectorError as error:
         raise bad_request(str(error)) from error
     return lambda obj: labels(obj) and fields(obj)
@@ -139,10 +147,3 @@ def read_continue_token(token: str) -> tuple[int, Key]:
         return int(read["rv"]), (namespace, name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise bad_request(f"continue key is not valid: {error}") from error
-
-
-def unsupported_dry_run(request: Request) -> StatusError:
-    names = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
-    why = f'Unsupported value: ["{request.query["dryRun"]}"]: supported values: "All"'
-    violation = Violation("dryRun", "FieldValueNotSupported", why)
-    return statuses.invalid("meta.k8s.io", names.get(request.method, "GetOptions"), "", [violation])

@@ -11,19 +11,28 @@ from typing import Any
 from tests.deterministic.worlds import ROOTS
 
 UID, VERSION, OLD_VERSION = "@uid", "@version", "@old-version"
+GENERATED = "@generated"
+"""The name that the server generated last."""
 
 _HEADS = {
     "things": ("example.io/v1", "Thing"),
     "configmaps": ("v1", "ConfigMap"),
     "leases": ("coordination.k8s.io/v1", "Lease"),
 }
+_FINALIZERS = (
+    ["example.io/x"],
+    ["example.io/x", "example.io/y"],
+    ["example.io/y", "example.io/x"],
+    ["example.io/x", "example.io/y", "example.io/x"],
+    ["orphan"],
+)
 _WRONG_SIZE = {"op": "replace", "path": "/spec/size", "value": "big"}
 _POLICIES = (None, None, "Background", "Foreground", "Orphan")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request with markers; *owner* names the object that `UID` in its owner references means."""
+    """A request with markers; *of* names the object that they mean, which is *name* by default."""
 
     method: str
     plural: str
@@ -32,6 +41,7 @@ class Call:
     body: Any = None
     kind: str = "json"
     query: tuple[tuple[str, str], ...] = ()
+    of: str = ""
 
     @property
     def path(self) -> str:
@@ -45,6 +55,8 @@ def calls(seed: int, count: int) -> Iterator[Call]:
         plural = rng.choice(["things", "things", "configmaps", "leases"])
         make = rng.choices(*zip(*_MAKERS, strict=True))[0]
         yield make(rng, plural, rng.choice("abc"))
+        if rng.random() < 0.01:
+            yield from _generated(rng, plural)
 
 
 def _content(rng: random.Random, plural: str) -> dict[str, Any]:
@@ -63,11 +75,16 @@ def _metadata(rng: random.Random, name: str) -> dict[str, Any]:
     if rng.random() < 0.5:
         metadata["labels"] = {"g": str(rng.randint(1, 2))}
     if rng.random() < 0.15:
-        metadata["finalizers"] = rng.choice([["example.io/x"], ["example.io/x", "example.io/y"]])
+        metadata["finalizers"] = rng.choice(_FINALIZERS)
     if rng.random() < 0.15:
         metadata["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": f"u{rng.randint(1, 2)}"}
+            for _ in range(rng.choice([1, 1, 1, 2]))
         ]
+    if rng.random() < 0.05:
+        metadata |= rng.choice(
+            [{"managedFields": []}, {"managedFields": [{}]}, {"annotations": {"n": "1"}}, {"generateName": "g-"}]
+        )
     return metadata
 
 
@@ -80,11 +97,29 @@ def _dry_run(rng: random.Random) -> tuple[tuple[str, str], ...]:
     return (("dryRun", "All"),) if rng.random() < 0.1 else ()
 
 
+def _options(rng: random.Random) -> tuple[tuple[str, str], ...]:
+    """Return the options of a write."""
+    query = dict(_dry_run(rng))
+    if rng.random() < 0.15:
+        query["fieldValidation"] = rng.choice(["Strict", "Strict", "Warn", "Ignore", "Never"])
+    if rng.random() < 0.15:
+        query["fieldManager"] = f"w{rng.randint(1, 12)}"
+    return tuple(query.items())
+
+
+def _unknown_fields(rng: random.Random, body: dict[str, Any]) -> None:
+    """Add fields that no schema has to one body of ten."""
+    if rng.random() < 0.1:
+        body["extra"] = 1
+    if rng.random() < 0.05:
+        body["metadata"]["more"] = "x"
+
+
 def _create(rng: random.Random, plural: str, name: str) -> Call:
     body = _object(rng, plural, name)
     match rng.randint(0, 15):
         case 0:
-            body["metadata"].pop("name")
+            body["metadata"] = {key: value for key, value in body["metadata"].items() if "ame" not in key}
         case 1:
             body["metadata"]["name"] = "B_"
         case 2:
@@ -101,11 +136,25 @@ def _create(rng: random.Random, plural: str, name: str) -> Call:
             del body["kind"]
         case 8:
             return Call("POST", plural, body=b"{")
-    return Call("POST", plural, body=body, query=_dry_run(rng))
+    _unknown_fields(rng, body)
+    return Call("POST", plural, body=body, query=_options(rng))
+
+
+def _generated(rng: random.Random, plural: str) -> Iterator[Call]:
+    """Yield the requests of the life of an object with a generated name, of which one exists at a time."""
+    body = _object(rng, plural, "")
+    body["metadata"] = {"generateName": "generated-", "labels": {"g": "1"}}
+    yield Call("POST", plural, body=body, query=_dry_run(rng))
+    yield Call("GET", plural, GENERATED)
+    yield Call("PATCH", plural, GENERATED, body={"metadata": {"labels": {"g": "2"}}}, kind="merge-patch")
+    yield Call("DELETE", plural, GENERATED)
 
 
 def _get(rng: random.Random, plural: str, name: str) -> Call:
-    return Call("GET", plural, name)
+    version = rng.choice([None, None, "0", VERSION, OLD_VERSION, "bad"])
+    status = plural == "things" and rng.random() < 0.3
+    query = (("resourceVersion", version),) if version else ()
+    return Call("GET", plural, name, "status" if status else "", query=query)
 
 
 def _put(rng: random.Random, plural: str, name: str) -> Call:
@@ -116,7 +165,8 @@ def _put(rng: random.Random, plural: str, name: str) -> Call:
     if rng.random() < 0.2:
         body["metadata"]["uid"] = rng.choice([UID, "99999999-2222-4333-8444-555555555555"])
     status = plural == "things" and rng.random() < 0.3
-    return Call("PUT", plural, name, "status" if status else "", body, query=_dry_run(rng))
+    _unknown_fields(rng, body)
+    return Call("PUT", plural, name, "status" if status else "", body, query=_options(rng))
 
 
 def _operations(rng: random.Random, plural: str) -> list[dict[str, Any]]:
@@ -143,6 +193,8 @@ def _operations(rng: random.Random, plural: str) -> list[dict[str, Any]]:
         {"op": "replace", "path": "/metadata/resourceVersion", "value": OLD_VERSION},
         {"op": "replace", "path": "/metadata/name", "value": "other"},
         {"op": "unknown", "path": field_path},
+        {"op": "add", "path": "/extra", "value": 1},
+        {"op": "replace", "path": "/metadata/managedFields", "value": rng.choice([[], [{}]])},
     ]
     if plural == "things":
         pool += [
@@ -159,10 +211,7 @@ def _operations(rng: random.Random, plural: str) -> list[dict[str, Any]]:
 def _json_patch(rng: random.Random, plural: str, name: str) -> Call:
     status = plural == "things" and rng.random() < 0.3
     body: Any = _operations(rng, plural) if rng.random() < 0.95 else {"op": "add"}
-    if status and isinstance(body, list):
-        # The server writes once more after an invalid spec in a patch of the status.
-        body = [operation for operation in body if operation != _WRONG_SIZE]
-    return Call("PATCH", plural, name, "status" if status else "", body, "json-patch", _dry_run(rng))
+    return Call("PATCH", plural, name, "status" if status else "", body, "json-patch", _options(rng))
 
 
 def _merge_patch(rng: random.Random, plural: str, name: str) -> Call:
@@ -177,9 +226,9 @@ def _merge_patch(rng: random.Random, plural: str, name: str) -> Call:
     if plural == "configmaps" and rng.random() < 0.3:
         body = {"data": rng.choice([None, {"x": None}])}
     status = plural == "things" and rng.random() < 0.3
-    return Call(
-        "PATCH", plural, name, "status" if status else "", {**body, "metadata": metadata}, "merge-patch", _dry_run(rng)
-    )
+    body["metadata"] = metadata
+    _unknown_fields(rng, body)
+    return Call("PATCH", plural, name, "status" if status else "", body, "merge-patch", _options(rng))
 
 
 def _apply(rng: random.Random, plural: str, name: str) -> Call:
@@ -194,31 +243,61 @@ def _apply(rng: random.Random, plural: str, name: str) -> Call:
     query = {"fieldManager": rng.choice(["m1", "m2"]), "force": rng.choice(["true", "false"])}
     if rng.random() < 0.03:
         del query["fieldManager"]
-    return Call(
-        "PATCH", plural, name, "status" if status else "", body, "apply-patch", (*query.items(), *_dry_run(rng))
-    )
+    if plural == "things" and not status and rng.random() < 0.05:
+        body["spec"]["size"] = "big"
+    _unknown_fields(rng, body)
+    options = dict(_options(rng)) | query
+    return Call("PATCH", plural, name, "status" if status else "", body, "apply-patch", tuple(options.items()))
 
 
 def _delete(rng: random.Random, plural: str, name: str) -> Call:
+    options = _delete_options(rng)
+    if rng.random() < 0.3:
+        options["preconditions"] = rng.choice([{"uid": UID}, {"uid": "other"}, {"resourceVersion": VERSION}])
+    query = dict(_dry_run(rng))
+    if rng.random() < 0.1:
+        query["propagationPolicy"] = rng.choice(["Background", "Foreground", "Orphan", "Other"])
+    return Call("DELETE", plural, name, body=options or None, query=tuple(query.items()))
+
+
+def _delete_options(rng: random.Random) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if policy := rng.choice(_POLICIES):
         options["propagationPolicy"] = policy
-    if rng.random() < 0.3:
-        options["preconditions"] = rng.choice([{"uid": UID}, {"uid": "other"}, {"resourceVersion": VERSION}])
     if rng.random() < 0.1:
         options["dryRun"] = ["All"]
-    return Call("DELETE", plural, name, body=options or None, query=_dry_run(rng))
+    if rng.random() < 0.1:
+        options["gracePeriodSeconds"] = rng.choice([0, 30])
+    if rng.random() < 0.05:
+        options["orphanDependents"] = rng.choice([True, False])
+    return options
+
+
+def _delete_collection(rng: random.Random, plural: str, name: str) -> Call:
+    query = {**_selectors(rng, name), **dict(_dry_run(rng))}
+    return Call("DELETE", plural, body=_delete_options(rng) or None, query=tuple(query.items()))
 
 
 def _list(rng: random.Random, plural: str, name: str) -> Call:
-    query: dict[str, str] = {}
+    query = _selectors(rng, name)
     if rng.random() < 0.7:
         query["limit"] = str(rng.randint(1, 3))
     if rng.random() < 0.4:
-        query["labelSelector"] = rng.choice(["g=1", "g!=1", "g", "!g", "g in (1,2),!k", "g notin (2)"])
+        # The versions are those that answers showed of one object.
+        query["resourceVersion"] = rng.choice(["0", VERSION, OLD_VERSION, "bad"])
+    if rng.random() < 0.3:
+        query["resourceVersionMatch"] = rng.choice(["Exact", "NotOlderThan", "Other"])
+    return Call("GET", plural, name="", of=name, query=tuple(query.items()))
+
+
+def _selectors(rng: random.Random, name: str) -> dict[str, str]:
+    query: dict[str, str] = {}
+    if rng.random() < 0.4:
+        query["labelSelector"] = rng.choice(["g=1", "g!=1", "g", "!g", "g in (1,2),!k", "g notin (2)", "g==1,k"])
     if rng.random() < 0.2:
-        query["fieldSelector"] = rng.choice([f"metadata.name={name}", f"metadata.name!={name}", "spec.size=1"])
-    return Call("GET", plural, query=tuple(query.items()))
+        fields = (f"metadata.name={name}", f"metadata.name!={name}", "spec.size=1", "metadata.namespace=ns")
+        query["fieldSelector"] = rng.choice([*fields, f"metadata.name!={name},metadata.namespace!=other", "bad"])
+    return query
 
 
 _MAKERS = [
@@ -229,5 +308,6 @@ _MAKERS = [
     (_merge_patch, 3),
     (_apply, 4),
     (_delete, 2),
-    (_list, 1),
+    (_delete_collection, 0.3),
+    (_list, 2),
 ]

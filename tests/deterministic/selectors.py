@@ -1,7 +1,7 @@
 """Label and field selectors of lists and watches."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Match = Callable[[Mapping[str, Any]], bool]
@@ -47,15 +47,26 @@ def _requirement(parsed: re.Match[str]) -> Callable[[Mapping[str, str]], bool]:
     return lambda labels: labels.get(name) == value
 
 
-def field_selector(text: str, *, builtin: bool) -> Match:
-    """Return the predicate of a field selector on name and namespace, the only fields that all kinds have."""
+FieldTerm = tuple[str, str, bool]
+"""Field, value, and whether they must be equal."""
+
+
+def field_terms(text: str) -> list[FieldTerm]:
+    """Return the terms of a field selector."""
     terms = []
     for term in filter(None, text.split(",")):
         parts = re.split(r"==|!=|=", term, maxsplit=1)
         if len(parts) < 2:
-            raise SelectorError(f"invalid selector: '{term}'; can't understand '{term}'")
-        if parts[0] not in {"metadata.name", "metadata.namespace"}:
-            only = f'"{parts[0]}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-            raise SelectorError(only if builtin else f"field label not supported: {parts[0]}")
-        terms.append((parts[0].partition(".")[2], parts[1], "!=" not in term))
-    return lambda obj: all((obj["metadata"].get(name, "") == value) is equal for name, value, equal in terms)
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+        terms.append((parts[0], parts[1], "!=" not in term))
+    return terms
+
+
+def field_selector(terms: Sequence[FieldTerm], *, builtin: bool) -> Match:
+    """Return the predicate of a field selector on name and namespace, the only fields that all kinds have."""
+    for name, _, _ in terms:
+        if name not in {"metadata.name", "metadata.namespace"}:
+            only = f'"{name}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+            raise SelectorError(only if builtin else f"field label not supported: {name}")
+    wanted = [(name.partition(".")[2], value, equal) for name, value, equal in terms]
+    return lambda obj: all((obj["metadata"].get(name, "") == value) is equal for name, value, equal in wanted)

@@ -54,10 +54,14 @@ def not_found(group: str, plural: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", f'{_qualified(plural, group)} "{name}" not found', details(name, group, plural))
 
 
-def already_exists(group: str, plural: str, name: str, *, deleting: bool) -> StatusError:
-    prefix = "object is being deleted: " if deleting else ""
-    message = f'{prefix}{_qualified(plural, group)} "{name}" already exists'
-    return StatusError(409, "AlreadyExists", message, details(name, group, plural))
+def already_exists(group: str, plural: str, name: str, *, deleting: bool, generated: bool = False) -> StatusError:
+    message, every = f'{_qualified(plural, group)} "{name}" already exists', details(name, group, plural)
+    if generated:
+        message += ", the server was not able to generate a unique name for the object"
+        every["retryAfterSeconds"] = 1
+    if deleting:
+        message = f"object is being deleted: {message}"
+    return StatusError(409, "AlreadyExists", message, every)
 
 
 def conflict(group: str, kind: str, name: str, why: str) -> StatusError:

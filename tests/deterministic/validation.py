@@ -1,5 +1,6 @@
 """Validation of objects and preconditions, with the messages of the real server."""
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,25 +34,37 @@ class Target:
 
 
 def validate(kind: Kind, obj: Object, current: Object | None, *, uid: str = "") -> None:
-    violations = [*_metadata_violations(obj, current, uid), *kind.validate(obj)]
+    violations = [
+        *_metadata_violations(obj),
+        *(_change_violations(obj, current, uid) if current else ()),
+        *kind.validate(obj),
+    ]
+    if current:
+        violations += list(_metadata_violations(obj)) * (kind.metadata_checks - 1)
     if not kind.builtin and obj["kind"] != kind.name:
         violations = [Violation("kind", "FieldValueInvalid", f'Invalid value: "{obj["kind"]}": must be {kind.name}')]
     if violations:
         raise statuses.invalid(kind.group, obj["kind"], obj["metadata"].get("name", ""), violations)
 
 
-def _metadata_violations(obj: Object, current: Object | None, uid: str) -> Iterable[Violation]:
+def _metadata_violations(obj: Object) -> Iterable[Violation]:
     name = obj["metadata"].get("name")
     if not name:
         yield Violation("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
     elif not _NAME.fullmatch(name):
         yield Violation("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_NAME_RULE}')
-    if current is None:
-        return
-    mine = current["metadata"]
+    finalizers = obj["metadata"].get("finalizers", ())
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        shown = json.dumps(finalizers, separators=(",", ":"))
+        why = f"Invalid value: {shown}: finalizer orphan and foregroundDeletion cannot be both set"
+        yield Violation("metadata.finalizers", "FieldValueInvalid", why)
+
+
+def _change_violations(obj: Object, current: Object, uid: str) -> Iterable[Violation]:
+    mine, finalizers = current["metadata"], obj["metadata"].get("finalizers", ())
     if uid != mine["uid"]:
         yield from [Violation("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')] * 2
-    new = [each for each in obj["metadata"].get("finalizers", ()) if each not in mine.get("finalizers", ())]
+    new = sorted(set(finalizers) - set(mine.get("finalizers", ())))
     if new and "deletionTimestamp" in mine:
         listed = ", ".join(f'"{each}"' for each in new)
         why = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.deterministic.apiserver import ApiServer, Response
 from tests.deterministic.clock import EPOCH
-from tests.deterministic.field_types import FREE, NUMBER, MapType, Type, custom_object
+from tests.deterministic.field_types import FREE, FREE_OBJECT, NUMBER, MapType, Type, declared_object
 from tests.deterministic.objects import CONFIGMAPS, LEASES, Kind, Object
 from tests.deterministic.parsing import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Request
 from tests.deterministic.statuses import Violation
@@ -33,7 +33,7 @@ THINGS = Kind(
     "things",
     "Thing",
     status=True,
-    type=custom_object(spec=Type(MapType({"size": NUMBER}, FREE))),
+    type=declared_object(spec=Type(MapType({"size": NUMBER}, FREE)), status=FREE_OBJECT),
     validate=_size_is_integer,
 )
 
