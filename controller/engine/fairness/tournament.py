@@ -13,7 +13,7 @@ from controller.engine.fairness.shares import ZERO, QueueShares, RatioKey, Usage
 from controller.engine.policy import Policy
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, SlotsByQueue, WorkloadClass
-from controller.engine.state.request_index import RequestIndex, Slots, slots_in
+from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots, slots_in
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import Workload
 
@@ -119,6 +119,10 @@ class _Branch:
         self.stale: set[int] = set()
         """The children in which a head has changed."""
         self.is_stale = True
+        self.best: Head | None = None
+        """The best head, unless it is stale."""
+        self.exceeding = ExceedingRequests()
+        """The requirements that exceed the limit of this queue."""
         self.has_admitted = False
         """Whether a head was admitted below, so that less may be left of the limit."""
 
@@ -138,9 +142,9 @@ class Tournament(ABC):
     def _head(self, leaf: Node) -> Head | None:
         """Return the head of *leaf*."""
 
-    def _fitting(self, _node: Node, offered: Slots) -> Slots:
-        """Return the requirements in *offered* that fit the limit of the queue."""
-        return offered
+    def _fitting(self, branch: _Branch) -> Slots:
+        """Return the offered requirements of *branch* that fit the limit of its queue."""
+        return branch.offered
 
     def _invalidate(self, leaf: Node, *, is_fuller: bool = False) -> None:
         """Compare the branches above *leaf* again; *is_fuller*: its usage has increased."""
@@ -159,11 +163,13 @@ class Tournament(ABC):
         branch = self._branches.get(node.name)
         if branch is None or branch.offered != offered:
             branch = self._branches[node.name] = _Branch(node, offered)
-            self._set_fitting(branch, self._fitting(node, offered))
+            self._set_fitting(branch, self._fitting(branch))
         elif branch.is_stale:
             self._refresh(branch)
-        branch.is_stale = False
-        return self._head(node) if node.is_leaf else self._best_child_head(branch)
+        if branch.is_stale:
+            branch.best = self._head(node) if node.is_leaf else self._best_child_head(branch)
+            branch.is_stale = False
+        return branch.best
 
     def _set_fitting(self, branch: _Branch, fitting: Slots) -> None:
         branch.fitting = fitting
@@ -177,8 +183,9 @@ class Tournament(ABC):
     def _refresh(self, branch: _Branch) -> None:
         """Update a branch after a change below it."""
         has_admitted, branch.has_admitted = branch.has_admitted, False
-        fitting = self._fitting(branch.node, branch.offered) if has_admitted else branch.fitting
-        if fitting != branch.fitting or (has_admitted and branch.node.is_leaf):
+        fitting = self._fitting(branch) if has_admitted else branch.fitting
+        # The next head of a fifo queue blocks the others, so it is compared with the fitting requirements again.
+        if fitting != branch.fitting or (has_admitted and branch.node.is_leaf and branch.node.queue.fifo):
             self._set_fitting(branch, fitting)
         else:
             for number in branch.stale:
@@ -252,8 +259,8 @@ class FittingTournament(Tournament):
     def _head(self, leaf: Node) -> Head | None:
         return self._leaves[leaf.name].head()
 
-    def _fitting(self, node: Node, offered: Slots) -> Slots:
-        return offered & ~self._charges.exceeding(self._quota.free_amounts(node, self._charges.resources))
+    def _fitting(self, branch: _Branch) -> Slots:
+        return branch.offered & ~self._quota.exceeding(branch.node, self._charges, branch.exceeding)
 
     def _set_fitting(self, branch: _Branch, fitting: Slots) -> None:
         super()._set_fitting(branch, fitting)

@@ -15,7 +15,7 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import PendingWorkloads
 from controller.engine.state.quota import Quota
-from controller.engine.state.request_index import RequestIndex, Slots, slots_in
+from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots, SlotUnion, slots_in
 from controller.engine.state.resources import Resources, fits, subtract
 from controller.engine.state.workloads import SchedulingRequirements
 from controller.engine.steps import Steps, finish
@@ -69,12 +69,11 @@ class FittingIndex:
         """Requirements that need one cluster."""
         self._candidates: dict[ClusterName, Slots] = {}
         """Requirements that need one cluster, by candidate cluster."""
-        self._fits_on: dict[ClusterName, Slots] = {}
+        self._fits_on = SlotUnion()
         """Those of them that fit, for clusters of which all headroom is available."""
         self._others: set[ClusterName] = set()
         """The other clusters, on which requirements are checked one by one."""
-        self._sure: Slots | None = None
-        """Requirements that fit one of the clusters in *_fits_on*; ``None`` while unknown."""
+        self._exceeding_root = ExceedingRequests()
         self._within: tuple[Quota, int, dict[QueueName, Slots]] | None = None
         """Results of ``within_limits``, with the quota and the version for which they are valid."""
 
@@ -95,7 +94,7 @@ class FittingIndex:
             yield 1
         if self._cluster_version != self._cluster_usage.version:
             changed = self._cluster_usage.changed_since(self._cluster_version)
-            self._cluster_version, self._sure = self._cluster_usage.version, None
+            self._cluster_version = self._cluster_usage.version
             for name in [*self._candidates] if changed is None else changed & self._candidates.keys():
                 self._update_cluster(name)
 
@@ -114,7 +113,7 @@ class FittingIndex:
         self._all |= bit
         self._charges.add(slot, member.charge)
         self._gangs.add(slot, member.requirements.gang_requests)
-        self._sure = self._within = None
+        self._within = None
         if member.candidates.refusal is not None:
             self._refused |= bit
         if member.needs_one_cluster:
@@ -135,7 +134,7 @@ class FittingIndex:
         elif name in self._fits_on and fits(
             member.requirements.gang_requests, self._cluster_usage.cluster_state(name).headroom
         ):
-            self._fits_on[name] |= bit
+            self._fits_on.set(name, self._fits_on.sets[name] | bit)
 
     def _remove(self, key: int) -> None:
         slot = self._slots.pop(key, None)
@@ -148,8 +147,8 @@ class FittingIndex:
         for name in member.candidates.names if member.needs_one_cluster else ():
             self._candidates[name] &= others
             if name in self._fits_on:
-                self._fits_on[name] &= others
-        self._sure = self._within = None
+                self._fits_on.set(name, self._fits_on.sets[name] & others)
+        self._within = None
         if self._stages.known >> slot & 1:
             self._removed_stages[key] = _Stages(*(stage >> slot & 1 for stage in self._stages))
             self._stages = _Stages(*(stage & others for stage in self._stages))
@@ -158,10 +157,10 @@ class FittingIndex:
         cluster_state = self._cluster_usage.cluster_state(name)
         if cluster_state.is_headroom_available:
             self._others.discard(name)
-            self._fits_on[name] = self._candidates[name] & ~self._gangs.not_fitting(cluster_state.headroom)
+            self._fits_on.set(name, self._candidates[name] & ~self._gangs.not_fitting(cluster_state.headroom))
         else:
             self._others.add(name)
-            self._fits_on.pop(name, None)
+            self._fits_on.remove(name)
 
     def __contains__(self, key: int) -> bool:
         return key in self._slots
@@ -208,7 +207,7 @@ class FittingIndex:
         """Return whether one more workload with *requirements*, which are pending, fits the clusters."""
         self._synchronize()
         slot = self._slots[id(requirements)]
-        if self._sure_slots() >> slot & 1:
+        if self._fits_on.union() >> slot & 1:
             return True
         return bool(self._others or not self.single >> slot & 1) and self._cache.fits(self._members[slot])
 
@@ -227,7 +226,7 @@ class FittingIndex:
         """Return the requirements that need one cluster, and fit one next to *reserved* capacity (O6)."""
         self._synchronize()
         fitting: Slots = 0
-        for name, slots in self._fits_on.items():
+        for name, slots in self._fits_on.sets.items():
             amounts = reserved.by_cluster.get(name)
             if amounts is not None:
                 remaining = subtract(self._cluster_usage.cluster_state(name).headroom, amounts)
@@ -277,8 +276,7 @@ class FittingIndex:
             finish(self.update())
 
     def _with_free_root(self, quota: Quota) -> Slots:
-        exceeding = self._charges.exceeding(quota.free_amounts(quota.tree.root, self._charges.resources))
-        return self._all & ~self._refused & ~exceeding
+        return self._all & ~self._refused & ~quota.exceeding(quota.tree.root, self._charges, self._exceeding_root)
 
     def _exceeding_limit(self, quota: Quota, node: Node) -> Slots:
         exceeding = self._charges.exceeding(quota.free_amounts(node, self._charges.resources))
@@ -286,14 +284,9 @@ class FittingIndex:
             exceeding |= self._charges.exceeding(quota.unreserved_amounts(node, self._charges.resources))
         return exceeding
 
-    def _sure_slots(self) -> Slots:
-        if self._sure is None:
-            self._sure = reduce(or_, self._fits_on.values(), 0)
-        return self._sure
-
     def _fitting(self, among: Slots) -> Slots:
         """Return those of *among* that fit the clusters."""
-        fitting = among & self._sure_slots()
+        fitting = among & self._fits_on.union()
         for name in sorted(self._others):
             fitting |= self._fitting_on(name, among & ~fitting)
         for slot in slots_in(among & ~self.single):

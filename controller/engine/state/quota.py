@@ -7,9 +7,11 @@ quota and its direct charges. That sum must stay within its limit (Q2).
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import ROOT, Node, QueueLimits, QueueName, Tree
+from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots
 from controller.engine.state.resources import PODS, Resources
 
 _Amounts = dict[QueueName, dict[str, int]]
@@ -39,6 +41,8 @@ class Quota:
         self.free_counts: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
         """How often usage below each queue was freed, for queueing hints."""
         self._sums: _Amounts = {name: {} for name in tree.nodes}
+        """The reserved quota below each queue and its direct charges; of queues without guarantees the same objects as
+        in *allocated*, which has the same amounts then."""
         self._smallest_limits: _Amounts = {}
         """The smallest limit on the path of each queue, by resource; only of queues that were asked for."""
         self._reserve_guarantees()
@@ -46,6 +50,7 @@ class Quota:
             name for name in tree.nodes if any(limits[name].guarantee.values()) or any(self._sums[name].values())
         )
         """The queues that have a guarantee or are an ancestor of one that has."""
+        self._sums |= {name: usage for name, usage in self.allocated.items() if name not in self.guaranteed}
         for name, amounts in charged.items():
             self.add_usage(tree.nodes.get(name, tree.root), amounts)
 
@@ -70,16 +75,19 @@ class Quota:
     def add_assumed(self, node: Node, charge: Resources) -> None:
         """Charge for a trial, or undo such a charge, without counting as freed."""
         self.version += 1
-        own = self.direct[node.name]
-        for resource, amount in charge.items():
-            own[resource] = own.get(resource, 0) + amount
-            raised = amount
-            for above in node.path():
-                usage, sums = self.allocated[above.name], self._sums[above.name]
-                usage[resource] = usage.get(resource, 0) + amount
-                guarantee, before = self.limits[above.name].guarantee.get(resource, 0), sums.get(resource, 0)
-                sums[resource] = after = before + raised
-                raised = max(after, guarantee) - max(before, guarantee)
+        _add_to(self.direct[node.name], charge)
+        raised = charge
+        for above in node.path():
+            _add_to(self.allocated[above.name], charge)
+            if above.name in self.guaranteed:
+                raised = self._reserve(above, raised)
+
+    def _reserve(self, node: Node, raised: Resources) -> Resources:
+        """Add *raised* to the reserved quota below *node*; return by how much its own increases."""
+        sums, guarantee = self._sums[node.name], self.limits[node.name].guarantee
+        before = {resource: max(sums.get(resource, 0), guarantee.get(resource, 0)) for resource in raised}
+        _add_to(sums, raised)
+        return {resource: max(sums[resource], guarantee.get(resource, 0)) - before[resource] for resource in raised}
 
     def refusal(self, node: Node, charge: Resources) -> Refusal | None:
         """Return why *charge* exceeds the limits of *node* or its ancestors, or ``None``.
@@ -88,28 +96,26 @@ class Quota:
         of others make too small.
         """
         reserved: Refusal | None = None
-        for resource in sorted(charge):
-            # Most resources are free, and this check takes a fifth of the time of their violations.
-            if self._is_within(node, resource, charge[resource]):
-                continue
+        # Most resources are free, and this check takes a fifth of the time of their violations.
+        for resource in sorted(self._possibly_exceeded(node, charge)):
             for fault in self._violations_of(node, resource, charge[resource]):
                 if fault.reason is not Reason.BLOCKED_BY_GUARANTEE:
                     return fault
                 reserved = reserved or fault
         return reserved
 
-    def _is_within(self, node: Node, resource: str, asked: int) -> bool:
-        """Return whether *asked* is within every limit even if none of it were reserved already.
+    def _possibly_exceeded(self, node: Node, charge: Resources) -> set[str]:
+        """Return the resources of which *charge* exceeds a limit if none of it were reserved already.
 
         Reserved quota is at least the usage, so that usage need not be checked.
         """
-        above: Node | None = node
-        while above is not None:
-            free = self.limits[above.name].limit.get(resource, 0) - self._sums[above.name].get(resource, 0)
-            if asked > free and above.limits_resource(resource):
-                return asked <= 0
-            above = above.parent
-        return True
+        exceeded: set[str] = set()
+        for above in node.path():
+            limit, sums = self.limits[above.name].limit, self._sums[above.name]
+            for resource, asked in charge.items():
+                if asked > limit.get(resource, 0) - sums.get(resource, 0) and above.limits_resource(resource):
+                    exceeded.add(resource)
+        return exceeded
 
     def violations(self, node: Node, charge: Resources) -> Iterator[Refusal]:
         """Yield every limit of *node* and its ancestors that *charge* exceeds, by resource and from below.
@@ -216,6 +222,12 @@ class Quota:
         limit, taken = self.limits[node.name].limit, self.allocated[node.name]
         return {name: limit.get(name, 0) - taken.get(name, 0) for name in resources if node.limits_resource(name)}
 
+    def exceeding(self, node: Node, requests: RequestIndex, known: ExceedingRequests) -> Slots:
+        """Return those of *requests* that ``has_free`` refuses for *node*; *known* has the result of the last call."""
+        return known.of(
+            requests, self.limits[node.name].limit, self.allocated[node.name], has_pods=node.limits_resource(PODS)
+        )
+
     def unreserved_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
         """Return what ``has_unreserved`` compares charges with, of those of *resources* that *node* limits."""
         return {name: self.unreserved(node, name) for name in resources if node.limits_resource(name)}
@@ -223,6 +235,11 @@ class Quota:
     def overlay(self) -> "Quota":
         """Return a copy-on-write overlay of this quota, to try charges."""
         return _QuotaOverlay(self)
+
+
+def _add_to(sums: dict[str, int], amounts: Resources) -> None:
+    for resource, amount in amounts.items():
+        sums[resource] = sums.get(resource, 0) + amount
 
 
 def _fits_free_amount(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
@@ -245,7 +262,7 @@ class _QuotaOverlay(Quota):
         self.direct = _CopyOnWrite(quota.direct)
         self.guaranteed = quota.guaranteed
         self.free_counts = defaultdict(int)
-        self._sums = _CopyOnWrite(quota._sums)  # noqa: SLF001 - it is one itself
+        self._sums = _ReservedCopies(quota._sums, self.allocated, self.guaranteed)  # noqa: SLF001 - it is one itself
         self._smallest_limits = quota._smallest_limits  # noqa: SLF001 - the limits are the same
 
 
@@ -257,3 +274,18 @@ class _CopyOnWrite(_Amounts):
     def __missing__(self, name: QueueName) -> dict[str, int]:
         self[name] = copied = dict(self._amounts[name])
         return copied
+
+
+class _ReservedCopies(_CopyOnWrite):
+    """Reserved quota on top of an unchanged one; of queues without guarantees the copies of their usage."""
+
+    def __init__(self, sums: _Amounts, allocated: _Amounts, guaranteed: AbstractSet[QueueName]) -> None:
+        super().__init__(sums)
+        self._allocated = allocated
+        self._guaranteed = guaranteed
+
+    def __missing__(self, name: QueueName) -> dict[str, int]:
+        if name in self._guaranteed:
+            return super().__missing__(name)
+        self[name] = usage = self._allocated[name]
+        return usage
