@@ -18,6 +18,9 @@ UsageRatio = tuple[int, Fraction]
 RatioKey = tuple[int, int, Fraction]
 """A usage ratio with a coarse integer before the exact one, which is quicker to compare."""
 
+_Quotients = Mapping[str, tuple[int, int]]
+"""Numerators and denominators by resource; none is zero."""
+
 ZERO = Fraction(0)
 INFINITE: UsageRatio = (1, ZERO)
 _INFINITE: RatioKey = (1, 0, ZERO)
@@ -38,8 +41,9 @@ class QueueShares:
         """Usage of each namespace in each queue."""
         self.changes = 0
         """How often fair shares have changed."""
-        self._ratio_keys: dict[QueueName, tuple[RatioKey, frozenset[str]]] = {}
+        self._ratio_keys: dict[QueueName, RatioKey] = {}
         self._whole_shares: dict[QueueName, dict[str, int]] = {}
+        self._quotients: dict[QueueName, _Quotients] = {}
 
     def invalidate(self, queues: Iterable[QueueName]) -> None:
         """Compute the ratios of *queues* again when they are needed."""
@@ -52,6 +56,7 @@ class QueueShares:
         self.invalidate(queues)
         for name in queues:
             self._whole_shares.pop(name, None)
+            self._quotients.pop(name, None)
 
     def usage_ratio(self, queue: QueueName, resources: frozenset[str]) -> UsageRatio:
         """Return the queue's usage ratio while its next workload requests *resources*."""
@@ -60,27 +65,33 @@ class QueueShares:
 
     def usage_ratio_with(self, queue: QueueName, usage: Resources) -> UsageRatio:
         """Return the usage ratio that *queue* would have with *usage*; not cached."""
-        return _dominant(usage, self.fair_shares[queue])
+        return _dominant(usage, self._share_of(queue))
 
     def ratio_key(self, queue: QueueName, resources: frozenset[str]) -> RatioKey:
         """Return a key that orders queues as their usage ratios do and is quicker to compare."""
         known = self._ratio_keys.get(queue)
         if known is None:
-            due = self.fair_shares[queue]
-            entitled = frozenset(name for name, amount in due.items() if amount)
-            is_infinite, share = _dominant(self.quota.allocated[queue], due)
-            known = self._ratio_keys[queue] = (is_infinite, _coarse(share), share), entitled
-        return known[0] if resources <= known[1] else _INFINITE
+            is_infinite, ratio = _dominant(self.quota.allocated[queue], self._share_of(queue))
+            known = self._ratio_keys[queue] = is_infinite, _coarse(ratio), ratio
+        return known if not resources or resources <= self._share_of(queue).keys() else _INFINITE
+
+    def _share_of(self, queue: QueueName) -> _Quotients:
+        """Return the numerator and the denominator of each fair share that is not zero."""
+        known = self._quotients.get(queue)
+        if known is None:
+            known = self._quotients[queue] = {
+                name: (share.numerator, share.denominator) for name, share in self.fair_shares[queue].items() if share
+            }
+        return known
 
     def lacking_fair_share(self, queue: QueueName, charges: RequestIndex) -> Slots:
         """Return those of *charges* with a resource of which *queue* has no fair share; its ratio is infinite then."""
-        self.ratio_key(queue, frozenset())
-        entitled = self._ratio_keys[queue][1]
+        entitled = self._share_of(queue)
         return charges.exceeding({name: 0 for name in charges.resources if name not in entitled and name != PODS})
 
     def namespace_ratio(self, queue: QueueName, namespace: str) -> UsageRatio:
         """Return the namespace's usage divided by the queue's fair share, dominant over resources (O2)."""
-        return _dominant(self.by_namespace.get((queue, namespace), {}), self.fair_shares[queue])
+        return _dominant(self.by_namespace.get((queue, namespace), {}), self._share_of(queue))
 
     def first_above_fair_share(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
         """Return the first resource of which *charge* would raise *node* above its fair share, by usage in *quota*."""
@@ -117,18 +128,19 @@ def _coarse(share: Fraction) -> int:
     return (share.numerator << 40) // share.denominator
 
 
-def _dominant(usage: Resources, due: Mapping[str, Fraction]) -> UsageRatio:
+def _dominant(usage: Resources, due: _Quotients) -> UsageRatio:
     used, of = 0, 1
     for name, amount in usage.items():
-        if name == PODS or amount <= 0:
+        if amount <= 0 or name == PODS:
             continue
         share = due.get(name)
-        if not share:
+        if share is None:
             return INFINITE
         # Compared by cross-multiplication, which is much faster than fractions are.
-        if amount * share.denominator * of > used * share.numerator:
-            used, of = amount * share.denominator, share.numerator
-    return 0, Fraction(used, of)
+        taken = amount * share[1]
+        if taken * of > used * share[0]:
+            used, of = taken, share[0]
+    return 0, Fraction(used, of) if used else ZERO
 
 
 class FairShareTracker:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
+from math import lcm
 from typing import Final
 
 from controller.engine.placement.filter import select_clusters
@@ -31,7 +32,7 @@ from controller.engine.state.workloads import Choice, ClusterCharge, SchedulingR
 
 #: Why a cluster whose nodes have enough capacity in sum cannot hold a gang.
 NODES_FULL: Final = "its nodes cannot hold the gang, according to its scheduler estimator"
-ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
+ClusterRank = tuple[bool, bool, int, bool, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +225,8 @@ def _rank_fitting(
     """Return the *fitting* clusters in C3's order."""
     if len(fitting) <= 1:
         return fitting
-    fleet = total(capacity.allocatable for capacity in candidates)
-    return sorted(fitting, key=lambda capacity: rank_cluster(requirements, capacity, fleet))
+    units = units_of(total(capacity.allocatable for capacity in candidates), requirements)
+    return sorted(fitting, key=lambda capacity: rank_cluster(requirements, capacity, units))
 
 
 def _select_copies(
@@ -241,7 +242,15 @@ def _select_copies(
     return [by_name[cluster.name] for cluster in select_clusters(requirements.placement, clusters)]
 
 
-def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, fleet: Resources) -> ClusterRank:
+def units_of(fleet: Resources, requirements: SchedulingRequirements) -> Resources:
+    """Return an integer for each requested resource of the *fleet*, so that amounts times it compare as fractions."""
+    names = {*requirements.requests, *requirements.gang_requests}
+    amounts = {name: fleet[name] for name in names if fleet.get(name, 0) > 0}
+    unit = lcm(*amounts.values())
+    return {name: unit // amount for name, amount in amounts.items()}
+
+
+def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, units: Resources) -> ClusterRank:
     """Return C3's order: gang fits, all pods fit, preference, no unrequested devices, least left over, name."""
     fits_whole = fits(requirements.requests, capacity.headroom)
     preference = (
@@ -249,7 +258,7 @@ def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, f
         if capacity.name in requirements.preferred_clusters
         else len(requirements.preferred_clusters)
     )
-    leftover = _leftover_fraction(requirements.requests if fits_whole else requirements.gang_requests, capacity, fleet)
+    leftover = _leftover(requirements.requests if fits_whole else requirements.gang_requests, capacity, units)
     return (
         not capacity.fits(requirements),
         not fits_whole,
@@ -267,10 +276,10 @@ def _has_unrequested(request: Resources, capacity: FreeCapacity) -> bool:
     )
 
 
-def _leftover_fraction(request: Resources, capacity: FreeCapacity, fleet: Resources) -> Fraction:
-    """Return what remains free of the dominant resource, as a fraction of the total over all candidates.
+def _leftover(request: Resources, capacity: FreeCapacity, units: Resources) -> int:
+    """Return what remains free of the dominant resource, in parts of the total over all candidates.
 
-    The fraction makes clusters with different dominant resources comparable.
+    The parts make clusters with different dominant resources comparable.
     """
     dominant, taken, dominant_allocatable = "", 0, 1
     for name in sorted(request):
@@ -282,7 +291,7 @@ def _leftover_fraction(request: Resources, capacity: FreeCapacity, fleet: Resour
             and request[name] * dominant_allocatable > taken * allocatable
         ):
             dominant, taken, dominant_allocatable = name, request[name], allocatable
-    return Fraction(capacity.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
+    return (capacity.headroom.get(dominant, 0) - taken) * units[dominant] if dominant else 0
 
 
 def insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from math import lcm
 
-from controller.engine.placement.fit import ClusterRank, free_capacity, insufficient_capacity, rank_cluster
+from controller.engine.placement.fit import ClusterRank, free_capacity, insufficient_capacity, rank_cluster, units_of
 from controller.engine.reasons import Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
@@ -24,7 +24,8 @@ class RankedClusters:
         self._requirements = requirements
         self._names = names
         self._cluster_usage = cluster_usage
-        self._fleet = total(cluster_usage.cluster_state(name).allocatable for name in names)
+        fleet = total(cluster_usage.cluster_state(name).allocatable for name in names)
+        self._units = units_of(fleet, requirements)
         self._ranks: dict[ClusterName, ClusterRank] = {}
         self._order: list[ClusterRank] = []
         self._shortages: dict[ClusterName, tuple[int, ClusterName]] = {}
@@ -62,7 +63,7 @@ class RankedClusters:
             self._forget(name)
             capacity = free_capacity(self._cluster_usage.cluster_state(name))
             if capacity.fits(self._requirements):
-                self._ranks[name] = rank = rank_cluster(self._requirements, capacity, self._fleet)
+                self._ranks[name] = rank = rank_cluster(self._requirements, capacity, self._units)
                 insort(self._order, rank)
             elif (resource := first_insufficient(requests, capacity.headroom)) is not None:
                 free = capacity.headroom.get(resource, 0) * (self._unit // requests[resource])

@@ -19,6 +19,7 @@ from controller.engine.placement.fit import (
     free_after_evictions,
     rank_cluster,
     required_after_evictions,
+    units_of,
 )
 from controller.engine.preemption.candidates import Rank as VictimRank
 from controller.engine.preemption.candidates import Victim
@@ -202,10 +203,8 @@ def find_plan(
 
     *candidates* are sorted by rank.
     """
-    requirements, fleet = (
-        head.workload_class.requirements,
-        total(cluster_state.allocatable for cluster_state in cluster_states),
-    )
+    requirements = head.workload_class.requirements
+    units = units_of(total(cluster_state.allocatable for cluster_state in cluster_states), requirements)
     plans = []
     for equivalent in _equivalent_clusters(head, cluster_states):
         cluster_state = equivalent[0]
@@ -217,7 +216,7 @@ def find_plan(
             requirements.pods
         ):
             best, name = min(
-                (rank_cluster(requirements, attempt.free_capacity(cluster_state), fleet), cluster_state.name)
+                (rank_cluster(requirements, attempt.free_capacity(cluster_state), units), cluster_state.name)
                 for cluster_state in equivalent
             )
             plans.append(PreemptionPlan(attempt, {head.workload.uid: name}, best))

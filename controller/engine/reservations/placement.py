@@ -17,6 +17,7 @@ from controller.engine.placement.fit import (
     free_capacity,
     rank_cluster,
     replicas_that_fit,
+    units_of,
 )
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.queue_usage import QueueUsage
@@ -219,11 +220,11 @@ def _with_smallest_shortage(
     if is_divided and not feasible:
         return _divide_replicas(requirements, free, when_empty)
     candidates = [capacity for capacity in free if capacity.name in feasible]
-    fleet = total(capacity.allocatable for capacity in candidates)
+    units = units_of(total(capacity.allocatable for capacity in candidates), requirements)
     candidates.sort(
         key=lambda capacity: (
             -_free_fraction(requirements.gang_requests, capacity),
-            rank_cluster(requirements, capacity, fleet),
+            rank_cluster(requirements, capacity, units),
         )
     )
     return (
