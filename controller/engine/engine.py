@@ -358,7 +358,8 @@ class Engine:
         for uid in self.index.pop_expired(now):
             workload = self.workloads.get(uid)
             if workload is not None and workload.has_left(now):
-                workload = replace(workload, admission=None)
+                hold = None if _is_preemption_in_progress(workload.hold) else workload.hold
+                workload = replace(workload, admission=None, hold=hold)
                 self.workload_changed(workload, now)
             elif workload is not None and workload.state is WorkloadState.PENDING:
                 self.workload_changed(workload, now)

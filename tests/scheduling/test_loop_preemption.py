@@ -150,3 +150,15 @@ async def test_victim_that_was_not_placed_stays_charged_for_a_while():
         assert 320_000 < workload.admission.ends_at - wall_clock() <= 330_000
         plan = stage.loop.state.plan(workload.admission.ends_at)
         assert len(plan.decisions) == 1
+
+
+@virtual_time
+async def test_victim_that_was_not_placed_competes_again_later():
+    async with looping(cpus=1) as stage:
+        stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
+        record = {"uid": UID.format("a"), "queue": "borrower", "clusters": [CLUSTER], "evictions": 1}
+        submit(stage, "a", "borrower", record=record)
+        await asyncio.sleep(0.1)
+        assert stage.hand.writes.empty()
+        await asyncio.sleep(330)
+        assert (await stage.hand.next()).workload == "Job ns/a"
