@@ -249,6 +249,7 @@ class Controller:
             self.event_recorder.clear()
             self.job_status.clear()
         self.loop.wake()
+        self.hyperjobs.wake()
         self.webhook_config.wake()
         self.publisher.wake()
 

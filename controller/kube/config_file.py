@@ -79,6 +79,8 @@ class WatchedFile(ABC, Generic[Content]):
 
     async def follow(self, changed: Callable[[Content], None], *, poll_seconds: float) -> NoReturn:
         """Call *changed* with every new content until cancelled."""
+        if self._path is None:
+            await asyncio.Future()
         while True:
             await asyncio.sleep(poll_seconds)
             if await asyncio.to_thread(self.refresh):

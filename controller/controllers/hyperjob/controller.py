@@ -302,7 +302,6 @@ class HyperJobController:
         began = time.monotonic()
         first = min(self._requeue_at.values(), default=None)
         rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
-        rest = rest if self._can_work else 0.5
         try:
             async with asyncio.timeout(rest):
                 await self._wake.wait()

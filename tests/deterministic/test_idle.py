@@ -1,0 +1,65 @@
+"""What a controller does while nothing happens, counted on virtual time."""
+
+import asyncio
+from collections import Counter
+from unittest import mock
+
+import pytest
+
+from tests.deterministic.clock import PROCESS, simulate
+from tests.deterministic.network import Call
+from tests.deterministic.system import System
+
+SETTLE_SECONDS = 90
+MINUTES = 3
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+    """Return the callbacks per process, and the requests by method and collection, in *MINUTES* without changes."""
+    callbacks, requests = Counter[str](), Counter[tuple[str, str]]()
+    run_handle = asyncio.Handle._run
+
+    def run(handle: asyncio.Handle) -> None:
+        process = handle._context.get(PROCESS)
+        callbacks[process.name if process else ""] += 1
+        run_handle(handle)
+
+    def observe(call: Call, _: object) -> None:
+        requests[call.request.method, call.request.path.rpartition("/")[2]] += 1
+
+    async def main() -> None:
+        system = System(1, tmp_path_factory.mktemp("idle"))
+        await system.install()
+        for controller in system.controllers:
+            controller.process.start()
+        await asyncio.sleep(SETTLE_SECONDS)
+        callbacks.clear()
+        system.network.observers.append(observe)
+        with mock.patch.object(asyncio.Handle, "_run", run):
+            await asyncio.sleep(60 * MINUTES)
+        await system.stop()
+
+    simulate(main, 1)
+    return callbacks, requests
+
+
+def test_idle_controllers_only_renew_leases_and_watches(idle):
+    callbacks, _ = idle
+    # Each file and each watch has timers, and a request takes several callbacks; a poll each second would add 120.
+    assert {name: count / MINUTES < 450 for name, count in callbacks.items() if name} == {
+        "controller-a": True,
+        "controller-b": True,
+    }, callbacks
+
+
+def test_idle_controllers_write_nothing_but_the_lease(idle):
+    _, requests = idle
+    assert {name for method, name in requests if method != "GET"} == {"volcano-global-controller"}
+
+
+def test_idle_watches_are_checked_a_few_times_a_minute(idle):
+    _, requests = idle
+    lists = {name: count for (_, name), count in requests.items() if name != "volcano-global-controller"}
+    # Per process two watches begin in a minute, each with two lists; Jobs are watched with and without a selector.
+    assert max(lists.values()) <= 2 * 2 * (2 * 3) * MINUTES, lists
