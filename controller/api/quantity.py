@@ -50,7 +50,12 @@ def parse_quantity(resource: str, value: str | float) -> int:
 
 def format_quantity(resource: str, amount: int | Fraction) -> str:
     """Return the canonical text of *amount* base units, rounded down to a whole base unit."""
-    whole = floor(amount)
+    # As for parsing, long names are not cached.
+    return (_text if len(resource) <= _MAX_RESOURCE_LENGTH else _text.__wrapped__)(resource, floor(amount))
+
+
+@lru_cache(maxsize=4096)
+def _text(resource: str, whole: int) -> str:
     units = _units(resource)
     if _counts_bytes(resource) and whole % units == 0:
         return _binary(whole // units)

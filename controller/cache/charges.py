@@ -30,6 +30,11 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     """Return the charge of a workload that *record* admits, never below the requests of its template."""
     requests = requests or _NO_REQUESTS
     targets = binding.targets or tuple(Assignment(name) for name in record.clusters)
+    if requests.total == record.charge and _is_placed_as_a_whole(binding, targets, record):
+        # True for most workloads; none of the steps below would change the charge.
+        booked = (ClusterCharge(targets[0].name, requests.total),)
+        admission = Admission(requests.total, booked, admitted_at=record.admitted_at or 0)
+        return Charge(admission, is_divisible=bool(requests.replicas))
     wanted = _add_excess_pods(_requests_by_cluster(targets, requests), binding, requests)
     believed = _recorded_shares(record, targets, requests)
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
@@ -41,6 +46,13 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     leaving = {assignment.name for assignment in binding.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
     return Charge(replace(admission, resized=grown, moved=moved), grown, is_divisible=bool(requests.replicas))
+
+
+def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...], record: AdmissionRecord) -> bool:
+    """Return whether a workload is placed on the one cluster of its record, and no cluster has reported about it."""
+    if len(targets) != 1 or targets[0].replicas is not None or binding.progress or binding.evicting:
+        return False
+    return record.clusters == (targets[0].name,)
 
 
 def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge:

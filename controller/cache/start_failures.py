@@ -130,7 +130,7 @@ class StartFailures:
 
     def _clusters_with_runs(self, binding: CachedBinding) -> frozenset[ClusterName]:
         """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""
-        if not binding.targets:
+        if not binding.targets or not (binding.progress or binding.uid in self._has_run_on):
             return _NO_CLUSTERS
         started = {
             progress.cluster for progress in binding.progress if progress.has_run or progress.phase in _STARTED_PHASES

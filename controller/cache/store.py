@@ -403,7 +403,7 @@ class Store(ObjectCollections):
     def _backoff(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why a workload backs off at *now*, after a failed write or a failed start."""
         assumed = self._assumed.backoff(binding.uid, now)
-        if binding.record is None:
+        if binding.record is None or binding.record.back_off_until is None:
             return assumed
         timeout = self.configuration.startup_timeout // timedelta(milliseconds=1)
         paused = startup_backoff(binding.record, now, max_backoff_ms(timeout))

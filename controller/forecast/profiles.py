@@ -30,10 +30,10 @@ def expecting(workload: Workload, run_times: RunTimes, profile: JobProfile, conf
 
     Each bound is exceeded half as probably as the one before.
     """
+    if not run_times.knows(profile):
+        return workload
     probabilities = [1 - (1 - confidence) / 2**halvings for halvings in range(MISS_BUDGET.bit_length())]
     seconds = run_times.quantiles(profile, probabilities)
-    if not seconds:
-        return workload
     times = [max(round(each * _SECOND), _SECOND) for each in seconds]
     return replace(workload, run_time_ms=times[0], run_time_bounds_ms=tuple(times[1:]))
 

@@ -203,14 +203,19 @@ class RunTimes:
         share = own / (own + other) if own + other else 0.5
         return Distribution([*learned.scaled(1 - share), *ratios.scaled(share, factor=float(profile.estimate))])
 
+    def knows(self, profile: JobProfile) -> bool:
+        """Return whether enough is known to predict the run time of *profile*."""
+        if profile.estimate or not self._histories:
+            return profile.estimate > 0
+        histories = (self._histories.get(key) for key in keys_of(profile))
+        return any(history and len(history.runs) >= _PRIOR_RUNS for history in histories)
+
     def quantiles(self, profile: JobProfile, probabilities: Iterable[float]) -> list[float]:
         """Return the run times in seconds not exceeded with each of *probabilities*; empty while too little is known.
 
         Enough is an estimate of the user, or as many runs of one level as the next more general one counts as.
         """
-        histories = (self._histories.get(key) for key in keys_of(profile))
-        is_known = profile.estimate or any(history and len(history.runs) >= _PRIOR_RUNS for history in histories)
-        if not is_known:
+        if not self.knows(profile):
             return []
         quantile = self.distribution(profile).quantile
         return [min(quantile(probability), MAX_SECONDS) for probability in probabilities]

@@ -21,7 +21,7 @@ def _render_line(_: object, level: str, event: structlog.typing.EventDict) -> by
     """Return *event* as one line of JSON; one step costs a third of structlog's own processors."""
     event["level"] = level
     event["timestamp"] = datetime.now(UTC)
-    return _ENCODER.encode(_TRACEBACKS(None, level, event))
+    return _ENCODER.encode(_TRACEBACKS(None, level, event) if "exc_info" in event else event)
 
 
 class _SafeOutput(io.TextIOBase):

@@ -1,13 +1,20 @@
 """Charges beyond template and record: what member clusters report, and clusters that a workload has not left."""
 
 import json
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
+from controller.cache import charges
+from controller.cache.objects import WorkloadRequests
+from controller.cache.record import AdmissionRecord
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
-from controller.engine.state.clusters import ApiKind
+from controller.engine.state.clusters import ApiKind, Assignment
 from controller.engine.state.workloads import ClusterCharge, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import admission_record, binding, job, raw
@@ -210,3 +217,21 @@ def test_fewer_replicas_are_ignored_while_dispatch_is_suspended():
 
 def test_resize_while_dispatching_is_suspended_is_charged():
     assert changing((4, 1, True), (4, 3, True), (4, 2, True)) == [4, 12, 12]
+
+
+@given(
+    total=st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(0, 3)),
+    charge=st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(0, 3)),
+    replicas=st.integers(0, 2),
+    named=st.lists(st.sampled_from(["m1", "m2"]), unique=True),
+    placed=st.lists(st.tuples(st.sampled_from(["m1", "m2"]), st.sampled_from([None, 0, 1, 2])), max_size=2),
+)
+def test_charge_of_a_whole_placement_equals_the_general_one(total, charge, replicas, named, placed):
+    store = Store()
+    cached = store.bindings.decode(binding("j1", record=SMALL, paused=False))
+    cached = structs.replace(cached, clusters=tuple(Assignment(name, count) for name, count in placed))
+    record = AdmissionRecord(charge=charge, clusters=tuple(named), admitted_at=5)
+    requests = WorkloadRequests(total, pods=(total,), replicas=replicas)
+    fast = charges.recorded(cached, requests, record)
+    with mock.patch.object(charges, "_is_placed_as_a_whole", return_value=False):
+        assert charges.recorded(cached, requests, record) == fast

@@ -142,9 +142,9 @@ class JobStatusController:
         known = self._statuses.get(key)
         self._statuses[key] = status
         if status.reason == StatusReason.ADMITTED:
-            self._push(self._clock(), key)
+            self._push(status.since, key)
         elif known is None:
-            self._push(max(self._clock(), self._written_at.get(key, -_MIN_REPEAT_MS) + _MIN_REPEAT_MS), key)
+            self._push(max(status.since, self._written_at.get(key, -_MIN_REPEAT_MS) + _MIN_REPEAT_MS), key)
 
     def _push(self, at: int, key: TemplateKey) -> None:
         at = max(at, self._retry_at.get(key, at))
