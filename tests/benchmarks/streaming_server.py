@@ -19,7 +19,6 @@ import yaml
 from aiohttp import web
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
-from controller.engine.state.resources import Resources
 from tests.benchmarks.generated_objects import (
     NAMESPACES,
     VERSION,
@@ -57,6 +56,7 @@ class StreamingServer:
         self.port = 0
         self.requests = 0
         self._state = state
+        self._capacities = state.capacities()
         self._collections: Mapping[Kind, Collection] = {
             _KIND_AT[RESOURCE_BINDINGS.path]: state.bindings,
             _KIND_AT[JOBS.path]: state.jobs,
@@ -71,14 +71,20 @@ class StreamingServer:
             self.write("POST", PRIORITY_CLASSES.path, manifest)
         for manifest in self._state.queues():
             self.write("POST", QUEUES.path, manifest)
-        for number, capacity in enumerate(self._state.capacities()):
+        for number, capacity in enumerate(self._capacities):
             self.write("POST", CLUSTERS.path, cluster_manifest(f"m{number}", capacity))
-            self.set_capacity(f"m{number}", capacity)
+            self._publish_capacity(number)
 
-    def set_capacity(self, cluster: str, capacity: Resources) -> None:
-        """Change the capacity of *cluster*; resources that *capacity* does not name keep theirs."""
-        status = cluster_manifest(cluster, capacity)["status"]
-        self.write("PATCH", f"{CLUSTERS.path}/{cluster}/status", {"status": status})
+    def add_capacity(self, number: int, count: int = 1) -> None:
+        """Add capacity for *count* workloads of the first shape to the cluster with this number."""
+        capacity = self._capacities[number]
+        for name, amount in self._state.shapes[0].items():
+            capacity[name] += count * amount
+        self._publish_capacity(number)
+
+    def _publish_capacity(self, number: int) -> None:
+        status = cluster_manifest(f"m{number}", self._capacities[number])["status"]
+        self.write("PATCH", f"{CLUSTERS.path}/m{number}/status", {"status": status})
 
     def finish(self, index: int) -> None:
         """Report that the admitted workload with *index* has completed."""

@@ -1,6 +1,5 @@
 import asyncio
 from contextlib import asynccontextmanager
-from itertools import count
 
 import aiohttp
 import msgspec
@@ -119,9 +118,10 @@ async def test_written_objects_are_watched_and_listed(state, tmp_path):
             path = RESOURCE_BINDINGS.item_path("team-49", "train-649-job")
             patch = [{"op": "replace", "path": "/spec/suspension/scheduling", "value": False}]
             written = msgspec.json.decode(await api.patch(path, msgspec.json.encode(patch)))
-            server.set_capacity("m1", {"cpu": 5000})
+            before = int(clusters["m1"]["status"]["resourceSummary"]["allocatable"]["cpu"])
+            server.add_capacity(1, 5)
             server.finish(2)
-            await until(lambda: clusters["m1"]["status"]["resourceSummary"]["allocatable"]["cpu"] == "5")
+            await until(lambda: clusters["m1"]["status"]["resourceSummary"]["allocatable"]["cpu"] == str(before + 5))
             await until(lambda: bindings["train-649-job"] == written)
             await until(lambda: bindings["train-2-job"]["metadata"]["resourceVersion"] != str(VERSION))
         (report,) = bindings["train-2-job"]["status"]["aggregatedStatus"]
@@ -136,10 +136,9 @@ async def test_client_that_leaves_ends_its_watch(state):
         url = f"http://127.0.0.1:{server.port}{CLUSTERS.path}?watch=true&resourceVersion={server.server.version}"
         async with session.get(url):
             assert len(server.server.watches) == 1
-        versions = count(1)
 
         def is_ended():
-            server.set_capacity("m0", {"cpu": 1000 * next(versions)})
+            server.add_capacity(0)
             return not server.server.watches
 
         await until(is_ended)
