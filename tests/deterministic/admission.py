@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.deterministic.apiserver import ApiServer, Response
+from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.json_patches import PatchError, json_patch
 from tests.deterministic.kinds import MUTATING, VALIDATING
 from tests.deterministic.objects import Kind, Object
 from tests.deterministic.parsing import Request
+from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
 from tests.deterministic.validation import Target
 

@@ -4,11 +4,8 @@ It has no clock and no randomness: time and UIDs come from the functions that it
 compared with those of the real kube-apiserver by `test_equivalence`.
 """
 
-import bisect
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from tests.deterministic import statuses
 from tests.deterministic.field_ownership import (
@@ -20,7 +17,6 @@ from tests.deterministic.field_ownership import (
     after_update,
     apply_fields,
     listed,
-    managed_fields,
 )
 from tests.deterministic.field_types import FieldTypeError, known_fields
 from tests.deterministic.json_patches import PatchError, json_patch, merge_patch
@@ -28,11 +24,9 @@ from tests.deterministic.objects import (
     CLIENT_METADATA,
     NAMESPACES,
     SERVER_METADATA,
-    Key,
     Kind,
     Object,
     empty_object,
-    list_item,
     normalised,
     normalised_metadata,
     spec_of,
@@ -40,7 +34,6 @@ from tests.deterministic.objects import (
 )
 from tests.deterministic.options import (
     check_list_options,
-    check_watch_options,
     check_write_options,
     delete_options,
     deletion_finalizers,
@@ -49,92 +42,30 @@ from tests.deterministic.parsing import (
     APPLY_PATCH,
     MERGE_PATCH,
     Request,
-    continue_token,
     decode_applied,
     decode_object,
     go_type,
-    names_one,
-    parse_integer,
-    parse_version,
-    read_continue_token,
     rejected_patch_type,
     require_name,
     selection,
     unknown_order,
     with_unique_owners,
 )
+from tests.deterministic.reads import Reader, Response, version_to_read
 from tests.deterministic.statuses import StatusError, Violation, bad_request
 from tests.deterministic.validation import Target, apply_conflict, check_preconditions, failed_precondition, validate
-from tests.deterministic.watches import Change, Watch
-
-_TOO_OLD_TOKEN = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
-    "deleted between the time the first chunk was returned and now may show up in the list."
-)
 
 
-@dataclass(frozen=True)
-class Response:
-    status: int
-    body: Object
-    watch: Watch | None = None
-    """Where the events of a watch arrive."""
-
-
-class ApiServer:
+class ApiServer(Reader):
     """Serves *kinds*; ``handle`` processes one request."""
 
     def __init__(
         self, kinds: Iterable[Kind], *, now: Callable[[], str], uid: Callable[[], str], version: int = 1
     ) -> None:
-        self.version = version
-        self.changes: list[Change] = []
-        self.compacted = version
-        """Changes up to this version are forgotten."""
-        self.watches: list[Watch] = []
-        self.observers: list[Callable[[Change], None]] = []
-        """Called with every stored change."""
-        self.expires_as_status = False
-        """Whether a watch from a forgotten version gets 410 as its status, instead of an event in the stream."""
-        self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in (NAMESPACES, *kinds)}
-        self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in self._kinds.values()}
-        self._discovery = _discovery(self._objects)
-        self._owners: dict[str, Ownership] = {}
-        self._nulls: set[str] = set()
-        """UIDs of custom resources stored with nulls in their metadata; the next write stores them in any case."""
+        super().__init__(kinds, version)
+        self._discovery = _discovery(self.kinds)
         self._now = now
         self._uid = uid
-
-    # -- for actors of a simulation ------------------------------------------
-
-    @property
-    def kinds(self) -> Iterable[Kind]:
-        return self._kinds.values()
-
-    def objects(self, kind: Kind) -> Mapping[Key, Object]:
-        """Return the stored objects, which callers must not change."""
-        return self._objects[kind]
-
-    def managed_fields(self, uid: str) -> list[Object] | None:
-        """Return the owners of the fields of a stored object, which responses omit."""
-        return managed_fields(self._owners[uid]) if uid in self._owners else None
-
-    def adopt(self, kind: Kind, key: Key, obj: Object) -> None:
-        """Store *obj* without an event, as it was before the first change."""
-        self._objects[kind][key] = obj
-
-    def compact(self, version: int | None = None) -> None:
-        """Forget all changes up to *version*, so that watches and pages from an earlier version get 410."""
-        self.compacted = self.version if version is None else version
-        self.changes = [change for change in self.changes if change.version > self.compacted]
-
-    def expire(self, kind: Kind, created_before: str) -> None:
-        """Forget old objects of *kind* without watch events, as the storage does at the end of their lease."""
-        objects = self._objects[kind]
-        for key in [key for key, obj in objects.items() if obj["metadata"]["creationTimestamp"] < created_before]:
-            self._owners.pop(objects.pop(key)["metadata"]["uid"], None)
 
     def target(self, path: str) -> Target | None:
         """Return what *path* names, ``None`` if it is not served."""
@@ -142,18 +73,6 @@ class ApiServer:
             return self._route(path)
         except StatusError:
             return None
-
-    def send_bookmarks(self, watch: Watch, **metadata: Any) -> None:
-        """Send a bookmark to *watch* if its client allows them."""
-        if watch.bookmarks:
-            metadata["resourceVersion"] = str(self.version)
-            watch.send("BOOKMARK", {**empty_object(watch.kind), "metadata": metadata})
-
-    def end_watch(self, watch: Watch) -> None:
-        """End *watch*, for instance at its timeout."""
-        if watch in self.watches:
-            self.watches.remove(watch)
-        watch.end()
 
     # -- requests ------------------------------------------------------------
 
@@ -190,13 +109,13 @@ class ApiServer:
         if request.method in {"POST", "PUT", "PATCH"}:
             check_write_options(request)
         if request.method == "GET" and target.name:
-            _version_to_read(request.query)
+            version_to_read(request.query)
             return Response(200, self._get(target))
         if request.method == "GET":
             return (
-                self._watch(request, target)
+                self.watch(request, target)
                 if request.query.get("watch") in {"true", "1"}
-                else self._list(request, target)
+                else self.list_objects(request, target)
             )
         if request.method == "POST" and not target.name:
             return self._create(request, target, _decoded(request, target))
@@ -216,95 +135,6 @@ class ApiServer:
         if found is None:
             raise statuses.not_found(target.kind.group, target.kind.plural, target.name)
         return found
-
-    # -- lists and watches ---------------------------------------------------
-
-    def _list(self, request: Request, target: Target) -> Response:
-        kind, query = target.kind, request.query
-        matches = selection(kind, query, check_list_options)
-        limit = parse_integer(query.get("limit", ""))
-        version, start, limit = self._list_position(query, limit, one=names_one(query, target.namespace))
-        objects = self._objects_at(kind, self.version if version < 0 else version)
-        chosen = sorted(key for key in objects if (not target.namespace or key[0] == target.namespace) and key > start)
-        page = [key for key in chosen if matches(objects[key])]
-        left = 0
-        if limit and len(page) >= limit and not names_one(query, target.namespace):
-            page = page[:limit]
-            left = len(chosen) - chosen.index(page[-1]) - 1
-        shown = self.version if version < 0 else version
-        metadata: Object = {"resourceVersion": str(shown)}
-        if not kind.builtin and not request.metadata_only:
-            metadata["continue"] = ""
-        if left:
-            metadata["continue"] = continue_token(shown, page[-1])
-            if not query.get("labelSelector") and not query.get("fieldSelector"):
-                metadata["remainingItemCount"] = left
-        items = [list_item(kind, objects[key], metadata_only=request.metadata_only) for key in page]
-        if request.metadata_only:
-            head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-        else:
-            head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
-        return Response(200, {**head, "metadata": metadata, "items": items})
-
-    def _list_position(self, query: Mapping[str, str], limit: int, *, one: bool) -> tuple[int, Key, int]:
-        """Return the version to read (-1 for the newest), the key to start after, and the limit."""
-        asked, token = query.get("resourceVersion", ""), query.get("continue", "")
-        if token:
-            if asked not in {"", "0"}:
-                raise bad_request("specifying resource version is not allowed when using continue")
-            version, start = read_continue_token(token)
-            if 0 <= version < self.compacted:
-                raise statuses.expired(_TOO_OLD_TOKEN, token=continue_token(-1, start))
-            return version, start, limit
-        version = parse_version(asked, "invalid resource version: ")
-        if version > self.version:
-            raise statuses.version_too_large(version, self.version)
-        exact = query.get("resourceVersionMatch", "Exact" if limit and not one else "") == "Exact"
-        if version == 0 or not exact:
-            return self.version, ("", ""), 0 if asked == "0" else limit
-        if version < self.compacted:
-            raise statuses.expired("The resourceVersion for the provided list is too old.")
-        return version, ("", ""), limit
-
-    def _objects_at(self, kind: Kind, version: int) -> Mapping[Key, Object]:
-        """Return the objects of *kind* as they were at *version*."""
-        if version == self.version:
-            return self._objects[kind]
-        objects = dict(self._objects[kind])
-        for change in reversed(self.changes):
-            if change.version <= version:
-                break
-            if change.kind == kind and change.previous is not None:
-                objects[change.key] = change.previous
-            elif change.kind == kind:
-                objects.pop(change.key, None)
-        return objects
-
-    def _watch(self, request: Request, target: Target) -> Response:
-        query = request.query
-        matches = selection(target.kind, query, check_watch_options)
-        asked = query.get("resourceVersion", "")
-        version = _version_to_read(query)
-        watch = Watch(target.kind, target.namespace, matches, query.get("allowWatchBookmarks") in {"true", "1"})
-        initial = query.get("sendInitialEvents")
-        from_now = asked in {"", "0"} or initial == "true"
-        if from_now and initial != "false":
-            for key in sorted(self._objects[target.kind]):
-                obj = self._objects[target.kind][key]
-                watch.observe(Change(self.version, target.kind, key, obj, None))
-            if initial == "true":
-                self.send_bookmarks(watch, annotations={"k8s.io/initial-events-end": "true"})
-        if not from_now and version < self.compacted:
-            why = f"too old resource version: {version} ({self.compacted})"
-            if self.expires_as_status:
-                raise statuses.expired(why)
-            watch.end(statuses.expired(why).status)
-            return Response(200, {}, watch)
-        if not from_now:
-            for change in self.changes[bisect.bisect_right(self.changes, version, key=_version_of) :]:
-                watch.observe(change)
-        self.watches.append(watch)
-        return Response(200, {}, watch)
 
     # -- writes --------------------------------------------------------------
 
@@ -407,8 +237,8 @@ class ApiServer:
             raise statuses.invalid(
                 "", "", "", [Violation("patch", "FieldValueInvalid", f"Invalid value: {json.dumps(shown)}: {why}")]
             )
-        require_name(patched, target.name)
         patched = self._known_patched(request, target, patched)
+        require_name(patched, target.name)
         return Response(200, self._update(request, target, current, patched))
 
     @staticmethod
@@ -539,7 +369,7 @@ class ApiServer:
     def _delete_collection(self, request: Request, target: Target) -> Response:
         selection(target.kind, request.query, check_list_options)
         delete_options(request)
-        listed = self._list(Request("GET", request.path, request.query), target)
+        listed = self.list_objects(Request("GET", request.path, request.query), target)
         for item in listed.body["items"]:
             metadata = item["metadata"]
             self._delete(request, Target(target.kind, metadata.get("namespace", ""), metadata["name"], ""))
@@ -558,44 +388,9 @@ class ApiServer:
             return wanted
         return wanted if wanted == current else self._store(NAMESPACES, target.key, wanted, {})
 
-    def _store(self, kind: Kind, key: Key, obj: Object, owners: Ownership) -> Object:
-        stored = with_metadata(obj, resourceVersion=str(self.version + 1))
-        self._owners[stored["metadata"]["uid"]] = owners
-        self._nulls.discard(stored["metadata"]["uid"])
-        previous = self._objects[kind].get(key)
-        self._objects[kind][key] = stored
-        self._publish(kind, key, stored, previous)
-        return stored
-
-    def _remove(self, kind: Kind, key: Key) -> None:
-        previous = self._objects[kind].pop(key)
-        self._owners.pop(previous["metadata"]["uid"], None)
-        self._nulls.discard(previous["metadata"]["uid"])
-        self._publish(kind, key, None, previous)
-
-    def _publish(self, kind: Kind, key: Key, obj: Object | None, previous: Object | None) -> None:
-        self.version += 1
-        change = Change(self.version, kind, key, obj, previous)
-        self.changes.append(change)
-        for watch in self.watches:
-            watch.observe(change)
-        for observer in self.observers:
-            observer(change)
-
-
-def _version_to_read(query: Mapping[str, str]) -> int:
-    try:
-        return parse_version(query.get("resourceVersion", ""), "")
-    except StatusError as error:
-        raise StatusError(500, "", str(error)) from error
-
 
 def _decoded(request: Request, target: Target) -> Object:
     return decode_object(target.kind, request.body, request.query.get("fieldValidation", ""))
-
-
-def _version_of(change: Change) -> int:
-    return change.version
 
 
 def _discovery(kinds: Iterable[Kind]) -> Mapping[str, Object]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.deterministic import kinds, statuses
-from tests.deterministic.apiserver import Response
 from tests.deterministic.network import Call, Event, EventStream, NoFaults, Route
 from tests.deterministic.operations import HOSTILE, LEAVES, Operation, job, times
+from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
 from tests.deterministic.system import NAMESPACE, System
 

@@ -17,10 +17,11 @@ import msgspec
 from aiohttp.client_reqrep import ConnectionKey
 from yarl import URL
 
-from tests.deterministic.apiserver import ApiServer, Response
+from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.clock import PROCESS
 from tests.deterministic.objects import Object
 from tests.deterministic.parsing import Request
+from tests.deterministic.reads import Response
 from tests.deterministic.watches import Watch
 
 WATCH_SECONDS = 1800

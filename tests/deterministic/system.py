@@ -19,12 +19,13 @@ import yaml
 
 from tests.deterministic import kinds
 from tests.deterministic.admission import AdmissionChain
-from tests.deterministic.apiserver import ApiServer, Response
+from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.garbage_collector import cleanup
 from tests.deterministic.network import Call, Network
 from tests.deterministic.objects import Kind, Object
 from tests.deterministic.processes import WebhookProcess, controller_process, karmada_process
+from tests.deterministic.reads import Response
 from tests.deterministic.watches import Change
 from tests.deterministic.worlds import request
 from tests.rig import audit

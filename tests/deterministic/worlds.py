@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.deterministic.apiserver import ApiServer, Response
+from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.field_types import FREE, FREE_OBJECT, NUMBER, MapType, Type, declared_object
 from tests.deterministic.objects import CONFIGMAPS, LEASES, Kind, Object
 from tests.deterministic.parsing import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Request
+from tests.deterministic.reads import Response
 from tests.deterministic.statuses import Violation
 
 
