@@ -4,22 +4,16 @@ The tests cover behaviour that the project depends on, so they must pass on both
 """
 
 import os
-import uuid
 from pathlib import Path
 
 import pytest
 
-from localup.apply import create_namespace, delete_namespace, wait_until
 from localup.controlplane import CRDS, ControlPlane
-from localup.processes import ProcessOptions, tail
+from localup.processes import ProcessOptions
 from localup.realkarmada.processes import programs_from_environment
 from localup.stack import Stack
-from tests.karmada.harness import CLUSTERS, Harness, create_cluster, is_ready
+from tests.karmada.harness import create_members, opened
 
-SIZES = {
-    "member1": {"cpu": "8", "memory": "32Gi", "pods": "110"},
-    "member2": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"},
-}
 KINDS = ("volcano-job", "deployment", "batch-job", "priority-class")
 OPTIONS = {
     "karmada": ProcessOptions(
@@ -61,21 +55,12 @@ def stack(etcd, programs):
         ControlPlane(etcd, prefix="/karmada", crds=crds) as plane,
         Stack(plane, karmada=programs or True, controller=False, options=options) as running,
     ):
-        for name, allocatable in SIZES.items():
-            create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(item) for item in plane.admin.get(CLUSTERS)["items"]), "members")
+        create_members(plane.admin)
         yield running
 
 
 @pytest.fixture
 def harness(stack):
-    """Yield a harness in a new namespace; the log's last lines are shown for failed tests."""
-    stack.check()
-    name = f"team-{uuid.uuid4().hex[:8]}"
-    create_namespace(stack.plane.admin, name)
-    harness = Harness(stack.plane.admin, name)
-    yield harness
-    harness.clear()
-    delete_namespace(stack.plane.admin, name)
-    print("--- karmada", tail(stack.karmada.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
-    stack.check()
+    """Yield a harness in a new namespace."""
+    with opened(stack) as harness:
+        yield harness

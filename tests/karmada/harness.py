@@ -1,12 +1,18 @@
 """Helpers for tests against a control plane with Karmada."""
 
 import json
-from contextlib import suppress
+import uuid
+from contextlib import contextmanager, suppress
 
 from localup.api import ApiError
-from localup.apply import wait_until
+from localup.apply import create_namespace, delete_namespace, wait_until
+from localup.processes import tail
 
 SECONDS = 40
+SIZES = {
+    "member1": {"cpu": "8", "memory": "32Gi", "pods": "110"},
+    "member2": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"},
+}
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 LONG = {"volcano-global.io/runtime": "1h"}
 CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
@@ -30,6 +36,13 @@ def create_cluster(api, name, allocatable, **annotations):
 def is_ready(cluster):
     conditions = cluster.get("status", {}).get("conditions", ())
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def create_members(api):
+    """Create the members and wait until they are ready."""
+    for name, allocatable in SIZES.items():
+        create_cluster(api, name, allocatable)
+    wait_until(lambda: all(is_ready(item) for item in api.get(CLUSTERS)["items"]), "members")
 
 
 def job(name, *, replicas=2, cpu="1", annotations=None, **spec):
@@ -237,3 +250,19 @@ def cluster_policy(name, *resources, clusters=("member1", "member2")):
     made["kind"] = "ClusterPropagationPolicy"
     made["spec"]["resourceSelectors"] = list(resources)
     return made
+
+
+@contextmanager
+def opened(stack, *, prefix="team", kind=Harness):
+    """Yield a harness in a new namespace, and clear it; the logs' last lines are shown for failed tests."""
+    stack.check()
+    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    create_namespace(stack.plane.admin, name)
+    harness = kind(stack.plane.admin, name)
+    yield harness
+    harness.clear()
+    delete_namespace(stack.plane.admin, name)
+    for part in (stack.controller, stack.karmada):
+        if part.log.exists():
+            print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
+    stack.check()

@@ -5,11 +5,10 @@ import uuid
 import pytest
 
 from controller.api.keys import QUEUES
-from localup.apply import create_namespace, delete_namespace, wait_until
-from localup.processes import ProcessOptions, tail
+from localup.processes import ProcessOptions
 from localup.stack import Stack
-from tests.karmada.conftest import OPTIONS, REAL_OPTIONS, SIZES
-from tests.karmada.harness import CLUSTERS, LONG, Harness, create_cluster, is_ready
+from tests.karmada.conftest import OPTIONS, REAL_OPTIONS
+from tests.karmada.harness import CLUSTERS, LONG, Harness, create_members, is_ready, opened
 from tests.karmada.invariant_observer import InvariantObserver
 
 HELD = "tests.volcano-global.io/held"
@@ -25,9 +24,7 @@ def whole(fresh_control_plane, programs):
         InvariantObserver(plane) as judge,
         Stack(plane, karmada=programs or True, options={**(REAL_OPTIONS if programs else OPTIONS), **ours}) as stack,
     ):
-        for name, allocatable in SIZES.items():
-            create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(item) for item in plane.admin.get(CLUSTERS)["items"]), "members")
+        create_members(plane.admin)
         yield stack, judge
 
 
@@ -62,21 +59,14 @@ class Submitter(Harness):
 @pytest.fixture
 def harness(whole):
     stack, judge = whole
-    stack.check()
-    name = f"team-{uuid.uuid4().hex[:8]}"
-    create_namespace(stack.plane.admin, name)
-    harness = Submitter(stack.plane.admin, name)
-    harness.queue = name
-    head = {"apiVersion": QUEUES.api_version, "kind": "Queue"}
-    harness.make(QUEUES.path, head | {"metadata": {"name": name}, "spec": {"weight": 1, "capability": {"cpu": "2"}}})
-    harness.make(QUEUES.path, head | {"metadata": {"name": f"{name}-probe"}, "spec": {"weight": 1}})
-    harness.propagate()
-    yield harness
-    harness.clear()
-    delete_namespace(stack.plane.admin, name)
-    for part in (stack.controller, stack.karmada):
-        print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
-    stack.check()
+    with opened(stack, kind=Submitter) as harness:
+        harness.queue = name = harness.namespace
+        head = {"apiVersion": QUEUES.api_version, "kind": "Queue"}
+        spec = {"weight": 1, "capability": {"cpu": "2"}}
+        harness.make(QUEUES.path, head | {"metadata": {"name": name}, "spec": spec})
+        harness.make(QUEUES.path, head | {"metadata": {"name": f"{name}-probe"}, "spec": {"weight": 1}})
+        harness.propagate()
+        yield harness
     assert judge.violations() == []
 
 

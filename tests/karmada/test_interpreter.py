@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from localup.apply import apply, apply_files, create_namespace, delete_namespace, wait_until
+from localup.apply import apply, apply_files, wait_until
 from localup.controlplane import CRDS, ControlPlane
-from localup.processes import ProcessOptions, tail
+from localup.processes import ProcessOptions
 from localup.stack import CHART, Stack
-from tests.karmada.conftest import SIZES
-from tests.karmada.harness import CLUSTERS, LONG, Harness, create_cluster, is_ready
+from tests.karmada.harness import LONG, create_members, opened
 
 OURS = CHART / "interpreter.yaml"
 PATH = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"
@@ -38,9 +37,7 @@ def gated(etcd, programs):
         ControlPlane(etcd, prefix="/interpreted", crds=crds) as plane,
         Stack(plane, karmada=programs, options=options) as running,
     ):
-        for name, allocatable in SIZES.items():
-            create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(item) for item in plane.admin.get(CLUSTERS)["items"]), "members")
+        create_members(plane.admin)
         apply(plane.admin, [QUEUE])
         yield running
 
@@ -48,17 +45,9 @@ def gated(etcd, programs):
 @pytest.fixture
 def harness(gated):
     """Yield a harness; tests install the customization themselves."""
-    admin = gated.plane.admin
-    gated.check()
-    name = f"team-{uuid.uuid4().hex[:8]}"
-    create_namespace(admin, name)
-    harness = Harness(admin, name)
-    harness.propagate()
-    yield harness
-    harness.clear()
-    delete_namespace(admin, name)
-    print("--- karmada", tail(gated.karmada.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
-    gated.check()
+    with opened(gated) as harness:
+        harness.propagate()
+        yield harness
 
 
 def task(name, replicas, cpu, **more):

@@ -1,16 +1,14 @@
 """R1: a job that Karmada moves to a cluster where it does not fit is evicted by the controller."""
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from controller.api.keys import EVENTS, QUEUES
-from localup.apply import create_namespace, delete_namespace
-from localup.processes import ProcessOptions, tail
+from localup.processes import ProcessOptions
 from localup.stack import Stack
 from tests.karmada.conftest import OPTIONS, REAL_OPTIONS
-from tests.karmada.harness import CLUSTERS, LONG, Harness
+from tests.karmada.harness import CLUSTERS, LONG, Harness, opened
 
 SHORT = {"volcano-global.io/runtime": "1s"}
 GRACE, GRACE_REAL = ("--graceful-eviction-timeout", "5s"), ("--graceful-eviction-timeout=5s",)
@@ -34,27 +32,17 @@ def whole(fresh_control_plane, programs) -> Iterator[Stack]:
 @pytest.fixture
 def harness(whole: Stack) -> Iterator[Harness]:
     """Yield a namespace and two clusters, of which only one fits the moved job."""
-    whole.check()
-    name = f"moves-{uuid.uuid4().hex[:8]}"
-    create_namespace(whole.plane.admin, name)
-    harness = Harness(whole.plane.admin, name)
-    head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
-    harness.make(QUEUES.path, {**head, "spec": {"weight": 1}})
-    for cluster, capacity in (("near", NEAR), ("far", FAR)):
-        harness.join(cluster, **capacity)
-    for cluster, capacity in (("near", NEAR), ("far", FAR)):
-        harness.wait(
-            lambda at=cluster, cpu=capacity["cpu"]: cpus(harness, at) == cpu, f"{cluster} has told what it has"
-        )
-    harness.propagate(clusters=("near", "far"))
-    yield harness
-    harness.clear()
+    with opened(whole, prefix="moves") as harness:
+        head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": harness.namespace}}
+        harness.make(QUEUES.path, {**head, "spec": {"weight": 1}})
+        for cluster, capacity in (("near", NEAR), ("far", FAR)):
+            harness.join(cluster, **capacity)
+        for cluster, capacity in (("near", NEAR), ("far", FAR)):
+            harness.wait(lambda at=cluster, cpu=capacity["cpu"]: cpus(harness, at) == cpu, f"summary of {cluster}")
+        harness.propagate(clusters=("near", "far"))
+        yield harness
     for cluster in ("near", "far"):
         harness.wait(lambda at=cluster: harness.look(f"{CLUSTERS}/{at}") is None, "it is gone")
-    delete_namespace(whole.plane.admin, name)
-    for part in (whole.controller, whole.karmada):
-        print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
-    whole.check()
 
 
 def cpus(harness: Harness, cluster: str) -> str | None:

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from localup.apply import create_namespace, wait_until
+from localup.apply import create_namespace
 from localup.processes import ProcessError, ProcessOptions, run_to_completion
 from localup.stack import Stack
 
@@ -22,12 +22,6 @@ def empty(fresh_control_plane):
     return fresh_control_plane()
 
 
-@pytest.fixture(scope="module")
-def stack(plane):
-    with Stack(plane, controller=False) as stack:
-        yield stack
-
-
 def is_running(pid):
     try:
         os.kill(pid, 0)
@@ -40,14 +34,6 @@ def listens(port):
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_ended_process_is_named_with_its_last_lines(stack):
-    os.kill(stack.karmada.pid, 9)
-    with pytest.raises(ProcessError, match=r"karmada ended unexpectedly .* last lines"):
-        wait_until(stack.check, "noticed")
-    stack.karmada.start()
-    stack.check()
 
 
 def test_nothing_is_left_when_it_has_stopped(empty):
