@@ -4,6 +4,7 @@ import asyncio
 
 import grpc
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from structlog.testing import capture_logs
 
 from controller.api.jobs import (
@@ -20,7 +21,7 @@ from controller.engine.state.requests import PodSet
 from controller.estimator import client, messages
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorOptions
-from tests.estimator.authority import Authority
+from tests.authority import Authority
 from tests.estimator.fake_estimator import FakeEstimator, serving
 from tests.estimator.packing import Node
 from tests.waiting import LIMIT_SECONDS
@@ -216,15 +217,12 @@ async def test_restarted_estimator_is_queried_over_a_new_connection(monkeypatch)
 
 
 def _credentials(tmp_path, *, verify_client: bool) -> tuple[grpc.ServerCredentials, dict[str, object]]:
-    authority = Authority()
-    (tmp_path / "ca.crt").write_bytes(authority.certificate)
-    certificate, key = authority.issue("localhost")
-    own, own_key = authority.issue("karmada")
-    (tmp_path / "tls.crt").write_bytes(own)
-    (tmp_path / "tls.key").write_bytes(own_key)
-    server = grpc.ssl_server_credentials(
-        [(key, certificate)], authority.certificate if verify_client else None, require_client_auth=verify_client
-    )
+    authority = Authority(tmp_path)
+    serving_pair = authority.issue("localhost", usage=ExtendedKeyUsageOID.SERVER_AUTH)
+    authority.issue("tls")
+    certificate, key = (file.read_bytes() for file in serving_pair)
+    trusted = authority.file.read_bytes() if verify_client else None
+    server = grpc.ssl_server_credentials([(key, certificate)], trusted, require_client_auth=verify_client)
     paths = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.key"}
     return server, {name: tmp_path / path for name, path in paths.items()}
 

@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from controller.api.jobs import encode_node_claim
-from tests.estimator.authority import Authority
+from tests.authority import Authority
 from tests.estimator.test_client import CLAIM, GPU, EstimatorHarness, pods, query
 
 FOLDER = os.environ.get("KARMADA_BIN")
@@ -45,7 +46,7 @@ def add_pod(api, node: str, gpus: int) -> None:
 @pytest.fixture(scope="module")
 def estimator(fresh_control_plane, tmp_path_factory):
     """Yield the port and the files of an estimator over four nodes: one tainted, on one of the others 5 GPUs taken."""
-    plane, folder, authority = fresh_control_plane(), tmp_path_factory.mktemp("estimator"), Authority()
+    plane, folder = fresh_control_plane(), tmp_path_factory.mktemp("estimator")
     for name in ("n1", "n2", "n3"):
         add_node(plane.admin, name)
     add_node(plane.admin, "n4", taints=(GPU,), labels=LABELS)
@@ -54,19 +55,17 @@ def estimator(fresh_control_plane, tmp_path_factory):
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}},
     )
     add_pod(plane.admin, "n1", 5)
-    (folder / "ca.crt").write_bytes(authority.certificate)
-    for name, host in (("server", "localhost"), ("tls", "karmada")):
-        certificate, key = authority.issue(host)
-        (folder / f"{name}.crt").write_bytes(certificate)
-        (folder / f"{name}.key").write_bytes(key)
+    authority = Authority(folder)
+    authority.issue("tls")
+    certificate, key = authority.issue("localhost", usage=ExtendedKeyUsageOID.SERVER_AUTH)
     port = free_port()
     command = [
         str(PROGRAM),
         "--cluster-name=m1",
         f"--kubeconfig={plane.kubeconfig('admin')}",
         f"--server-port={port}",
-        f"--grpc-auth-cert-file={folder / 'server.crt'}",
-        f"--grpc-auth-key-file={folder / 'server.key'}",
+        f"--grpc-auth-cert-file={certificate}",
+        f"--grpc-auth-key-file={key}",
         f"--grpc-client-ca-file={folder / 'ca.crt'}",
         "--metrics-bind-address=127.0.0.1:0",
         "--health-probe-bind-address=127.0.0.1:0",

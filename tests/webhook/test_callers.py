@@ -3,15 +3,17 @@
 import asyncio
 import ssl
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from localup import ports
 from localup.api import ApiError
 from localup.apply import wait_until
+from tests.authority import Authority
 from tests.waiting import LIMIT_SECONDS
-from tests.webhook.client_certificates import ClientAuthority, admission_configuration
 from tests.webhook.conftest import ensure_certificates, serve, trust_context
 from tests.webhook.installation import BINDINGS, ensure, fresh, is_suspended, register
 from tests.webhook.process import WebhookProcess
@@ -23,7 +25,7 @@ API_SERVER = "kube-apiserver"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    return ClientAuthority(tmp_path_factory.mktemp("callers"))
+    return Authority(tmp_path_factory.mktemp("callers"))
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ async def test_api_server_certificate_is_accepted(guarded, authority):
     "pair",
     [
         pytest.param(lambda _own, _folder: None, id="none"),
-        pytest.param(lambda _own, folder: ClientAuthority(folder).issue(API_SERVER), id="another-authority"),
+        pytest.param(lambda _own, folder: Authority(folder).issue(API_SERVER), id="another-authority"),
         pytest.param(lambda own, _folder: own.issue("tenant"), id="another-name"),
         pytest.param(lambda own, _folder: own.issue(API_SERVER, ends=-timedelta(hours=1)), id="expired"),
         pytest.param(lambda own, _folder: own.issue(API_SERVER, usage=ExtendedKeyUsageOID.SERVER_AUTH), id="a-servers"),
@@ -75,7 +77,7 @@ async def test_other_callers_reach_no_handler(guarded, authority, tmp_path, pair
 
 
 async def test_new_client_ca_is_loaded_without_a_restart(guarded, authority, tmp_path):
-    other = ClientAuthority(tmp_path / "other")
+    other = Authority(tmp_path / "other")
     before = authority.file.read_bytes()
     try:
         authority.file.write_bytes(other.file.read_bytes())
@@ -106,6 +108,21 @@ async def test_weak_ciphers_and_old_versions_are_refused(running):
             continue  # this build of OpenSSL does not support them
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", running.port, ssl=context)
+
+
+def admission_configuration(folder: Path, port: int, pair: tuple[Path, Path]) -> Path:
+    """Write the admission configuration with which an API server presents *pair* to webhooks on *port*."""
+    user = {"name": f"127.0.0.1:{port}", "user": {"client-certificate": str(pair[0]), "client-key": str(pair[1])}}
+    kubeconfig = folder / "webhooks.kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "users": [user]}))
+    version = "apiserver.config.k8s.io/v1"
+    webhooks = {"apiVersion": version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": str(kubeconfig)}
+    plugins = [
+        {"name": name, "configuration": webhooks} for name in ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+    ]
+    file = folder / "admission.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": version, "kind": "AdmissionConfiguration", "plugins": plugins}))
+    return file
 
 
 def test_real_api_server_authenticates(fresh_control_plane, authority, tmp_path):

@@ -1,9 +1,8 @@
-"""Issues client certificates, and configures an API server to present one to webhooks."""
+"""Issues certificates of a CA for tests."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -12,14 +11,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 DAY = timedelta(days=1)
 
 
-class ClientAuthority:
-    """A CA for client certificates."""
+class Authority:
+    """A CA with its certificate in `file`, by default for certificates of clients."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("callers")
+        self._name = _name("authority")
         self._certificate = _builder(self._name, self._name, self._key, ends=DAY, is_ca=True).sign(
             self._key, hashes.SHA256()
         )
@@ -32,6 +31,7 @@ class ClientAuthority:
         certificate = (
             _builder(_name(name), self._name, key, ends=ends, is_ca=False)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         files = self.folder / f"{name}.crt", self.folder / f"{name}.key"
@@ -42,21 +42,6 @@ class ClientAuthority:
             )
         )
         return files
-
-
-def admission_configuration(folder: Path, port: int, pair: tuple[Path, Path]) -> Path:
-    """Write the admission configuration with which an API server presents *pair* to webhooks on *port*."""
-    user = {"name": f"127.0.0.1:{port}", "user": {"client-certificate": str(pair[0]), "client-key": str(pair[1])}}
-    kubeconfig = folder / "webhooks.kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "users": [user]}))
-    version = "apiserver.config.k8s.io/v1"
-    webhooks = {"apiVersion": version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": str(kubeconfig)}
-    plugins = [
-        {"name": name, "configuration": webhooks} for name in ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
-    ]
-    file = folder / "admission.yaml"
-    file.write_text(yaml.safe_dump({"apiVersion": version, "kind": "AdmissionConfiguration", "plugins": plugins}))
-    return file
 
 
 def _builder(subject, issuer, key, *, ends: timedelta, is_ca: bool) -> x509.CertificateBuilder:
