@@ -91,24 +91,6 @@ def test_applying_the_manifest_again_leaves_the_bundle(registered, folder):
     assert bundle(registered) == published
 
 
-def test_emptied_bundle_is_repaired(registered, folder):
-    ensure(registered, folder)
-    published = bundle(registered)
-    replaced = REGISTRATION | {"metadata": {"name": "volcano-global", "resourceVersion": revision(registered)}}
-    registered.admin.request("PUT", CONFIGURATION, replaced)
-    assert bundle(registered) == ""
-    ensure(registered, folder)
-    assert bundle(registered) == published
-
-
-def test_missing_configuration_is_named_with_remedy(plane, folder):
-    result = ensure(plane, folder)
-    assert result.returncode == 1
-    assert result.stderr == (
-        "certs: webhook configuration 'volcano-global' does not exist: install it, then run this again\n"
-    )
-
-
 def test_other_webhook_configurations_are_forbidden(registered, folder):
     result = ensure(registered, folder, name="mutating-config")
     assert result.returncode == 1
