@@ -37,6 +37,12 @@ from controller.scheduling.writes import Write
 #: Slots that were missed while the event loop was busy may be used for so long, in seconds.
 _BURST_SECONDS = 0.1
 
+#: Maximum number of decisions that are not sent yet; it keeps decisions fresh and cycles short.
+_MAX_UNSENT_WRITES = 256
+#: At a limited rate only those of about a second, because unsent decisions hold capacity and ignore later priorities,
+#: but so many at least.
+_MIN_UNSENT_WRITES = 32
+
 #: A decision that the API server does not accept for so long is rolled back and decided again, in seconds.
 STALE_SECONDS = 30
 _MAX_RETRY_STATES = 10_000
@@ -188,6 +194,12 @@ class Actuator:
     def backlog(self) -> int:
         """Return the number of writes that were not sent yet."""
         return len(self._unsent)
+
+    @property
+    def max_backlog(self) -> int:
+        """Return how many writes may wait to be sent."""
+        per_second = self._rate_limiter.limits.per_second or _MAX_UNSENT_WRITES
+        return min(max(per_second, _MIN_UNSENT_WRITES), _MAX_UNSENT_WRITES)
 
     @property
     def drained_at(self) -> float:

@@ -40,8 +40,6 @@ from controller.scheduling.writes import (
     requeue_writes,
 )
 
-#: Maximum number of decisions that are not sent yet; it keeps decisions fresh and cycles short.
-_MAX_UNSENT_WRITES = 256
 #: Evaluations of a workload on a cluster in one slice; a slice takes some hundredths of a second.
 _STEPS_PER_SLICE = 2000
 #: Changed workloads are sent to the engine's state in slices of about 0.1 s, so that the lease is renewed in between.
@@ -89,6 +87,10 @@ class DecisionSink(Protocol):
     @property
     def backlog(self) -> int:
         """Return the number of writes that were not sent yet."""
+
+    @property
+    def max_backlog(self) -> int:
+        """Return how many writes may wait to be sent."""
 
     def submit(self, write: Write, /) -> None:
         """Queue *write*."""
@@ -184,8 +186,8 @@ class AdmissionLoop:
         if not self._prepare():
             self._slice_seconds = time.monotonic() - began
             return now
-        batch_size = _MAX_UNSENT_WRITES - self._actuator.backlog
-        if batch_size < _MAX_UNSENT_WRITES // 2:
+        batch_size = self._actuator.max_backlog - self._actuator.backlog
+        if batch_size < self._actuator.max_backlog // 2:
             return self._next_wake(now, now)
         self._plan_in_progress = (
             self.state.plan_in_steps(now, most=batch_size),

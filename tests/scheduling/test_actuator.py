@@ -292,6 +292,13 @@ async def test_write_rate_stays_within_limit(server, tmp_path):
         assert time.monotonic() - began >= 0.19
 
 
+@pytest.mark.parametrize(("per_second", "expected"), [(0, 256), (1, 32), (50, 50), (1000, 256)])
+async def test_decisions_are_about_a_second_ahead_of_a_limited_rate(server, tmp_path, per_second, expected):
+    async with acting(server, tmp_path) as stage:
+        stage.actuator.limit(RateLimits(per_second=per_second))
+        assert stage.actuator.max_backlog == expected
+
+
 async def test_writes_to_one_binding_are_serialized(server, tmp_path):
     under_way = 0
 

@@ -41,6 +41,7 @@ class Hand:
         self.busy: set[str] = set()
         self.may_write = True
         self.backlog = 0
+        self.max_backlog = 256
 
     def submit(self, write: Write) -> None:
         self.writes.put_nowait(write)
@@ -133,6 +134,17 @@ async def test_fitting_workload_is_submitted_and_other_is_pending():
         write = await stage.hand.next()
         assert (write.effect, write.workload, write.clusters) == ("admit", "Job ns/a", (CLUSTER,))
         assert stage.hand.writes.empty()
+
+
+@virtual_time
+async def test_nothing_is_decided_while_too_many_writes_wait():
+    async with looping(cpus=1) as stage:
+        stage.hand.max_backlog, stage.hand.backlog = 50, 26
+        stage.submit("a")
+        await asyncio.sleep(1)
+        assert stage.hand.writes.empty()
+        stage.hand.backlog = 25
+        assert (await stage.hand.next()).workload == "Job ns/a"
 
 
 @virtual_time
