@@ -9,6 +9,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 import msgspec
@@ -96,11 +97,11 @@ class JobStatusController:
         """Queue the pending reasons that the statuses do not show yet."""
         if not self._is_active:
             return
+        now = self._clock()
         for wait in waits:
             binding = self._store.binding(wait.workload.uid)
             if binding is not None and binding.template.kind == VOLCANO_JOB:
-                status = JobStatus(wait.refusal.reason, pending_note(wait), self._clock())
-                self._queue(binding.template, status)
+                self._queue(binding.template, JobStatus(wait.refusal.reason, partial(pending_note, wait), now))
 
     def on_write(self, write: Write, binding: CachedBinding) -> None:
         """Queue that *binding* is admitted: its cluster reports after seconds."""
@@ -241,7 +242,7 @@ class JobStatusController:
         self._reported.add(job.uid)
         about = Reference(JOBS.api_version, JOBS.kind, job.key.namespace, job.key.name, job.uid)
         self._dependencies.record_event(
-            EventMessage(job.uid, "warned", "Wait", status.reason, (about,), lambda: status.message, "Warning")
+            EventMessage(job.uid, "warned", "Wait", status.reason, (about,), status.message, "Warning")
         )
         if self._is_active:
             self._queue(job.key, status)

@@ -3,14 +3,16 @@
 Pure. Karmada copies the status of the member cluster as soon as it reports; from then on the status belongs to Karmada.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from controller.cache.index import UnboundJobs
 from controller.cache.objects import CachedBinding, CachedTemplate, StatusReason
 from controller.cache.translate.units import format_time
 from controller.engine.reasons import Reason
+from controller.engine.state.clusters import Assignment
 
 #: Age after which a job without a binding is reported as selected by no policy; Karmada claims a job within seconds.
 UNBOUND_AFTER_MS = 30_000
@@ -24,7 +26,8 @@ class JobStatus:
     """Why a job is pending, or that it is admitted and its clusters have not reported yet."""
 
     reason: str
-    message: str
+    message: Callable[[], str]
+    """Returns the message; most statuses are replaced before they are written."""
     since: int
     """Time at which the reason changed, in milliseconds."""
 
@@ -51,11 +54,12 @@ def is_evicted(binding: CachedBinding) -> bool:
 
 def admitted_status(binding: CachedBinding, now: int) -> JobStatus:
     """Return the status after the admission of *binding*."""
-    where = ", ".join(target.name for target in binding.targets)
-    message = (
-        f"admitted to {where}; waiting for the cluster to report" if where else "admitted; Karmada chooses clusters"
-    )
-    return JobStatus(StatusReason.ADMITTED, message, now)
+    return JobStatus(StatusReason.ADMITTED, partial(_admission_message, binding.targets), now)
+
+
+def _admission_message(targets: Iterable[Assignment]) -> str:
+    where = ", ".join(target.name for target in targets)
+    return f"admitted to {where}; waiting for the cluster to report" if where else "admitted; Karmada chooses clusters"
 
 
 def is_unselected(job: CachedTemplate, unbound: UnboundJobs, now: int) -> bool:
@@ -72,7 +76,7 @@ def unselected_status(now: int) -> JobStatus:
     """Return the status of a job that no policy selects."""
     return JobStatus(
         Reason.NO_MATCHING_POLICY,
-        "no PropagationPolicy selects it, so it is not queued; create a policy that selects it",
+        lambda: "no PropagationPolicy selects it, so it is not queued; create a policy that selects it",
         now,
     )
 
@@ -82,7 +86,7 @@ def status_patch(job: CachedTemplate, status: JobStatus) -> Mapping[str, Any]:
     state = {
         "phase": "Pending",
         "reason": status.reason,
-        "message": _truncate(status.message),
+        "message": _truncate(status.message()),
         "lastTransitionTime": format_time(status.since),
     }
     return {

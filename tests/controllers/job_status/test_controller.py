@@ -51,7 +51,7 @@ def attempts_of(*statuses: tuple[float, str]) -> list[float]:
                 workloads[binding.uid].state = WorkloadState.ADMITTED
                 controller._queue(binding.template, replace(admitted_status(binding, 0), since=int(at * 1000)))
             else:
-                controller._queue(binding.template, JobStatus(reason, "", int(at * 1000)))
+                controller._queue(binding.template, JobStatus(reason, str, int(at * 1000)))
         await asyncio.sleep(7)
         running.cancel()
         return api.attempts

@@ -61,10 +61,10 @@ def test_status_of_reporting_cluster_is_not_overwritten():
 
 
 def test_pending_reason_waits_until_suspension_is_observed():
-    status = JobStatus("QueueLimitReached", "", 0)
+    status = JobStatus("QueueLimitReached", str, 0)
     assert is_settled(status, cached_binding())
     assert not is_settled(status, cached_binding(paused=False, clusters=["m1"]))
-    assert is_settled(JobStatus("Admitted", "", 0), cached_binding(paused=False, clusters=["m1"]))
+    assert is_settled(JobStatus("Admitted", str, 0), cached_binding(paused=False, clusters=["m1"]))
 
 
 def test_only_evicted_workload_waits_for_corrected_status():
@@ -90,7 +90,7 @@ def test_unselected_job_is_reported_after_karmada_had_its_chance(age, newest_bou
 
 
 def test_patch_sets_only_the_state_of_the_observed_version():
-    patch = status_patch(cached_job(version=7), JobStatus("QueueLimitReached", "x" * 3000, 5_000))
+    patch = status_patch(cached_job(version=7), JobStatus("QueueLimitReached", lambda: "x" * 3000, 5_000))
     assert patch["metadata"] == {"uid": "job-j1", "resourceVersion": "7"}
     state = patch["status"]["state"]
     assert list(patch["status"]) == ["state"]
