@@ -31,6 +31,8 @@ ObjectName = tuple[str, str]
 #: Maximum number of unreadable objects that one log line names.
 _MAX_NAMES_LOGGED = 5
 _MAX_PAGE_ATTEMPTS = 5
+#: Objects of a page are decoded in slices, between which the request for the next page is sent and answered.
+_OBJECTS_PER_SLICE = 50
 _MAX_EMPTY_WATCHES = 3
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -178,17 +180,23 @@ class Informer(Generic[T]):
                 await self._back_off("list failed", error)
 
     async def _list_pages(self) -> tuple[list[T], str]:
+        """Read all pages; the server prepares each page while the one before it is decoded."""
         objects: list[T] = []
         unreadable: list[ObjectName] = []
-        token = ""
+        page = await self._list_page("")
         while True:
-            page = await self._list_page(token)
             self.last_response_at = time.monotonic()
-            objects.extend(self._decode_page(page, unreadable))
             token = page.metadata.continue_token
-            if not token:
-                self._unreadable = dict.fromkeys(unreadable)
-                return objects, page.metadata.resource_version
+            following = asyncio.create_task(self._list_page(token)) if token else None
+            try:
+                await self._decode_page(page, objects, unreadable)
+                if following is None:
+                    self._unreadable = dict.fromkeys(unreadable)
+                    return objects, page.metadata.resource_version
+                page = await following
+            finally:
+                if following is not None:
+                    following.cancel()
 
     async def _list_page(self, token: str) -> Page:
         """Read one page; a transient error is retried without losing the pages before it."""
@@ -199,11 +207,12 @@ class Informer(Generic[T]):
                 await self._back_off("page failed", error)
         return await self._api.list_page(self.path, self._selectors, limit=self._options.page, token=token)
 
-    def _decode_page(self, page: Page, unreadable: list[ObjectName]) -> list[T]:
-        """Return the readable objects of *page*, and add the names of the others to *unread*."""
-        objects: list[T] = []
+    async def _decode_page(self, page: Page, objects: list[T], unreadable: list[ObjectName]) -> None:
+        """Add the readable objects of *page* to *objects*, and the names of the others to *unreadable*."""
         failures: list[Exception] = []
-        for raw in page.items or ():
+        for number, raw in enumerate(page.items or ()):
+            if number % _OBJECTS_PER_SLICE == 0:
+                await asyncio.sleep(0)
             try:
                 objects.append(self._decode(bytes(raw)))
             except DECODE_ERRORS as error:
@@ -213,7 +222,6 @@ class Informer(Generic[T]):
             self.decode_failures += len(failures)
             shown = ["/".join(filter(None, name)) for name in unreadable[-len(failures) :][:_MAX_NAMES_LOGGED]]
             log.error("objects unreadable", path=self.path, count=len(failures), objects=shown, last=str(failures[-1]))
-        return objects
 
     async def _watch_until_relist(self) -> NoReturn:
         """Watch from the last version on, repeatedly, until a new list is needed."""

@@ -112,6 +112,33 @@ async def test_list_is_paged_and_watched_from_its_version(server, tmp_path):
     assert server.seen("WATCH")[0]["allowWatchBookmarks"] == "true"
 
 
+async def test_next_page_is_requested_before_one_is_decoded(server, tmp_path):
+    things = [thing(f"t{number}", 1) for number in range(1_000)]
+    server.says("GET", PATH, listing(*things, version=7, token="t"), listing(thing("z", 3), version=7))
+    server.says("WATCH", PATH, ALL_WELL)
+    requests_at_last = []
+
+    def decode_slowly(raw: bytes) -> Any:
+        if b'"t999"' in raw:
+            requests_at_last.append(len(server.seen("GET")))
+        return decode(raw)
+
+    async with informing(server, tmp_path) as (informer, shelf):
+        informer._decode = decode_slowly
+        await shelf.was_replaced(1)
+        assert len(shelf.things) == 1_001
+    assert requests_at_last == [2]
+
+
+async def test_list_that_is_cancelled_sends_no_more_requests(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 1), version=7, token="t"), ALL_WELL)
+    async with informing(server, tmp_path):
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while len(server.seen("GET")) < 2:  # noqa: ASYNC110 -- the scripted server gives no event
+                await asyncio.sleep(0.01)
+    assert [task for task in asyncio.all_tasks() if "_list_page" in repr(task)] == []
+
+
 async def test_ended_watch_resumes_after_the_last_event(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says(
