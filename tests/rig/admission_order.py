@@ -87,11 +87,16 @@ class AdmissionOrder:
             if before is not None and before.holds and (now is None or not now.holds):
                 self._ended.append((change.at, self._hold(before, change.at)))
 
-    def find_overtaken(self, change: Change, after: BindingState) -> Iterator[str]:
-        """Yield a violation for each pending workload that should have been admitted instead of *after*."""
+    def find_overtaken(self, change: Change, before: BindingState | None, after: BindingState) -> Iterator[str]:
+        """Yield a violation for each pending workload that should have been admitted instead of *after*.
+
+        What was set aside for *after* itself could not be used by another one.
+        """
         ours = next((admission for admission in self.admissions if admission.revision == change.revision), None)
         horizon = min(ours.decided if ours else change.at, change.at) - self.patience
         if ours is None or self._stirred > horizon or after.job[1] in self.troubled:
+            return
+        if before is not None and _has_capacity_set_aside(before):
             return
         at = change.at
         if not self.is_by_priority(horizon, at):
@@ -130,8 +135,8 @@ class AdmissionOrder:
         for binding in self.usage.bindings.values():
             if not binding.gated or not binding.suspended or binding.uid == waiting.uid or binding.is_finished:
                 continue
-            is_reserving = binding.record.get("reservedSince") or binding.record.get("nominatedAt")
-            if binding.clusters or binding.listed or is_reserving or binding.job[1] in self.troubled:
+            is_uncertain = binding.clusters or binding.listed or binding.job[1] in self.troubled
+            if is_uncertain or _has_capacity_set_aside(binding):
                 found.append(replace(self._hold(binding, at), is_anywhere=True))
         return found
 
@@ -216,6 +221,11 @@ class AdmissionOrder:
             )
             for cluster in self.usage.clusters()
         )
+
+
+def _has_capacity_set_aside(binding: BindingState) -> bool:
+    """Return whether a pending workload has a reservation or a nomination."""
+    return bool(binding.record.get("reservedSince") or binding.record.get("nominatedAt"))
 
 
 def _is_within(

@@ -103,7 +103,7 @@ class InvariantChecker:
             if after.suspended:
                 self._reported.discard(after.job)
             yield from _over_admitted(usage, change, before=before, after=after)
-            yield from order.find_overtaken(change, after)
+            yield from order.find_overtaken(change, before, after)
             yield from _resumed_without_record(change, after, ungated=evidence.ungated)
             if mine:
                 yield from _unexpected_changes(change, OURS | evidence.stamps)
