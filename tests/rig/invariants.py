@@ -154,7 +154,7 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
         for item in usage.holders()
         # What Karmada has moved is accepted or evicted later (R1).
         if cluster in placement(item) and cluster in (item.record.get("clusters") or (cluster,))
-        if item.uid != after.uid
+        if item.uid != after.uid and not usage.is_unseen(item, at)
     ]
     decided = after.record.get("admittedAt") or "~"
     peers = [item for item in others if (item.record.get("admittedAt") or "") >= decided]

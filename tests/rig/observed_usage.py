@@ -28,6 +28,8 @@ class ObservedUsage:
         """Charge of each binding by cluster since its admission."""
         self.admitted_until: dict[str, float] = {}
         """When each binding, by uid, was last seen admitted."""
+        self._placed_at: dict[str, float] = {}
+        """When Karmada placed a suspended binding, by uid."""
         self.jobs: dict[Key, dict[str, Any]] = {}
         """Last state of each job, including deleted ones."""
         self.external = ExternalUsage(self._charges_of, lag=lag)
@@ -81,6 +83,8 @@ class ObservedUsage:
         if before is not None and (after is None or not after.holds or after.uid != before.uid):
             self.charges.pop(before.uid, None)
         if after is not None:
+            if after.suspended and after.clusters and (before is None or not before.clusters):
+                self._placed_at[after.uid] = change.at
             self.bindings[change.key] = after
             if after.holds and after.uid not in self.charges:
                 self.charges[after.uid] = self.requests_of(after)
@@ -105,8 +109,16 @@ class ObservedUsage:
     def held_in(self, queue: str, at: float) -> requests.Amounts:
         """Return the usage of *queue* and its descendants."""
         return requests.add(
-            *(self.whole(holder) for holder in self.holders() if queue in self.path(self.queue(holder), at))
+            *(
+                self.whole(holder)
+                for holder in self.holders()
+                if queue in self.path(self.queue(holder), at) and not self.is_unseen(holder, at)
+            )
         )
+
+    def is_unseen(self, binding: BindingState, at: float) -> bool:
+        """Return whether *binding* has no admission, and the controller may not know that Karmada has placed it."""
+        return binding.suspended and self._placed_at.get(binding.uid, float("-inf")) >= at - self._lag
 
     def held_on(self, cluster: str) -> requests.Amounts:
         """Return the usage of *cluster*, including what was admitted to it and Karmada has moved since."""

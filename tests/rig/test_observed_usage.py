@@ -21,13 +21,14 @@ JOB = {
 }
 
 
-def binding(cluster: str) -> dict[str, Any]:
+def binding(cluster: str, **spec: Any) -> dict[str, Any]:
     record = {"uid": "u", "charge": {"cpu": "4"}, "clusters": ["m1"]}
     return {
         "metadata": {"uid": "u", "annotations": {"volcano-global.io/admission": json.dumps(record)}},
         "spec": {
             "resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "namespace": "ns", "name": "j"},
-            "clusters": [{"name": cluster}],
+            "clusters": [{"name": cluster}] if cluster else [],
+            **spec,
         },
     }
 
@@ -45,3 +46,13 @@ def test_workload_moved_by_karmada_counts_in_the_removed_cluster():
     apply("clusters", ("", "m2"), None, CLUSTER, 20)
     apply("resourcebindings", ("ns", "j-job"), binding("m1"), binding("m2"), 20.1)
     assert usage.queue_limit("root", "cpu", 20.2) == 12
+
+
+def test_evicted_workload_that_karmada_placed_counts_later():
+    usage, suspended = ObservedUsage(lag=1), {"suspension": {"scheduling": True}}
+    evicted, placed = binding("", **suspended), binding("m", **suspended)
+    usage.apply(Change(1, "jobs", ("ns", "j"), None, JOB, 0))
+    usage.apply(Change(2, "resourcebindings", ("ns", "j-job"), None, evicted, 0.1))
+    usage.apply(Change(3, "resourcebindings", ("ns", "j-job"), evicted, placed, 0.2))
+    assert "cpu" not in usage.held_in("root", 0.3)
+    assert usage.held_in("root", 1.3)["cpu"] == 4
