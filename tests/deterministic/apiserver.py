@@ -6,6 +6,7 @@ compared with those of the real kube-apiserver by `test_equivalence`.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from tests.deterministic import statuses
 from tests.deterministic.field_ownership import (
@@ -64,13 +65,14 @@ class ApiServer(Reader):
     ) -> None:
         super().__init__(kinds, version)
         self._discovery = _discovery(self.kinds)
+        self._target = lru_cache(maxsize=4096)(self._route)
         self._now = now
         self._uid = uid
 
     def target(self, path: str) -> Target | None:
         """Return what *path* names, ``None`` if it is not served."""
         try:
-            return self._route(path)
+            return self._target(path)
         except StatusError:
             return None
 
@@ -81,7 +83,7 @@ class ApiServer(Reader):
         try:
             if served := self._discovery.get(request.path):
                 return Response(200, served)
-            return self._dispatch(request, self._route(request.path))
+            return self._dispatch(request, self._target(request.path))
         except StatusError as error:
             return Response(error.code, error.status)
 

@@ -14,7 +14,9 @@ def cleanup(server: ApiServer) -> Iterator[Request]:
     uids = {obj["metadata"]["uid"] for kind in server.kinds for obj in server.objects(kind).values()}
     for kind in server.kinds:
         for obj in server.objects(kind).values():
-            yield from _of_object(server, kind, obj, uids)
+            metadata = obj["metadata"]
+            if "ownerReferences" in metadata or "finalizers" in metadata or "deletionTimestamp" in metadata:
+                yield from _of_object(server, kind, obj, uids)
 
 
 def _of_object(server: ApiServer, kind: Kind, obj: Object, uids: set[str]) -> Iterator[Request]:

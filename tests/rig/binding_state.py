@@ -42,8 +42,22 @@ class BindingState:
         return not self.is_finished and (bool(self.clusters) or (self.admitted and self.has_policy))
 
 
+_PARSED: dict[int, tuple[dict[str, Any], BindingState]] = {}
+"""States by the identity of the binding, which is stored with it so that no other object has the same."""
+_MOST_PARSED = 4096
+
+
 def parse_binding(binding: dict[str, Any]) -> BindingState:
-    """Parse *binding*."""
+    """Parse *binding*, which must not change later, once."""
+    known = _PARSED.get(id(binding))
+    if known is None or known[0] is not binding:
+        if len(_PARSED) >= _MOST_PARSED:
+            _PARSED.clear()
+        known = _PARSED[id(binding)] = binding, _parse(binding)
+    return known[1]
+
+
+def _parse(binding: dict[str, Any]) -> BindingState:
     meta, spec = binding["metadata"], binding["spec"]
     group = spec["resource"]["apiVersion"].rpartition("/")[0]
     clusters = tuple(cluster["name"] for cluster in spec.get("clusters") or ())

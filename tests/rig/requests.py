@@ -34,13 +34,30 @@ def amounts(written: Mapping[str, Any] | None) -> Amounts:
 
 def job_requests(job: Mapping[str, Any]) -> Amounts:
     """Return the total requests of *job*."""
-    return _sum(_pods(job))
+    return _requests(job)[0]
 
 
 def gang_requests(job: Mapping[str, Any]) -> Amounts:
     """Return the requests of the gang: the first ``minAvailable`` pods."""
-    pods = _pods(job)
-    return _sum(pods[: job["spec"].get("minAvailable") or len(pods)])
+    return _requests(job)[1]
+
+
+_COMPUTED: dict[tuple[str, int], tuple[Mapping[str, Any], tuple[Amounts, Amounts]]] = {}
+_MOST_COMPUTED = 4096
+
+
+def _requests(job: Mapping[str, Any]) -> tuple[Amounts, Amounts]:
+    """Return all requests of *job* and those of its gang, computed once for each spec."""
+    spec, metadata = job["spec"], job["metadata"]
+    key = metadata.get("uid", ""), metadata.get("generation", 0)
+    known = _COMPUTED.get(key)
+    if known is None or known[0] != spec:
+        pods = _pods(job)
+        known = spec, (_sum(pods), _sum(pods[: spec.get("minAvailable") or len(pods)]))
+        if len(_COMPUTED) >= _MOST_COMPUTED:
+            _COMPUTED.clear()
+        _COMPUTED[key] = known
+    return known[1]
 
 
 def add(*many: Amounts) -> Amounts:
