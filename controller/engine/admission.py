@@ -61,6 +61,8 @@ class AdmissionPass:
         self.may_retry = False
         """Whether a workload was admitted after the borrowing rules refused another one, which they may allow now."""
         self._refused_borrowing = False
+        self._wanted: tuple[Slots, AbstractSet[int]] = 0, frozenset()
+        """The requirements of the leaf opened last, as a set of slots in both forms."""
         self._most = most
         self.renew_borrowing_policy()
 
@@ -171,7 +173,9 @@ class AdmissionPass:
         return FittingTournament(self.shares, pending, charges, open_leaf=self._leaf_iterator)
 
     def _leaf_iterator(self, leaf: Node, fitting: Slots) -> LeafIterator:
-        classes = _leaf_classes(self.context, self.quota, leaf, frozenset(slots_in(fitting)))
+        if self._wanted[0] != fitting:
+            self._wanted = fitting, frozenset(slots_in(fitting))
+        classes = _leaf_classes(self.context, self.quota, leaf, self._wanted[1])
         return LeafIterator(leaf, classes, self.shares, self.context.policy)
 
     def _run_fair_share_first(self) -> Steps[None]:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
 
 from controller.engine.fairness.shares import ZERO, QueueShares, RatioKey, UsageRatio
 from controller.engine.policy import Policy
@@ -37,9 +38,11 @@ class Head:
     """The resources that count for usage ratios."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulableClass:
-    """A class that may be tried, with the resources of its requirements that count for usage ratios."""
+class SchedulableClass(NamedTuple):
+    """A class that may be tried, with the resources of its requirements that count for usage ratios.
+
+    A tuple, because a leaf that is opened has one for each of its classes.
+    """
 
     workload_class: WorkloadClass
     resources: frozenset[str]
@@ -260,6 +263,8 @@ class FittingTournament(Tournament):
         return self._leaves[leaf.name].head()
 
     def _fitting(self, branch: _Branch) -> Slots:
+        if self._quota.limiting(branch.node)[0] is not branch.node:
+            return branch.offered
         return branch.offered & ~self._quota.exceeding(branch.node, self._charges, branch.exceeding)
 
     def _set_fitting(self, branch: _Branch, fitting: Slots) -> None:

@@ -71,9 +71,12 @@ class Node:
     """Its index among its parent's children."""
     name: QueueName = field(init=False)
     """The queue's name; a field, because it is read far more often than nodes are created."""
+    limits_pods: bool = field(init=False)
+    """Whether the queue limits ``pods``: only one that names it does. A field for the same reason."""
 
     def __post_init__(self) -> None:
         self.name = self.queue.name
+        self.limits_pods = self.queue.names(PODS)
 
     def path(self) -> "Iterator[Node]":
         """Yield this node and its ancestors, the root last."""
@@ -84,7 +87,7 @@ class Node:
 
     def limits_resource(self, resource: str) -> bool:
         """Return whether this queue limits *resource*: all but ``pods``, which only queues that name it limit."""
-        return resource != PODS or self.queue.names(PODS)
+        return resource != PODS or self.limits_pods
 
 
 class Tree:

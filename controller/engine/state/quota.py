@@ -45,6 +45,8 @@ class Quota:
         in *allocated*, which has the same amounts then."""
         self._smallest_limits: _Amounts = {}
         """The smallest limit on the path of each queue, by resource; only of queues that were asked for."""
+        self._limiting: dict[QueueName, tuple[Node, ...]] = {}
+        """Results of ``limiting``."""
         self._reserve_guarantees()
         self.guaranteed = frozenset(
             name for name in tree.nodes if any(limits[name].guarantee.values()) or any(self._sums[name].values())
@@ -110,12 +112,29 @@ class Quota:
         Reserved quota is at least the usage, so that usage need not be checked.
         """
         exceeded: set[str] = set()
-        for above in node.path():
+        for above in self.limiting(node):
             limit, sums = self.limits[above.name].limit, self._sums[above.name]
             for resource, asked in charge.items():
                 if asked > limit.get(resource, 0) - sums.get(resource, 0) and above.limits_resource(resource):
                     exceeded.add(resource)
         return exceeded
+
+    def limiting(self, node: Node) -> tuple[Node, ...]:
+        """Return the queues on the path of *node* that may be full before their parents are, and the root as the last.
+
+        The others have at least their parent's limit and at most its usage, so that a charge that exceeds their limit
+        exceeds their parent's, too.
+        """
+        known = self._limiting.get(node.name)
+        if known is None:
+            if node.parent is None:
+                known = (node,)
+            else:
+                limit, above = self.limits[node.name].limit, self.limits[node.parent.name].limit
+                is_smaller = node.limits_pods or any(limit.get(name, 0) < amount for name, amount in above.items())
+                known = (node, *self.limiting(node.parent)) if is_smaller else self.limiting(node.parent)
+            self._limiting[node.name] = known
+        return known
 
     def violations(self, node: Node, charge: Resources) -> Iterator[Refusal]:
         """Yield every limit of *node* and its ancestors that *charge* exceeds, by resource and from below.
@@ -224,9 +243,7 @@ class Quota:
 
     def exceeding(self, node: Node, requests: RequestIndex, known: ExceedingRequests) -> Slots:
         """Return those of *requests* that ``has_free`` refuses for *node*; *known* has the result of the last call."""
-        return known.of(
-            requests, self.limits[node.name].limit, self.allocated[node.name], has_pods=node.limits_resource(PODS)
-        )
+        return known.of(requests, self.limits[node.name].limit, self.allocated[node.name], has_pods=node.limits_pods)
 
     def unreserved_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
         """Return what ``has_unreserved`` compares charges with, of those of *resources* that *node* limits."""
@@ -264,6 +281,7 @@ class _QuotaOverlay(Quota):
         self.free_counts = defaultdict(int)
         self._sums = _ReservedCopies(quota._sums, self.allocated, self.guaranteed)  # noqa: SLF001 - it is one itself
         self._smallest_limits = quota._smallest_limits  # noqa: SLF001 - the limits are the same
+        self._limiting = quota._limiting  # noqa: SLF001 - as above
 
 
 class _CopyOnWrite(_Amounts):
