@@ -339,7 +339,7 @@ def _leaf_classes(context: Context, quota: Quota, leaf: Node, feasible: Abstract
         if workload_class.slot in feasible
         and workload_class.inadmissible is None
         and workload_class.is_waiting
-        and _should_retry(quota, workload_class)
+        and (workload_class.retry_hint is None or _should_retry(quota, workload_class.retry_hint, workload_class))
     ]
     if leaf.queue.fifo:
         first = context.order.blocking_head(leaf.name)
@@ -351,10 +351,9 @@ def _leaf_classes(context: Context, quota: Quota, leaf: Node, feasible: Abstract
     ]
 
 
-def _should_retry(quota: Quota, workload_class: WorkloadClass) -> bool:
-    """Return whether usage was freed that makes a retry of the class worthwhile."""
-    sleep = workload_class.retry_hint
-    if sleep is None or sleep.generation != quota.generation or quota.free_counts[sleep.queue] != sleep.free_count:
+def _should_retry(quota: Quota, sleep: QueueingHint, workload_class: WorkloadClass) -> bool:
+    """Return whether usage was freed that makes a retry of the refused class worthwhile."""
+    if sleep.generation != quota.generation or quota.free_counts[sleep.queue] != sleep.free_count:
         return True
     if not sleep.or_unreserved_at_root or quota.has_unreserved(quota.tree.root, workload_class.charge):
         return sleep.or_unreserved_at_root

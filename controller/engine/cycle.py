@@ -143,13 +143,19 @@ class Cycle:
         reservations_changed: bool,
     ) -> None:
         """Mark the classes in *stale*, and those whose reason this cycle's decisions may have changed."""
-        pending, stage_changes = self._context.pending, self._classes_with_changed_stage(admission.quota)
-        stale |= dict.fromkeys([*admission.refused, *pending.unpublished, *stage_changes])
-        near_reservations = pending.classes() if reservations_changed else self.reasons.changed_near_reservations()
-        stale |= dict.fromkeys(near_reservations)
-        queues = {*changed, *(workload_class.queue for workload_class in stale)}
-        stale |= dict.fromkeys(self._classes_of_fuller_queues(admission, queues))
+        pending, known = self._context.pending, self._context.queue_usage.fifo
+        stage_changes = self._requirements_with_changed_stage(admission.quota)
+        stale |= dict.fromkeys([*admission.refused, *pending.unpublished])
         self.reason_updates.mark_stale(stale)
+        for key in stage_changes:
+            self.reason_updates.mark_requirements_stale(key)
+        near_reservations = pending.classes() if reservations_changed else self.reasons.changed_near_reservations()
+        stale = dict.fromkeys([*stale, *near_reservations])
+        fifo = {*changed, *(workload_class.queue for workload_class in stale)} & known
+        if known:
+            classes = (workload_class for key in stage_changes for workload_class in pending.by_requirements[key])
+            fifo |= {workload_class.queue for workload_class in classes} & known
+        self.reason_updates.mark_stale([*stale, *self._classes_of_fuller_queues(admission, fifo)])
 
     def _startup_checks(self) -> StartupChecks:
         context = self._context
@@ -250,19 +256,19 @@ class Cycle:
             return {*pending.queues, *self.starvation_timers.heads}
         return {*changed, *pending.changed, *(workload_class.queue for workload_class in judged)}
 
-    def _classes_with_changed_stage(self, quota: Quota) -> list[WorkloadClass]:
-        """Return the classes whose requirements pass more or fewer filters than in the last cycle."""
+    def _requirements_with_changed_stage(self, quota: Quota) -> list[int]:
+        """Return the requirements that pass more or fewer filters than in the last cycle."""
         context, by_requirements = self._context, self._context.pending.by_requirements
         changed = context.fitting_index.changed_stages(quota)
         context.feasibility_cache.prune(by_requirements, len(by_requirements))
-        return [workload_class for key in changed for workload_class in by_requirements[key]]
+        return changed
 
-    def _classes_of_fuller_queues(self, admission: AdmissionPass, queues: Iterable[QueueName]) -> list[WorkloadClass]:
-        """Return the classes of queues with more usage now, and of fifo queues whose head may have changed."""
-        known, pending = self._context.queue_usage.queues, self._context.pending
-        fuller = {decision.workload.queue for decision in admission.decisions}
-        fifo = {name for name in queues if name in known and known[name].fifo}
-        return [workload_class for name in sorted(fuller | fifo) for workload_class in pending.queues.get(name, ())]
+    def _classes_of_fuller_queues(self, admission: AdmissionPass, fifo: Iterable[QueueName]) -> list[WorkloadClass]:
+        """Return the classes of queues with more usage now, and of *fifo* queues, whose head may have changed."""
+        pending, fuller = self._context.pending, {decision.workload.queue for decision in admission.decisions}
+        return [
+            workload_class for name in sorted(fuller.union(fifo)) for workload_class in pending.queues.get(name, ())
+        ]
 
     def _wake_at(self, now: int, retry_at: int | None) -> int | None:
         """Return when decisions may change without an event: usage settles, a hold ends, an eviction is due."""

@@ -173,6 +173,10 @@ class PendingReasonUpdater:
         for workload_class in classes:
             self._stale.setdefault(id(workload_class.requirements), {})[workload_class] = None
 
+    def mark_requirements_stale(self, key: int) -> None:
+        """Recompute the reasons of all classes with the requirements *key*, which may be thousands, later."""
+        self._stale.setdefault(key, {}).update(dict.fromkeys(self._context.pending.by_requirements[key]))
+
     def flush(self, *, portions: int = 1) -> Steps[tuple[Wait, ...]]:
         """Return the changed reasons to publish now, by queue and position: new ones, and *portions* of the others."""
         self._changed = {}

@@ -1,5 +1,7 @@
 """Compares the sets of requests that fit with checks of each request."""
 
+from functools import reduce
+from operator import or_
 from random import Random
 
 import pytest
@@ -7,10 +9,11 @@ import pytest
 from controller.engine.placement import fitting_index
 from controller.engine.placement.feasibility_cache import FeasibilityCache, ReservedCapacity
 from controller.engine.state import pending
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Tree
 from controller.engine.state.pending import PendingRequirements, PendingWorkloads, order_key
-from controller.engine.state.request_index import RequestIndex, slots_in
-from controller.engine.state.resources import Resources, fits
+from controller.engine.state.request_index import ExceedingRequests, RequestIndex, SlotUnion, slots_in
+from controller.engine.state.resources import Resources, fits, subtract
 from tests.engine.test_incremental import CLUSTERS, RESOURCES, Life
 
 LARGEST = 50
@@ -39,6 +42,39 @@ def test_index_finds_the_requests_above_a_free_amount(size):
     for slot, each in known.items():
         index.remove(slot, each)
     assert not index.resources
+
+
+def test_cached_exceeding_requests_follow_usage_and_requests():
+    random, index, cached, known = Random(5), RequestIndex(), ExceedingRequests(), dict[int, Resources]()
+    for slot in range(40):
+        known[slot] = amounts(random)
+        index.add(slot, known[slot])
+    limit, taken = dict.fromkeys(RESOURCES, LARGEST), dict.fromkeys(RESOURCES, 0)
+    for step in range(600):
+        name = random.choice(list(RESOURCES))
+        taken[name] = min(max(taken[name] + random.randint(-3, 3), -2), LARGEST + 2)
+        if step % 50 == 49:
+            index.remove(step // 50, known.pop(step // 50))
+        assert cached.of(index, limit, taken, has_pods=True) == index.exceeding(subtract(limit, taken))
+
+
+def test_cached_exceeding_requests_ignore_pods_without_limit():
+    index = RequestIndex()
+    index.add(0, {"pods": 2})
+    assert not ExceedingRequests().of(index, {}, {}, has_pods=False)
+    assert ExceedingRequests().of(index, {}, {}, has_pods=True) == 1
+
+
+def test_union_of_slots_follows_changes_of_single_clusters():
+    random, union = Random(7), SlotUnion()
+    names = [ClusterName(f"m{number}") for number in range(37)]
+    for _ in range(400):
+        for name in random.sample(names, random.choice([1, 1, 1, 30])):
+            if random.random() < 0.3:
+                union.remove(name)
+            else:
+                union.set(name, 1 << random.randrange(20))
+        assert union.union() == reduce(or_, union.sets.values(), 0)
 
 
 def check_sets(life: Life) -> None:

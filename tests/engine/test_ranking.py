@@ -9,6 +9,7 @@ from controller.engine.placement.ranking import RankedClusters
 from controller.engine.reasons import Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster, ClusterName, Placement
+from controller.engine.state.resources import total
 from controller.engine.state.workloads import Admission, ClusterCharge, SchedulingRequirements
 
 GPU = "nvidia.com/gpu"
@@ -45,7 +46,8 @@ def change(random: Random, usage: ClusterUsage, admitted: list[Admission], now: 
 def test_ranked_clusters_choose_as_a_choice_among_all(seed):
     random = Random(seed)
     usage, admitted = usage_of_clusters(random), list[Admission]()
-    ranked = [RankedClusters(shape, frozenset(NAMES), usage) for shape in SHAPES]
+    fleet = total(cluster_state.allocatable for cluster_state in usage)
+    ranked = [RankedClusters(shape, frozenset(NAMES), usage, fleet) for shape in SHAPES]
     compared = 0
     for now in range(200):
         change(random, usage, admitted, now)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from controller.engine.fairness.shares import QueueShares
-from controller.engine.fairness.tournament import Head, LeafIterator, SchedulableClass, Tournament
+from controller.engine.fairness.tournament import Branch, Head, LeafIterator, SchedulableClass, Tournament
 from controller.engine.policy import Policy
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.request_index import Slots
@@ -49,8 +49,8 @@ class _BandTournament(Tournament):
             self._counts[node.name] += change
         self._invalidate(leaf)
 
-    def _eligible(self, _parent: Node, child: Node, fitting: Slots) -> Slots:
-        return fitting if self._counts[child.name] else 0
+    def _eligible(self, branch: Branch, child: Node) -> Slots:
+        return branch.fitting if self._counts[child.name] else 0
 
     def _head(self, leaf: Node) -> Head | None:
         return self._heads.get(leaf.name)

@@ -107,7 +107,7 @@ class LeafIterator:
             self._heap.clear()
 
 
-class _Branch:
+class Branch:
     """Cached state of one queue in the tournament."""
 
     def __init__(self, node: Node, offered: Slots) -> None:
@@ -126,6 +126,8 @@ class _Branch:
         """The best head, unless it is stale."""
         self.exceeding = ExceedingRequests()
         """The requirements that exceed the limit of this queue."""
+        self.exceeding_unreserved = ExceedingRequests()
+        """Those that exceed its unreserved quota."""
         self.has_admitted = False
         """Whether a head was admitted below, so that less may be left of the limit."""
 
@@ -135,17 +137,17 @@ class Tournament(ABC):
 
     def __init__(self, shares: QueueShares) -> None:
         self._shares = shares
-        self._branches: dict[QueueName, _Branch] = {}
+        self._branches: dict[QueueName, Branch] = {}
 
     @abstractmethod
-    def _eligible(self, parent: Node, child: Node, fitting: Slots) -> Slots:
-        """Return the requirements that may compete in *child*, of those that fit its parent."""
+    def _eligible(self, branch: Branch, child: Node) -> Slots:
+        """Return the requirements that may compete in *child*, of those that fit the queue of *branch*."""
 
     @abstractmethod
     def _head(self, leaf: Node) -> Head | None:
         """Return the head of *leaf*."""
 
-    def _fitting(self, branch: _Branch) -> Slots:
+    def _fitting(self, branch: Branch) -> Slots:
         """Return the offered requirements of *branch* that fit the limit of its queue."""
         return branch.offered
 
@@ -165,7 +167,7 @@ class Tournament(ABC):
         """Return the best head of *node* among those with requirements in *offered*."""
         branch = self._branches.get(node.name)
         if branch is None or branch.offered != offered:
-            branch = self._branches[node.name] = _Branch(node, offered)
+            branch = self._branches[node.name] = Branch(node, offered)
             self._set_fitting(branch, self._fitting(branch))
         elif branch.is_stale:
             self._refresh(branch)
@@ -174,16 +176,16 @@ class Tournament(ABC):
             branch.is_stale = False
         return branch.best
 
-    def _set_fitting(self, branch: _Branch, fitting: Slots) -> None:
+    def _set_fitting(self, branch: Branch, fitting: Slots) -> None:
         branch.fitting = fitting
         branch.heap = [
             ((self._shares.ratio_key(child.name, _NO_RESOURCES),), number, branch.versions[number])
             for number, child in enumerate(branch.node.children)
-            if self._eligible(branch.node, child, fitting)
+            if self._eligible(branch, child)
         ]
         heapify(branch.heap)
 
-    def _refresh(self, branch: _Branch) -> None:
+    def _refresh(self, branch: Branch) -> None:
         """Update a branch after a change below it."""
         has_admitted, branch.has_admitted = branch.has_admitted, False
         fitting = self._fitting(branch) if has_admitted else branch.fitting
@@ -194,12 +196,12 @@ class Tournament(ABC):
             for number in branch.stale:
                 branch.versions[number] += 1
                 child = branch.node.children[number]
-                if self._eligible(branch.node, child, fitting):
+                if self._eligible(branch, child):
                     ratio = self._shares.ratio_key(child.name, _NO_RESOURCES)
                     heappush(branch.heap, ((ratio,), number, branch.versions[number]))
         branch.stale.clear()
 
-    def _best_child_head(self, branch: _Branch) -> Head | None:
+    def _best_child_head(self, branch: Branch) -> Head | None:
         """Return the best head of the children; visit only children that may have it."""
         while branch.heap:
             key, number, version = branch.heap[0]
@@ -207,7 +209,7 @@ class Tournament(ABC):
             if version != branch.versions[number]:
                 heappop(branch.heap)
                 continue
-            head = self._best_head(child, self._eligible(branch.node, child, branch.fitting))
+            head = self._best_head(child, self._eligible(branch, child))
             if head is None:
                 heappop(branch.heap)
                 continue
@@ -262,12 +264,12 @@ class FittingTournament(Tournament):
     def _head(self, leaf: Node) -> Head | None:
         return self._leaves[leaf.name].head()
 
-    def _fitting(self, branch: _Branch) -> Slots:
+    def _fitting(self, branch: Branch) -> Slots:
         if self._quota.limiting(branch.node)[0] is not branch.node:
             return branch.offered
         return branch.offered & ~self._quota.exceeding(branch.node, self._charges, branch.exceeding)
 
-    def _set_fitting(self, branch: _Branch, fitting: Slots) -> None:
+    def _set_fitting(self, branch: Branch, fitting: Slots) -> None:
         super()._set_fitting(branch, fitting)
         if branch.node.is_leaf:
             leaf = branch.node
@@ -276,10 +278,10 @@ class FittingTournament(Tournament):
             else:
                 self._leaves[leaf.name] = self._open_leaf(leaf, fitting)
 
-    def _eligible(self, parent: Node, child: Node, fitting: Slots) -> Slots:
+    def _eligible(self, branch: Branch, child: Node) -> Slots:
         """Return the requirements pending in *child* that fit the quota above it."""
-        eligible = fitting & self._pending.get(child.name, 0)
-        if not eligible or child.name in self._quota.guaranteed or not self._quota.guaranteed:
+        eligible, guaranteed = branch.fitting & self._pending.get(child.name, 0), self._quota.guaranteed
+        if not eligible or not guaranteed or child.name in guaranteed:
             return eligible
         # Reserved quota is available only to queues that have a guarantee.
-        return eligible & ~self._charges.exceeding(self._quota.unreserved_amounts(parent, self._charges.resources))
+        return eligible & ~self._quota.exceeding_unreserved(branch.node, self._charges, branch.exceeding_unreserved)

@@ -24,7 +24,7 @@ from controller.engine.placement.ranking import RankedClusters
 from controller.engine.reasons import ADVANCE_RESERVATION, Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster, ClusterName
-from controller.engine.state.resources import EMPTY, PODS, Resources, first_insufficient, fits, scale, subtract
+from controller.engine.state.resources import EMPTY, PODS, Resources, first_insufficient, fits, scale, subtract, total
 from controller.engine.state.workloads import Choice, SchedulingRequirements
 
 LastFit = tuple[int, ClusterName | None]
@@ -207,6 +207,8 @@ class FeasibilityCache:
         self._candidates = CandidateCache()
         self._ranked: dict[ClassFeasibility, RankedClusters] = {}
         """The fitting clusters of the classes placed last, the latest at the end."""
+        self._fleets: dict[frozenset[ClusterName], Resources] = {}
+        """Results of ``_fleet``."""
         self._by_requirements: dict[int, ClassFeasibility] = {}
         self._failures: list[Exception] = []
 
@@ -214,6 +216,7 @@ class FeasibilityCache:
         """Drop everything after a change of clusters."""
         self._by_requirements.clear()
         self._ranked.clear()
+        self._fleets.clear()
         self.generation += 1
 
     def get(self, requirements: SchedulingRequirements) -> ClassFeasibility:
@@ -359,14 +362,23 @@ class FeasibilityCache:
         if ranked is None:
             if len(self._ranked) == _MAX_RANKED:
                 del self._ranked[next(iter(self._ranked))]
-            ranked = RankedClusters(requirements, class_feasibility.cluster_names, self.cluster_usage)
+            names = class_feasibility.cluster_names
+            ranked = RankedClusters(requirements, names, self.cluster_usage, self._fleet(names))
         self._ranked[class_feasibility] = ranked
         before = ranked.steps
-        names = ranked.first(copies)
+        chosen = ranked.first(copies)
         self.steps += ranked.steps - before
-        if len(names) == copies:
-            return place_copies(requirements, names)
+        if len(chosen) == copies:
+            return place_copies(requirements, chosen)
         return None if requirements.amounts_reserved_by else ranked.refusal()
+
+    def _fleet(self, names: frozenset[ClusterName]) -> Resources:
+        """Return the allocatable total of the clusters *names*."""
+        if names not in self._fleets:
+            if len(self._fleets) == _MAX_RANKED:
+                self._fleets.clear()
+            self._fleets[names] = total(self.cluster_usage.cluster_state(name).allocatable for name in names)
+        return self._fleets[names]
 
     def _choose_or_refuse(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
         requirements, names = class_feasibility.requirements, class_feasibility.candidates.names

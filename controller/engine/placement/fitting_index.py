@@ -219,7 +219,9 @@ class FittingIndex:
         known = self._within[2].get(leaf.name)
         if known is None:
             above = self.within_limits(quota, leaf.parent) if leaf.parent is not None else self._all
-            known = self._within[2][leaf.name] = above & ~self._exceeding_limit(quota, leaf)
+            if quota.limiting(leaf)[0] is leaf:
+                above &= ~self._exceeding_limit(quota, leaf)
+            known = self._within[2][leaf.name] = above
         return known
 
     def fitting_next_to(self, reserved: ReservedCapacity) -> Slots:

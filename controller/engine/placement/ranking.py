@@ -1,30 +1,34 @@
 """Ranks the clusters for the workloads of one class, and ranks again only those that have changed."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Collection
 from math import lcm
 
 from controller.engine.placement.fit import ClusterRank, free_capacity, insufficient_capacity, rank_cluster, units_of
 from controller.engine.reasons import Refusal
-from controller.engine.state.cluster_usage import ClusterUsage
+from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.resources import first_insufficient, total
+from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import SchedulingRequirements
 
 
 class RankedClusters:
     """The clusters of *names* that fit one more workload, in C3's order, and the others by how much they lack.
 
-    Valid until a cluster is described again.
+    *fleet* is their allocatable total. Valid until a cluster is described again. The first ranking costs a sort of all
+    clusters, and each further one a bisection for each cluster that has changed.
     """
 
     def __init__(
-        self, requirements: SchedulingRequirements, names: frozenset[ClusterName], cluster_usage: ClusterUsage
+        self,
+        requirements: SchedulingRequirements,
+        names: frozenset[ClusterName],
+        cluster_usage: ClusterUsage,
+        fleet: Resources,
     ) -> None:
         self._requirements = requirements
         self._names = names
         self._cluster_usage = cluster_usage
-        fleet = total(cluster_usage.cluster_state(name).allocatable for name in names)
         self._units = units_of(fleet, requirements)
         self._ranks: dict[ClusterName, ClusterRank] = {}
         self._order: list[ClusterRank] = []
@@ -36,6 +40,7 @@ class RankedClusters:
         """Clusters that do not fit for other reasons: of their nodes, estimators, nominations or reservations."""
         self._unit = lcm(*(amount for amount in requirements.gang_requests.values() if amount > 0))
         """A multiple of all requests: it makes parts of different requests comparable as integers."""
+        self._gang_requests = sorted(item for item in requirements.gang_requests.items() if item[1] > 0)
         self._version: int | None = None
         """The version of the cluster usage that the ranks follow from; ``None`` before the first ranking."""
         self.steps = 0
@@ -57,20 +62,35 @@ class RankedClusters:
         closest = self._cluster_usage.cluster_state(self._closest[0][1])
         return insufficient_capacity(self._requirements, [free_capacity(closest)])
 
-    def _rank(self, names: Iterable[ClusterName]) -> None:
-        requests = self._requirements.gang_requests
+    def _rank(self, names: Collection[ClusterName]) -> None:
+        is_first = not (self._ranks or self._shortages or self._others)
         for name in names:
-            self._forget(name)
-            capacity = free_capacity(self._cluster_usage.cluster_state(name))
-            if capacity.fits(self._requirements):
-                self._ranks[name] = rank = rank_cluster(self._requirements, capacity, self._units)
-                insort(self._order, rank)
-            elif (resource := first_insufficient(requests, capacity.headroom)) is not None:
-                free = capacity.headroom.get(resource, 0) * (self._unit // requests[resource])
-                self._shortages[name] = shortage = -free, name
-                insort(self._closest, shortage)
-            else:
+            if not is_first:
+                self._forget(name)
+            cluster_state = self._cluster_usage.cluster_state(name)
+            # Most clusters of a full fleet lack a resource, which is cheaper to find than their free capacity.
+            if (shortage := self._shortage(cluster_state)) is not None:
+                self._shortages[name] = shortage
+                if not is_first:
+                    insort(self._closest, shortage)
+                continue
+            capacity = free_capacity(cluster_state)
+            if not capacity.fits(self._requirements):
                 self._others.add(name)
+                continue
+            self._ranks[name] = rank = rank_cluster(self._requirements, capacity, self._units)
+            if not is_first:
+                insort(self._order, rank)
+        if is_first:
+            self._order, self._closest = sorted(self._ranks.values()), sorted(self._shortages.values())
+
+    def _shortage(self, cluster_state: ClusterState) -> tuple[int, ClusterName] | None:
+        """Return how far a cluster is from the gang minimum by the first resource that it lacks, if it lacks one."""
+        available = cluster_state.available
+        for resource, amount in self._gang_requests:
+            if amount > (free := available.get(resource, 0)):
+                return -free * (self._unit // amount), cluster_state.name
+        return None
 
     def _forget(self, name: ClusterName) -> None:
         self._others.discard(name)

@@ -30,6 +30,8 @@ class QueueUsage:
 
     def __init__(self, cluster_usage: ClusterUsage) -> None:
         self.queues: dict[QueueName, Queue] = {}
+        self.fifo: set[QueueName] = set()
+        """The fifo queues of them."""
         self.settled: dict[QueueName, Resources] = {}
         """Usage after evictions in progress, by the queue that the workloads name, whether it exists or not."""
         self.by_namespace: dict[tuple[QueueName, str], Resources] = {}
@@ -60,11 +62,13 @@ class QueueUsage:
     def upsert(self, queue: Queue) -> None:
         """Add or update a queue."""
         self.queues[queue.name] = queue
+        (self.fifo.add if queue.fifo else self.fifo.discard)(queue.name)
         self._tree = self._outside = self._potential_quota = self._limit_inputs = self._current_quota = None
 
     def delete(self, name: QueueName) -> None:
         """Remove a queue; its charges count at the root from now on."""
         del self.queues[name]
+        self.fifo.discard(name)
         self._tree = self._outside = self._potential_quota = self._limit_inputs = self._current_quota = None
 
     def clusters_changed(self) -> None:

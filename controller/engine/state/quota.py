@@ -245,6 +245,10 @@ class Quota:
         """Return those of *requests* that ``has_free`` refuses for *node*; *known* has the result of the last call."""
         return known.of(requests, self.limits[node.name].limit, self.allocated[node.name], has_pods=node.limits_pods)
 
+    def exceeding_unreserved(self, node: Node, requests: RequestIndex, known: ExceedingRequests) -> Slots:
+        """Return those of *requests* that ``has_unreserved`` refuses for *node*; *known* as in ``exceeding``."""
+        return known.of(requests, self.limits[node.name].limit, self._sums[node.name], has_pods=node.limits_pods)
+
     def unreserved_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
         """Return what ``has_unreserved`` compares charges with, of those of *resources* that *node* limits."""
         return {name: self.unreserved(node, name) for name in resources if node.limits_resource(name)}
