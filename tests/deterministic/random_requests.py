@@ -56,16 +56,20 @@ def calls(seed: int, count: int) -> Iterator[Call]:
         make = rng.choices(*zip(*_MAKERS, strict=True))[0]
         yield make(rng, plural, rng.choice("abc"))
         if rng.random() < 0.01:
-            yield from _generated(rng, plural)
+            yield from rng.choice([_generated, _many_managers, _emptied])(rng, plural)
 
 
 def _content(rng: random.Random, plural: str) -> dict[str, Any]:
+    if rng.random() < 0.04:
+        return {"data": {}} if plural == "configmaps" else {"spec": {}}
     if plural == "configmaps":
         return {"data": {key: str(rng.randint(1, 2)) for key in rng.sample("xyz", rng.randint(1, 3))}}
     if plural == "leases":
         spec = {"holderIdentity": rng.choice(["h1", "h2"]), "leaseDurationSeconds": rng.randint(1, 2)}
         return {"spec": {key: spec[key] for key in rng.sample(sorted(spec), rng.randint(1, 2))}}
     spec = {"size": rng.randint(1, 3), "b": {"c": rng.randint(1, 2), "d": 1}, "l": [rng.randint(1, 2)], "t": "x"}
+    if rng.random() < 0.05:
+        spec |= {"b": {}, "l": []}
     chosen = {key: spec[key] for key in rng.sample(sorted(spec), rng.randint(1, 4))}
     return {"spec": chosen} | ({"status": {"ready": rng.randint(1, 2)}} if rng.random() < 0.3 else {})
 
@@ -73,7 +77,7 @@ def _content(rng: random.Random, plural: str) -> dict[str, Any]:
 def _metadata(rng: random.Random, name: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": name}
     if rng.random() < 0.5:
-        metadata["labels"] = {"g": str(rng.randint(1, 2))}
+        metadata["labels"] = {"g": str(rng.randint(1, 2))} if rng.random() < 0.95 else {}
     if rng.random() < 0.15:
         metadata["finalizers"] = rng.choice(_FINALIZERS)
     if rng.random() < 0.15:
@@ -148,6 +152,28 @@ def _generated(rng: random.Random, plural: str) -> Iterator[Call]:
     yield Call("GET", plural, GENERATED)
     yield Call("PATCH", plural, GENERATED, body={"metadata": {"labels": {"g": "2"}}}, kind="merge-patch")
     yield Call("DELETE", plural, GENERATED)
+
+
+def _many_managers(rng: random.Random, plural: str) -> Iterator[Call]:
+    """Yield updates by more managers than the server remembers."""
+    name = rng.choice("abc")
+    for number in range(1, 14):
+        body = {"metadata": {"annotations": {f"n{number}": "1"}}}
+        query = (("fieldManager", f"w{number}"),)
+        yield Call("PATCH", plural, name, body=body, kind="merge-patch", query=query)
+    yield _apply(rng, plural, name)
+
+
+def _emptied(rng: random.Random, plural: str) -> Iterator[Call]:
+    """Yield applies that remove the last label, and a write that changes nothing."""
+    name = rng.choice("abc")
+    yield Call("PATCH", plural, name, body={"metadata": {"labels": None}}, kind="merge-patch")
+    for labels in ({"labels": {"g": "1"}}, {}):
+        api_version, kind = _HEADS[plural]
+        body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **labels}}
+        query = (("fieldManager", "m1"), ("force", "true"))
+        yield Call("PATCH", plural, name, body=body, kind="apply-patch", query=query)
+    yield Call("PATCH", plural, name, body=[], kind="json-patch")
 
 
 def _get(rng: random.Random, plural: str, name: str) -> Call:
