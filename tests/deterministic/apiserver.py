@@ -168,7 +168,8 @@ class ApiServer(Reader):
             return Response(201, with_metadata(obj, resourceVersion=version) if version else obj)
         if owners is None:
             owners = self._updated_owners(request, target, None, body) if kind.owners else {}
-        return Response(201, self._store(kind, (target.namespace, name), obj, owners))
+        empty = _stored_empty(request, target, body.get("metadata") or {})
+        return Response(201, self._store(kind, (target.namespace, name), obj, owners, empty))
 
     def _updated_owners(self, request: Request, target: Target, current: Object | None, body: Object) -> Ownership:
         """Return the owners after a write that is no apply; ones that are not known are not tracked."""
@@ -315,16 +316,13 @@ class ApiServer(Reader):
                 self._remove(kind, target.key)
             return wanted
         # Other times in the managed fields alone are no change, unless they change the order of the entries.
-        unchanged = wanted == current and listed(owners) == listed(self._owners.get(mine["uid"], {}))
-        if unchanged and mine["uid"] not in self._nulls:
+        before, empty = self._owners.get(mine["uid"], {}), _stored_empty(request, target, metadata)
+        same_owners = owners == before if empty else listed(owners) == listed(before)
+        if wanted == current and same_owners and empty == self._stored_empty.get(mine["uid"], ()):
             return current
         if "dryRun" in request.query:
             return wanted
-        stored = self._store(kind, target.key, wanted, owners)
-        if request.content_type == APPLY_PATCH and not kind.builtin and None in metadata.values():
-            # The apply removed all labels or finalizers, for instance.
-            self._nulls.add(mine["uid"])
-        return stored
+        return self._store(kind, target.key, wanted, owners, empty)
 
     @staticmethod
     def _check_version(kind: Kind, name: str, asked: str | None, version: str) -> None:
@@ -364,7 +362,7 @@ class ApiServer(Reader):
                 changed["generation"] = metadata["generation"] + 1
         wanted = with_metadata(current, **changed)
         code = 202 if options.get("orphanDependents") is False else 200
-        if dry_run or (wanted == current and metadata["uid"] not in self._nulls):
+        if dry_run or (wanted == current and metadata["uid"] not in self._stored_empty):
             return Response(code, wanted)
         return Response(code, self._store(kind, target.key, wanted, self._owners.get(metadata["uid"], {})))
 
@@ -409,6 +407,13 @@ def _discovery(kinds: Iterable[Kind]) -> Mapping[str, Object]:
 def _manager(request: Request, kind: Kind, operation: str = "Update", subresource: str = "") -> Manager:
     name = request.query.get("fieldManager") or request.user_agent.partition("/")[0]
     return Manager(name, operation, kind.api_version, subresource)
+
+
+def _stored_empty(request: Request, target: Target, metadata: Object) -> tuple[str, ...]:
+    """Return the empty fields of *metadata* that an apply of a custom resource stores, though no answer shows them."""
+    if request.content_type != APPLY_PATCH or target.kind.builtin or target.subresource:
+        return ()
+    return tuple(sorted(f"{name}={value}" for name, value in metadata.items() if value in (None, {}, [])))
 
 
 def _schema(target: Target) -> Schema:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,8 +31,6 @@ _WATCHES: tuple[dict[str, str], ...] = (
     {"sendInitialEvents": "true"},
     {"resourceVersionMatch": "Exact"},
 )
-_BOOKMARKS: tuple[dict[str, str], ...] = ({"allowWatchBookmarks": "true", "timeoutSeconds": "5"},)
-"""The server sends a bookmark two seconds before the end."""
 
 Send = Callable[[str, str, Any, str, dict[str, str]], tuple[int, Any]]
 """Sends a request: method, path, body, kind of body, query."""
@@ -178,8 +176,6 @@ class MemorySide(Side):
         response = send(self._server, "GET", path, watch="true", **query)
         if response.watch is None:
             return response.status, [response.body]
-        if int(query["timeoutSeconds"]) > 2:
-            self._server.send_bookmarks(response.watch)
         self._server.end_watch(response.watch)
         return response.status, response.watch.take()
 
@@ -200,7 +196,7 @@ class Sequences:
     def __str__(self) -> str:
         return f"{self.requests} requests and {self.events} events in {self.sequences} sequences"
 
-    def compare(self, seed: int, count: int, *, bookmarks: bool = False) -> str | None:
+    def compare(self, seed: int, count: int) -> str | None:
         """Send the sequence of *seed* to both sides; describe the first difference, after which the states differ."""
         memory, real = self._sides()
         real.empty()
@@ -217,11 +213,10 @@ class Sequences:
             if found != expected or (difference := _owners_differ(memory, real, call)):
                 what = "" if found != expected else f"\n{difference}"
                 return f"{_described(seed, sent)}\nexpected {json.dumps(expected)}\nfound    {json.dumps(found)}{what}"
-        watches = _WATCHES + _BOOKMARKS * bookmarks
-        return self._compare_events(f"watches after seed {seed}", watches, memory, real)
+        return self._compare_events(f"watches after seed {seed}", memory, real)
 
-    def _compare_events(self, what: str, watches: Sequence[dict[str, str]], memory: Side, real: Side) -> str | None:
-        asked = [(root, query) for root in ROOTS.values() for query in watches]
+    def _compare_events(self, what: str, memory: Side, real: Side) -> str | None:
+        asked = [(root, query) for root in ROOTS.values() for query in _WATCHES]
         answers = []
         for side in (memory, real):
             with ThreadPoolExecutor(len(asked)) as pool:
@@ -237,17 +232,15 @@ class Sequences:
 def _events(side: Side, root: str, query: Mapping[str, str]) -> list[Any]:
     """Return the status and the events of a watch of *root*, by default since the first request.
 
-    Of bookmarks, whose times the server chooses, one remains if *query* has the time for one.
+    Bookmarks are omitted, except at the end of initial events: the server chooses their times.
     """
     query = {"resourceVersion": side.start, "timeoutSeconds": "1", **query}
     status, events = side.watch(root, query)
-    bookmarks = [
-        event
-        for event in events
-        if event.get("type") == "BOOKMARK" and "annotations" not in event["object"]["metadata"]
-    ]
-    others = [event for event in events if event not in bookmarks]
-    return [status, *others, *(bookmarks[-1:] if query["timeoutSeconds"] != "1" else ())]
+    return [status, *(event for event in events if not _is_plain_bookmark(event))]
+
+
+def _is_plain_bookmark(event: Any) -> bool:
+    return event.get("type") == "BOOKMARK" and "annotations" not in event["object"]["metadata"]
 
 
 def _owners_differ(memory: MemorySide, real: RealSide, call: Call) -> str:

@@ -24,8 +24,8 @@ class Storage:
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in (NAMESPACES, *kinds)}
         self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in self._kinds.values()}
         self._owners: dict[str, Ownership] = {}
-        self._nulls: set[str] = set()
-        """UIDs of custom resources stored with nulls in their metadata; the next write stores them in any case."""
+        self._stored_empty: dict[str, tuple[str, ...]] = {}
+        """Empty fields in the stored metadata of objects, by UID; the next write stores the object again."""
 
     @property
     def kinds(self) -> Iterable[Kind]:
@@ -80,10 +80,10 @@ class Storage:
                 objects.pop(change.key, None)
         return objects
 
-    def _store(self, kind: Kind, key: Key, obj: Object, owners: Ownership) -> Object:
+    def _store(self, kind: Kind, key: Key, obj: Object, owners: Ownership, empty: tuple[str, ...] = ()) -> Object:
         stored = with_metadata(obj, resourceVersion=str(self.version + 1))
         self._owners[stored["metadata"]["uid"]] = owners
-        self._nulls.discard(stored["metadata"]["uid"])
+        self._set_empty(stored["metadata"]["uid"], empty)
         previous = self._objects[kind].get(key)
         self._objects[kind][key] = stored
         self._publish(kind, key, stored, previous)
@@ -92,8 +92,13 @@ class Storage:
     def _remove(self, kind: Kind, key: Key) -> None:
         previous = self._objects[kind].pop(key)
         self._owners.pop(previous["metadata"]["uid"], None)
-        self._nulls.discard(previous["metadata"]["uid"])
+        self._set_empty(previous["metadata"]["uid"], ())
         self._publish(kind, key, None, previous)
+
+    def _set_empty(self, uid: str, empty: tuple[str, ...]) -> None:
+        self._stored_empty.pop(uid, None)
+        if empty:
+            self._stored_empty[uid] = empty
 
     def _publish(self, kind: Kind, key: Key, obj: Object | None, previous: Object | None) -> None:
         self.version += 1
