@@ -20,6 +20,8 @@ GROUPS = {
     "resourcebindings": "/apis/work.karmada.io/v1alpha2",
     "propagationpolicies": "/apis/policy.karmada.io/v1alpha1",
     "commands": "/apis/bus.volcano.sh/v1alpha1",
+    "datasources": "/apis/datadependency.volcano.sh/v1alpha1",
+    "datasourceclaims": "/apis/datadependency.volcano.sh/v1alpha1",
 }
 NAMESPACE = "smoke"
 
@@ -42,17 +44,16 @@ class Smoke:
         self.stack.start()
         self.until(lambda: _scheduled(self.api.get(evicted)) == "False", "its stale status put right")
         self._admit()
-        stale = self._create_stale_status()
         self._repeat_an_event()
-        self._clean_up_status(stale)
         self._deny_a_patch()
         self._evict()
         self._split_a_hyperjob()
         self._close_a_queue()
+        self._locate_data()
         self._change_webhook_configurations()
 
     def path(self, kind: str, name: str = "") -> str:
-        namespaced = kind not in {"queues", "clusters"}
+        namespaced = kind not in {"queues", "clusters", "datasources"}
         folder = f"{GROUPS[kind]}/namespaces/{NAMESPACE}" if namespaced else GROUPS[kind]
         return f"{folder}/{kind}/{name}".rstrip("/")
 
@@ -99,48 +100,6 @@ class Smoke:
         self.stack.start_controller()
         self.until(lambda: any(event.get("series") for event in self._events("waits")), "the repeated event")
 
-    def _create_stale_status(self) -> str:
-        """Create a cluster-scoped binding that was evicted long ago and still has the status of a scheduled one."""
-        path = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
-        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "gone", "uid": "u"}
-        manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding"}
-        spec = {"resource": target, "suspension": {"scheduling": True}}
-        made = self.api.create(path, {**manifest, "metadata": {"name": "gone-job"}, "spec": spec})
-        record = json.dumps({"uid": made["metadata"]["uid"], "queue": "q", "evictions": 1})
-        annotations = {"volcano-global.io/admission": record}
-        self.api.merge(f"{path}/gone-job", {"metadata": {"annotations": annotations}})
-        scheduled = {
-            "type": "Scheduled",
-            "status": "True",
-            "reason": "Success",
-            "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }
-        self.api.merge(f"{path}/gone-job/status", {"status": {"conditions": [scheduled]}})
-        return f"{path}/gone-job"
-
-    def _clean_up_status(self, stale: str) -> None:
-        """Abort an admitted job: it is evicted, and its stale status is corrected."""
-
-        def is_scheduled(path: str) -> bool:
-            conditions = self.api.get(path)["status"]["conditions"]
-            return any((each["type"], each["status"]) == ("Scheduled", "True") for each in conditions)
-
-        self.until(lambda: not is_scheduled(stale), "the stale status of another leader cleaned up")
-        job = self._job("aborted")
-        job["metadata"]["annotations"]["volcano-global.io/runtime"] = "10m"
-        self.api.create(self.path("jobs"), job)
-        running = self.path("jobs", "aborted")
-        self.until(lambda: self.api.get(running)["status"]["state"]["phase"] == "Running", "a job runs")
-        binding = self.path("resourcebindings", "aborted-job")
-        statuses = self.api.get(binding)["status"]["aggregatedStatus"]
-        for item in statuses:
-            item["status"]["state"]["phase"] = "Aborted"
-        self.api.merge(f"{binding}/status", {"status": {"aggregatedStatus": statuses}})
-        self.until(lambda: self._record("aborted").get("aborted"), "the aborted job evicted")
-        self.until(lambda: self.api.get(running)["status"]["state"]["phase"] == "Pending", "its status cleaned up")
-        self.until(lambda: not is_scheduled(binding), "the status of its binding cleaned up")
-
     def _deny_a_patch(self) -> None:
         """Deny an admission by a policy: the error does not say why, so the controller reads the binding."""
         policy = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "smoke-denies"}}
@@ -171,7 +130,8 @@ class Smoke:
     def _cluster_binding(self, name: str = "all", **spec: Any) -> str:
         """Create a suspended cluster-scoped binding and return its path."""
         path = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
-        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name, "uid": "u"}
+        # Not a Volcano Job: the status of a binding whose job does not exist is left alone.
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": "u"}
         head = {"name": f"{name}-job", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}}
         manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding", "metadata": head}
         self.api.create(path, {**manifest, "spec": {"resource": target, "suspension": {"scheduling": True}}})
@@ -198,6 +158,8 @@ class Smoke:
         high = self._job("high", "small", runtime="10m", priorityClassName="smoke-high")
         self.api.create(self.path("jobs"), high)
         self.until(lambda: self.api.get(low)["status"]["state"].get("reason") == "Evicted", "its status cleaned up")
+        bound = self.path("resourcebindings", "low-job")
+        self.until(lambda: _scheduled(self.api.get(bound)) == "False", "the status of its binding cleaned up")
         self.until(lambda: self._record("high")["clusters"], "the other one admitted")
 
     def _split_a_hyperjob(self) -> None:
@@ -235,6 +197,34 @@ class Smoke:
         self.until(
             lambda: self.api.get(self.path("queues", "child"))["status"]["state"] == "Closed", "the child closed"
         )
+
+    def _locate_data(self) -> None:
+        """Claim data before and after their location became wrong, then delete the claims; the source is reclaimed."""
+        first = self._claim("first")
+        self.until(lambda: self.api.get(first)["status"]["phase"] == "Bound", "a claim bound")
+        (created,) = self.api.get(self.path("datasources"))["items"]
+        source = self.path("datasources", created["metadata"]["name"])
+        self.until(lambda: self.api.get(source)["status"]["boundClaims"], "the claim in the status of its source")
+        self.api.merge(source, {"spec": {"locality": {"clusterNames": ["elsewhere"]}}})
+        second = self._claim("second")
+        self.until(lambda: self.api.get(source)["spec"] == created["spec"], "the location put right")
+        self.until(lambda: self.api.get(source)["status"]["boundClaims"] == 2, "both claims bound")
+        for claim in (first, second):
+            self.api.delete(claim)
+            self.until(lambda claim=claim: _is_gone(self.api, claim), "the finalizer removed")
+        self.until(lambda: _is_gone(self.api, source), "an unused source deleted")
+
+    def _claim(self, name: str) -> str:
+        """Create a claim with a finalizer of upstream's controller, and return its path."""
+        workload = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name, "namespace": NAMESPACE}
+        claim = {
+            "apiVersion": "datadependency.volcano.sh/v1alpha1",
+            "kind": "DataSourceClaim",
+            "metadata": {"name": name, "finalizers": ["datadependency.volcano.sh/finalizer"]},
+            "spec": {"system": "lake", "dataSourceType": "table", "dataSourceName": "text", "workload": workload},
+        }
+        self.api.create(self.path("datasourceclaims"), claim)
+        return self.path("datasourceclaims", name)
 
     def _change_webhook_configurations(self) -> None:
         """Delete and change the webhook configurations, which the controller repairs."""

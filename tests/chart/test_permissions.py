@@ -14,8 +14,8 @@ from tests.chart.site import AUDIT
 from tests.chart.smoke import RefusedError, Smoke
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
-#: The last two are optional.
-FILED = [FILES / f"{name}.yaml" for name in ("rbac", "hyperjobs", "integrations", "repair")]
+#: The last three are optional.
+FILED = [FILES / f"{name}.yaml" for name in ("rbac", "hyperjobs", "integrations", "repair", "data-sources")]
 ROLES = list(read_manifests(*FILED))
 GRANTED = {each for each in granted(ROLES) if each.user.startswith(OURS)}
 #: An apply that creates an object needs them, but the audit log has only the patch; the test below verifies them.
@@ -42,6 +42,9 @@ def run_smoke(plane: ControlPlane, folder: Path, without_right: Permission | Non
         "clusterStatusSettlePeriod: 1s\n"
         "preemption: {enabled: true, minRuntime: 0s, gracePeriod: 0s}\n"
         "repair: {webhookConfiguration: true}\n"
+        "dataSources:\n"
+        "  reclaimPolicy: Delete\n"
+        "  static: [{system: lake, name: text, clusters: [member1]}]\n"
         "integrations:\n"
         "- {apiVersion: apps/v1, kind: Deployment}\n"
         "- {apiVersion: apps/v1, kind: StatefulSet}\n"
