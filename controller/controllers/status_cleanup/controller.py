@@ -5,6 +5,7 @@ Evicted workloads are found by their records, so that a new leader continues.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
@@ -103,7 +104,8 @@ class StaleStatusController:
         if binding.template.kind == VOLCANO_JOB:
             # Read before the binding: a report after a new admission changes the job's version.
             job_path = JOBS.item_path(binding.template.namespace, binding.template.name)
-            job = msgspec.json.decode(await self._api.get(job_path))
+            with suppress(NotFound):
+                job = msgspec.json.decode(await self._api.get(job_path))
         manifest = msgspec.json.decode(await self._api.get(path))
         if not has_left_clusters(manifest):
             return

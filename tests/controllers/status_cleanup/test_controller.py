@@ -9,6 +9,7 @@ import pytest
 
 from controller.cache.store import Store
 from controller.controllers.status_cleanup.controller import StaleStatusController
+from controller.kube.errors import NotFound
 from tests.cache import objects
 from tests.deterministic.clock import simulate
 
@@ -19,13 +20,16 @@ SCHEDULED = {"conditions": [{"type": "Scheduled", "status": "True"}]}
 class SlowApi:
     """An API server with newer objects than the cache."""
 
-    def __init__(self, spec: dict[str, Any], status: dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any], status: dict[str, Any], *, has_job: bool = True) -> None:
         self.binding = {"spec": spec, "status": {**SCHEDULED, **status}}
+        self.has_job = has_job
         self.patched: list[str] = []
         self.read: list[str] = []
 
     async def get(self, path: str) -> bytes:
         self.read.append(path.split("/")[-2])
+        if "jobs" in path and not self.has_job:
+            raise NotFound(f"GET {path}", 404, "not found")
         rest = self.binding if "resourcebindings" in path else {"status": {"state": {"phase": "Running"}}}
         return json.dumps({"metadata": {"uid": "u", "resourceVersion": "9"}, **rest}).encode()
 
@@ -33,11 +37,11 @@ class SlowApi:
         self.patched.append(path.split("/")[-3])
 
 
-def api_after(spec: dict[str, Any], **status: Any) -> SlowApi:
+def api_after(spec: dict[str, Any], *, has_job: bool = True, **status: Any) -> SlowApi:
     """Return the API server after a workload was evicted, whose binding has this *spec* and *status* now."""
 
     async def main() -> SlowApi:
-        api, store = SlowApi(spec, status), Store()
+        api, store = SlowApi(spec, status, has_job=has_job), Store()
         record = objects.admission_record(uid="rb-j1", queue="a", evictions=1)
         store.bindings.upsert(store.bindings.decode(objects.binding(record=record)))
         (binding,) = store.bindings
@@ -55,6 +59,10 @@ def api_after(spec: dict[str, Any], **status: Any) -> SlowApi:
 
 def test_status_of_evicted_workload_is_corrected():
     assert api_after(EVICTED).patched == ["resourcebindings", "jobs"]
+
+
+def test_binding_is_corrected_although_its_job_is_deleted():
+    assert api_after(EVICTED, has_job=False).patched == ["resourcebindings"]
 
 
 @pytest.mark.parametrize(
