@@ -162,7 +162,7 @@ class Engine:
 
         Decides nothing: a plan is the same with and without such calls before it.
         """
-        requirements = (classes[0].requirements for classes in self.pending.by_requirements.values())
+        requirements = (next(iter(classes)).requirements for classes in self.pending.by_requirements.values())
         return not self._has_changed or self.feasibility_cache.prepare(requirements, steps)
 
     def plan(self, now: int, *, most: int | None = None) -> Plan:

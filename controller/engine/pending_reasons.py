@@ -175,7 +175,7 @@ class PendingReasonUpdater:
 
     def mark_requirements_stale(self, key: int) -> None:
         """Recompute the reasons of all classes with the requirements *key*, which may be thousands, later."""
-        self._stale.setdefault(key, {}).update(dict.fromkeys(self._context.pending.by_requirements[key]))
+        self._stale.setdefault(key, {}).update(self._context.pending.by_requirements[key])
 
     def flush(self, *, portions: int = 1) -> Steps[tuple[Wait, ...]]:
         """Return the changed reasons to publish now, by queue and position: new ones, and *portions* of the others."""

@@ -105,7 +105,7 @@ class FittingIndex:
             self._generation = -1
 
     def _add(self, key: int) -> None:
-        workload_class = self._pending.by_requirements[key][0]
+        workload_class = next(iter(self._pending.by_requirements[key]))
         member, slot = self._cache.get(workload_class.requirements), workload_class.slot
         bit = 1 << slot
         self._members[slot] = member

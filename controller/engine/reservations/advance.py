@@ -84,7 +84,7 @@ def running_on_reserved(reservations: Sequence[AdvanceReservation], workloads: W
 
 def blocking_reservations(pending: PendingWorkloads) -> frozenset[str]:
     """Return the reservations that keep pending workloads off."""
-    requirements = [classes[0].requirements for classes in pending.by_requirements.values()]
+    requirements = [next(iter(classes)).requirements for classes in pending.by_requirements.values()]
     of_clusters = {reserved.reservation for each in requirements for reserved in each.reserved_clusters}
     return frozenset(of_clusters.union(*(each.amounts_reserved_by for each in requirements)))
 

@@ -232,8 +232,8 @@ class PendingWorkloads:
         """The key that orders new classes, of queues with another one than ``order_key``."""
         self.queues: dict[QueueName, list[WorkloadClass]] = {}
         """The classes of each queue; none is empty."""
-        self.by_requirements: dict[int, list[WorkloadClass]] = {}
-        """The classes with each requirements, by the requirements' id."""
+        self.by_requirements: dict[int, dict[WorkloadClass, None]] = {}
+        """The classes with each requirements, in the order of their creation, by the requirements' id."""
         self.unevaluated: dict[WorkloadClass, None] = {}
         """Classes that were not evaluated since they were created."""
         self.changed: set[QueueName] = set()
@@ -307,7 +307,7 @@ class PendingWorkloads:
             queue,
             namespace,
             requirements,
-            equal[0].slot if equal else self.slot_count,
+            next(iter(equal)).slot if equal else self.slot_count,
             group,
             is_leaving=is_leaving,
             nominated_cluster=nominated,
@@ -321,10 +321,10 @@ class PendingWorkloads:
         self._classes[key] = workload_class
         self.queues.setdefault(queue, []).append(workload_class)
         if equal is None:
-            equal = self.by_requirements[id(requirements)] = []
+            equal = self.by_requirements[id(requirements)] = {}
             self._opened[id(requirements)] = None
             self.slot_count += 1
-        equal.append(workload_class)
+        equal[workload_class] = None
         self.unevaluated[workload_class] = None
         if self._in_tree is not None:
             self._in_tree.add(workload_class)
@@ -363,7 +363,7 @@ class PendingWorkloads:
         if not self.queues[workload_class.queue]:
             del self.queues[workload_class.queue]
             self._ordered.pop(workload_class.queue, None)
-        self.by_requirements[id(requirements)].remove(workload_class)
+        del self.by_requirements[id(requirements)][workload_class]
         if not self.by_requirements[id(requirements)]:
             del self.by_requirements[id(requirements)], self._requirements[requirements.scheduling_key]
             if id(requirements) in self._opened:
