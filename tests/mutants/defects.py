@@ -31,8 +31,8 @@ DEFECTS = (
     Mutant(
         "ignore-limits-of-ancestors",
         "controller.engine.state.quota",
-        "Quota._is_within",
-        Replace("above.parent", by="None"),
+        "Quota.limiting",
+        Replace("(node, *self.limiting(node.parent))", by="(node,)"),
         "tests/engine/test_scenarios.py",
     ),
     Mutant(
