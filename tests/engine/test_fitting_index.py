@@ -84,7 +84,9 @@ def check_sets(life: Life) -> None:
     quota, shares = context.queue_usage.latest_quota, context.shares.current
     assert quota is not None
     assert shares is not None
-    members = {key: cache.get(next(iter(classes)).requirements) for key, classes in context.pending.by_requirements.items()}
+    members = {
+        key: cache.get(next(iter(classes)).requirements) for key, classes in context.pending.by_requirements.items()
+    }
     root = quota.tree.root
     assert index.keys_of(index.feasible(quota)) == [
         key
