@@ -125,9 +125,11 @@ def is_advance_reservation(refusal: Refusal) -> bool:
 def precedence(refusal: Refusal) -> tuple[int, int]:
     """Return the sort key of refusals: reasons that capacity cannot end come first, then by code.
 
-    Where all clusters together are full, ``InsufficientCapacity`` ranks as a queue limit.
+    Where all clusters together are full, ``InsufficientCapacity`` ranks as a queue limit. A reason that ends at a
+    known time comes after those that do not, because its end makes the workload compete again.
     """
     if refusal.reason is Reason.PREEMPTION_IN_PROGRESS:
         return 1, 0
     reason = Reason.QUEUE_LIMIT_REACHED if refusal.is_total_capacity else refusal.reason
-    return (2 if refusal.is_about_room else 0), _PLACE[reason]
+    place = _PLACE[reason] if refusal.until is None else len(_PLACE) + _PLACE[reason]
+    return (2 if refusal.is_about_room else 0), place

@@ -391,6 +391,15 @@ def test_rejected_write_backs_off_until_its_end():
     assert ear.workloads["rb-j1"].hold is None
 
 
+def test_backoff_hides_no_reason_without_an_end():
+    """The end of the backoff would admit a workload with unknown requests."""
+    store, ear = pending()
+    store.roll_back("rb-j1", STARTUP_BACKOFF)
+    remove(store, "jobs", job("j1", version=30))
+    store.sync_to(ear, 0)
+    assert ear.workloads["rb-j1"].hold.reason is Reason.REQUESTS_UNKNOWN
+
+
 def test_backoff_without_end_lasts_until_the_binding_changes():
     store, ear = pending()
     store.roll_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
