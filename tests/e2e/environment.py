@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.api.quantity import parse_quantity
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, NotFound
@@ -65,6 +65,11 @@ class Environment:
         except Conflict:
             if name != DEFAULT_QUEUE:
                 raise
+
+    async def priority_class(self, name: str, value: int) -> None:
+        """Create a PriorityClass."""
+        head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
+        await self._create(PRIORITY_CLASSES.path, {**head, "value": value})
 
     async def policy(self, *, preserves: bool = False, **suspension: bool) -> None:
         """Propagate all Volcano Jobs of the namespace, each to one cluster.

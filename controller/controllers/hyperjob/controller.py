@@ -302,6 +302,9 @@ class HyperJobController:
         began = time.monotonic()
         first = min(self._requeue_at.values(), default=None)
         rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
+        if self._queue and not self._can_work:
+            # The lease may be confirmed again without a change of the leader.
+            rest = 0.5
         try:
             async with asyncio.timeout(rest):
                 await self._wake.wait()
