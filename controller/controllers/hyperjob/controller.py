@@ -301,10 +301,11 @@ class HyperJobController:
         """Wait for a change, or until the next item is due."""
         began = time.monotonic()
         first = min(self._requeue_at.values(), default=None)
-        rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
-        if self._queue and not self._can_work:
-            # The lease may be confirmed again without a change of the leader.
-            rest = 0.5
+        if not self._can_work:
+            # The lease may be confirmed again without a change of the leader, which wakes nothing.
+            rest = 0.5 if self._known else 60.0
+        else:
+            rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
         try:
             async with asyncio.timeout(rest):
                 await self._wake.wait()
