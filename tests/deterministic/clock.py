@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NoReturn, Self, TypeVar
@@ -90,42 +90,6 @@ class NumberedTask(asyncio.Task[Any]):
         return self.number
 
 
-class _Handle(asyncio.Handle):
-    """A handle that is made faster, without the support of a debugger."""
-
-    __slots__ = ()
-
-    def __init__(self, callback: Any, args: Any, loop: "VirtualLoop", context: Context | None) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-
-
-class _Timer(asyncio.TimerHandle):
-    """A timer that is made faster, without the support of a debugger."""
-
-    __slots__ = ()
-
-    def __init__(self, when: float, callback: Any, args: Any, loop: "VirtualLoop", context: Context | None) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-        self._when = when
-        self._scheduled = False
-
-    def cancel(self) -> None:
-        self._cancelled = True
-        self._callback = self._args = None
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """Runs callbacks in order, and tasks that are ready together in an order drawn from *seed*.
 
@@ -170,18 +134,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         """Call *callback* at *when*; timers of the same time fire in the order in which they were set."""
-        timer = _Timer(when, callback, args, self, context)
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._timer_numbers), timer))
         return timer
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        when = self._now + delay
-        timer = _Timer(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._timer_numbers), timer))
-        return timer
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-        handle = _Handle(callback, args, self, context)
+        handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
