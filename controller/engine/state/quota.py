@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import ROOT, Node, QueueLimits, QueueName, Tree
-from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots
+from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots, free_amounts
 from controller.engine.state.resources import PODS, Resources
 
 _Amounts = dict[QueueName, dict[str, int]]
@@ -238,8 +238,9 @@ class Quota:
 
     def free_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
         """Return what ``has_free`` compares charges with, of those of *resources* that *node* limits."""
-        limit, taken = self.limits[node.name].limit, self.allocated[node.name]
-        return {name: limit.get(name, 0) - taken.get(name, 0) for name in resources if node.limits_resource(name)}
+        return free_amounts(
+            self.limits[node.name].limit, self.allocated[node.name], resources, has_pods=node.limits_pods
+        )
 
     def exceeding(self, node: Node, requests: RequestIndex, known: ExceedingRequests) -> Slots:
         """Return those of *requests* that ``has_free`` refuses for *node*; *known* has the result of the last call."""
@@ -251,7 +252,7 @@ class Quota:
 
     def unreserved_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
         """Return what ``has_unreserved`` compares charges with, of those of *resources* that *node* limits."""
-        return {name: self.unreserved(node, name) for name in resources if node.limits_resource(name)}
+        return free_amounts(self.limits[node.name].limit, self._sums[node.name], resources, has_pods=node.limits_pods)
 
     def overlay(self) -> "Quota":
         """Return a copy-on-write overlay of this quota, to try charges."""

@@ -6,7 +6,7 @@ each slot, so that the results of several queries are combined with ``&`` and
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.resources import PODS, Resources
@@ -188,6 +188,11 @@ class RequestIndex:
         return slots
 
 
+def free_amounts(limit: Resources, taken: Resources, resources: Iterable[str], *, has_pods: bool) -> Resources:
+    """Return what *taken* leaves of *limit*, of those of *resources* that are limited; ``pods`` only if *has_pods*."""
+    return {name: limit.get(name, 0) - taken.get(name, 0) for name in resources if has_pods or name != PODS}
+
+
 class ExceedingRequests:
     """The slots that exceed the free amounts of one limit.
 
@@ -209,9 +214,7 @@ class ExceedingRequests:
                     break
             else:
                 return self._slots
-        free_amounts = {
-            name: limit.get(name, 0) - taken.get(name, 0) for name in requests.resources if has_pods or name != PODS
-        }
-        self._version, self._slots = requests.version, requests.exceeding(free_amounts)
-        self._bounds = requests.bounds(free_amounts)
+        left = free_amounts(limit, taken, requests.resources, has_pods=has_pods)
+        self._version, self._slots = requests.version, requests.exceeding(left)
+        self._bounds = requests.bounds(left)
         return self._slots
