@@ -351,15 +351,15 @@ def _leaf_classes(context: Context, quota: Quota, leaf: Node, feasible: Abstract
     ]
 
 
-def _should_retry(quota: Quota, sleep: QueueingHint, workload_class: WorkloadClass) -> bool:
+def _should_retry(quota: Quota, hint: QueueingHint, workload_class: WorkloadClass) -> bool:
     """Return whether usage was freed that makes a retry of the refused class worthwhile."""
-    if sleep.generation != quota.generation or quota.free_counts[sleep.queue] != sleep.free_count:
+    if hint.generation != quota.generation or quota.free_counts[hint.queue] != hint.free_count:
         return True
-    if not sleep.or_unreserved_at_root or quota.has_unreserved(quota.tree.root, workload_class.charge):
-        return sleep.or_unreserved_at_root
+    if not hint.or_unreserved_at_root or quota.has_unreserved(quota.tree.root, workload_class.charge):
+        return hint.or_unreserved_at_root
     # Guarantees of its own branch are reserved already, so it needs less than its whole charge.
     return (
-        sleep.queue in quota.guaranteed
+        hint.queue in quota.guaranteed
         and quota.refusal(quota.tree.nodes[workload_class.queue], workload_class.charge) is None
     )
 
