@@ -65,7 +65,7 @@ test-integration: setup ## all other tests: real API servers, processes, the cha
 test-unit: setup ## tests without a server
 	@$(BIN)/pytest --quiet --numprocesses 2 -m "not long and not real and not process" $(ARGS)
 
-test-long: setup ## enumerations, long runs and more examples of each property test: about two hours
+test-long: setup ## enumerations, long runs and more examples of each property test: several hours
 	@$(BIN)/python -m localup binaries
 	@DRAWS=1 $(BIN)/pytest -m long $(ARGS)
 	@DRAWS=20 $(BIN)/pytest -m "hypothesis and not long and not real and not process" $(ARGS)
