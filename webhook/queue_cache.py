@@ -114,6 +114,13 @@ class QueueCache:
         self._set(unchanged | {queue.name: queue for queue in objects})
         self.is_synced = True
 
+    def replace_in_steps(
+        self, objects: Sequence[CachedQueue], *, unreadable: Iterable[tuple[str, str]] = ()
+    ) -> Iterator[None]:
+        """Replace all queues in one step, so that reviews never see a part of a list."""
+        self.replace(objects, unreadable=unreadable)
+        yield
+
     def upsert(self, obj: CachedQueue) -> None:
         """Add or update a queue."""
         self._set({**self._queues, obj.name: obj})

@@ -67,17 +67,29 @@ class Collection(Generic[F]):
         return self._objects.get(key)
 
     def replace(self, objects: Iterable[F], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
-        """Apply a complete list: objects that are not in *objects* are deleted.
+        """Apply a complete list at once, as `replace_in_steps` does."""
+        for _ in self.replace_in_steps(objects, unreadable=unreadable):
+            pass
 
-        *unread* names existing objects that could not be read: their cached versions stay.
+    def replace_in_steps(self, objects: Iterable[F], *, unreadable: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
+        """Apply a complete list, one object in each step; cached objects that are not in it are deleted at the end.
+
+        *unreadable* names existing objects that could not be read: their cached versions stay. Between steps, objects
+        may be changed by responses to writes, which are newer than the list.
         """
         self._deleted_uids.clear()
-        listed = {self.key(*name) for name in unreadable}
+        missing = dict.fromkeys(self._objects)
+        for name in unreadable:
+            missing.pop(self.key(*name), None)
         for obj in objects:
-            listed.add(obj.key)
+            missing.pop(obj.key, None)
             self.upsert(obj)
-        for key in [key for key in self._objects if key not in listed]:
-            self._on_change(self._objects.pop(key), None)
+            yield
+        for key in missing:
+            known = self._objects.pop(key, None)
+            if known is not None:
+                self._on_change(known, None)
+            yield
         self.is_complete = True
 
     def upsert(self, obj: F) -> None:

@@ -7,7 +7,7 @@ and runs until it is cancelled.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Generic, NoReturn, Protocol, TypeVar
@@ -33,6 +33,8 @@ _MAX_NAMES_LOGGED = 5
 _MAX_PAGE_ATTEMPTS = 5
 #: Objects of a page are decoded in slices, between which the request for the next page is sent and answered.
 _OBJECTS_PER_SLICE = 50
+#: A list is applied in slices of some milliseconds, between which the lease is renewed and probes are answered.
+_STEPS_PER_SLICE = 500
 _MAX_EMPTY_WATCHES = 3
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -41,10 +43,10 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Sink(Protocol[T_contra]):
     """Receives the objects of a collection; called from the event loop, so it must not block."""
 
-    def replace(self, objects: Sequence[T_contra], *, unreadable: Iterable[ObjectName] = ()) -> None:
-        """Apply a complete list; an empty list clears everything, newer observations included.
+    def replace_in_steps(self, objects: Sequence[T_contra], *, unreadable: Iterable[ObjectName] = ()) -> Iterator[None]:
+        """Apply a complete list in short steps; an empty list clears everything, newer observations included.
 
-        *unread* names existing objects that could not be read: their last observed state stays.
+        *unreadable* names existing objects that could not be read: their last observed state stays.
         """
 
     def upsert(self, obj: T_contra) -> None:
@@ -125,10 +127,12 @@ class Informer(Generic[T]):
         while True:
             self._must_relist = False
             objects, version = await self._list()
+            if not self._must_relist:
+                await self._apply(objects, version)
+            del objects
             if self._must_relist:
                 continue
-            self._apply(objects, version)
-            del objects
+            self.synced.set()
             try:
                 async with asyncio.timeout(None) as self._watch_timeout:
                     await self._watch_until_relist()
@@ -146,15 +150,21 @@ class Informer(Generic[T]):
         if self._watch_timeout is not None and not self._watch_timeout.expired():
             self._watch_timeout.reschedule(asyncio.get_running_loop().time())
 
-    def _apply(self, objects: list[T], version: str) -> None:
+    async def _apply(self, objects: list[T], version: str) -> None:
         if is_older(version, self.version):
             # The server was restored from a backup: objects from later versions do not exist.
-            self._sink.replace([])
-        self._sink.replace(objects, unreadable=tuple(self._unreadable))
+            await self._replace([])
+        await self._replace(objects, unreadable=tuple(self._unreadable))
         self.version = version
         self.lists += 1
         self._empty_watches = 0
-        self.synced.set()
+
+    async def _replace(self, objects: list[T], *, unreadable: Iterable[ObjectName] = ()) -> None:
+        """Apply a list in slices; after the first one the sink is not in sync until all are applied."""
+        for step, _ in enumerate(self._sink.replace_in_steps(objects, unreadable=unreadable), start=1):
+            if step % _STEPS_PER_SLICE == 0:
+                self.synced.clear()
+                await asyncio.sleep(0)
 
     @property
     def unreadable(self) -> int:

@@ -8,7 +8,7 @@ needs a watch in any case.
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
@@ -44,8 +44,9 @@ class _DiscardingSink:
     def forget(self, _: str, __: str) -> None:
         """Discard a deletion."""
 
-    def replace(self, _: Sequence[int], **__: object) -> None:
+    def replace_in_steps(self, _: Sequence[int], **__: object) -> Iterator[None]:
         """Discard a list."""
+        return iter(())
 
     def upsert(self, _: int) -> None:
         """Discard a change."""

@@ -4,7 +4,7 @@ import asyncio
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -77,10 +77,9 @@ class JobRunner:
         self._api = api
         self._due: asyncio.Queue[JobRun] = asyncio.Queue()
 
-    def replace(self, objects: Sequence[Binding], **_: object) -> None:
+    def replace_in_steps(self, objects: Sequence[Binding], **_: object) -> Iterator[None]:
         """Observe a list."""
-        for seen in objects:
-            self.upsert(seen)
+        return (self.upsert(seen) for seen in objects)
 
     def upsert(self, seen: Binding) -> None:
         """Start the run time of an admitted job; an eviction ends it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -44,9 +44,8 @@ class Resumed:
         self.at: dict[str, float] = {}
         self._waiters: list[tuple[int, asyncio.Event]] = []
 
-    def replace(self, objects: Sequence[Seen], **_: object) -> None:
-        for seen in objects:
-            self.upsert(seen)
+    def replace_in_steps(self, objects: Sequence[Seen], **_: object) -> Iterator[None]:
+        return (self.upsert(seen) for seen in objects)
 
     def upsert(self, seen: Seen) -> None:
         if seen.metadata.namespace == self.namespace and seen.is_resumed and seen.metadata.name not in self.at:

@@ -70,8 +70,8 @@ class Names:
     def __init__(self):
         self.found = {}
 
-    def replace(self, objects, **_):
-        self.found = {obj["metadata"]["name"]: obj for obj in objects}
+    def replace_in_steps(self, objects, **_):
+        yield self.found.update({obj["metadata"]["name"]: obj for obj in objects})
 
     def upsert(self, obj):
         self.found[obj["metadata"]["name"]] = obj

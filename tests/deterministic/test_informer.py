@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -27,9 +27,10 @@ class History:
         self.calls: list[tuple[float, str, Any]] = []
         self.objects: dict[str, str] = {}
 
-    def replace(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
+    def replace_in_steps(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
         self.objects = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in objects}
         self._record("replace", sorted(self.objects.items()))
+        yield
 
     def upsert(self, obj: Any) -> None:
         self.objects[obj["metadata"]["name"]] = obj["metadata"]["resourceVersion"]

@@ -5,7 +5,7 @@ them.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -64,9 +64,8 @@ class Observer:
         path = RESOURCE_BINDINGS.item_path(self.namespace, "").rstrip("/")
         return Informer(api, path, decode=read, sink=self)
 
-    def replace(self, moments: Sequence[BindingSnapshot], **_: object) -> None:
-        for moment in moments:
-            self.upsert(moment)
+    def replace_in_steps(self, moments: Sequence[BindingSnapshot], **_: object) -> Iterator[None]:
+        return (self.upsert(moment) for moment in moments)
 
     def upsert(self, moment: BindingSnapshot) -> None:
         self.moments.append(moment)

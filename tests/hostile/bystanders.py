@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,9 +102,8 @@ class Bystander:
                 with suppress(ApiError):
                     await self._api.delete(JOBS.item_path(self._namespace, name))
 
-    def replace(self, moments: Sequence[BindingSnapshot], **_: object) -> None:
-        for moment in moments:
-            self.upsert(moment)
+    def replace_in_steps(self, moments: Sequence[BindingSnapshot], **_: object) -> Iterator[None]:
+        return (self.upsert(moment) for moment in moments)
 
     def upsert(self, moment: BindingSnapshot) -> None:
         seen, latencies = self.waiting.get(moment.job, (None, None))

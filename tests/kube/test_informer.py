@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,13 @@ class Shelf:
         self.voided = 0
         self.changed = asyncio.Event()
 
-    def replace(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
+    def replace_in_steps(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
         self.replaced += 1
         self.voided += not objects
         kept = {name: self.things[name] for _, name in unreadable if name in self.things}
         self.things = kept | {name(obj): version(obj) for obj in objects}
         self.changed.set()
+        yield
 
     def upsert(self, obj: Any) -> None:
         self.things[name(obj)] = version(obj)
@@ -425,3 +426,84 @@ async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
     async with informing(server, tmp_path, is_known=lambda known: known.name == "a") as (informer, shelf):
         await shelf.contains({"b": 9})
         assert informer.version == "10"
+
+
+class LongShelf(Shelf):
+    """A sink that applies a list object by object, and records how many in each turn of the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.informer: Informer[Any] | None = None
+        self.slices: list[int] = []
+        self.synced_between_slices = False
+        self._turn_has_begun = self._is_replacing = False
+
+    def replace_in_steps(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
+        self._is_replacing = True
+        for obj in objects:
+            self.upsert(obj)
+            self._count()
+            yield
+        for key in self.things.keys() - {name(obj) for obj in objects}:
+            del self.things[key]
+            self._count()
+            yield
+        self._is_replacing = False
+        self.replaced += 1
+        self.changed.set()
+
+    def _count(self) -> None:
+        if not self._turn_has_begun:
+            self._turn_has_begun = True
+            self.slices.append(0)
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self.slices[-1] += 1
+
+    def _end_turn(self) -> None:
+        self._turn_has_begun = False
+        if self._is_replacing and self.informer is not None:
+            self.synced_between_slices |= self.informer.is_synced
+
+
+@asynccontextmanager
+async def informing_long(server: ScriptedServer, tmp_path: Path) -> AsyncIterator[tuple[Informer[Any], LongShelf]]:
+    async with informing(server, tmp_path) as (informer, _):
+        shelf = LongShelf()
+        shelf.informer, informer._sink = informer, shelf
+        yield informer, shelf
+
+
+def things(count: int) -> list[dict[str, Any]]:
+    return [thing(f"t{number}", 1) for number in range(count)]
+
+
+async def test_long_list_is_applied_in_slices_before_it_is_synced(server, tmp_path):
+    server.says("GET", PATH, listing(*things(1_800), version=7))
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing_long(server, tmp_path) as (informer, shelf):
+        await informer.synced.wait()
+        assert (sum(shelf.slices), max(shelf.slices)) == (1_801, 500)
+        assert not shelf.synced_between_slices
+
+
+async def test_deletions_of_a_relist_are_sliced_and_unsync(server, tmp_path):
+    server.says("GET", PATH, listing(*things(1_800), version=7), listing(*things(300), version=9))
+    server.says("WATCH", PATH, refusing(410), ALL_WELL)
+    async with informing_long(server, tmp_path) as (informer, shelf):
+        await shelf.was_replaced(2)
+        assert len(shelf.things) == 300
+        assert max(shelf.slices) == 500
+        assert not shelf.synced_between_slices
+        assert informer.synced.is_set()
+
+
+async def test_relist_request_while_a_list_is_applied_lists_again(server, tmp_path):
+    server.says("GET", PATH, listing(*things(1_800), version=7), listing(thing("new", 8), version=8))
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing_long(server, tmp_path) as (informer, shelf):
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while len(shelf.things) < 500:  # noqa: ASYNC110 -- between two slices
+                await asyncio.sleep(0)
+        informer.relist()
+        await informer.synced.wait()
+        assert shelf.things == {"new": "8"}

@@ -172,8 +172,8 @@ MUTANTS = (
     Mutant(
         "keep-objects-missing-from-list",
         "controller.kube.collection",
-        "Collection.replace",
-        Replace("[key for key in self._objects if key not in listed]", by="()"),
+        "Collection.replace_in_steps",
+        Replace("dict.fromkeys(self._objects)", by="dict[Hashable, None]()"),
         "tests/cache/test_store.py",
     ),
     Mutant(
