@@ -23,6 +23,8 @@ _DELAY_SECONDS = 60
 """A change is judged after this time, when every admission that was decided before it is known."""
 _CONFIGURATION_SECONDS = 30
 """A changed configuration is in force after this time."""
+_ORDERS_DIFFERENTLY = {"ageing", "advanceReservations", "nodeShapes"}
+"""With these options another order is right than by priority and age."""
 _JUDGED = {"resourcebindings", "jobs", "queues", "clusters", "priorityclasses", "hyperjobs", "works"}
 _CAPACITIES = [amounts(capacity) for capacity in CLUSTERS.values()]
 _TOTAL = add(*_CAPACITIES)
@@ -57,12 +59,13 @@ class Judge:
         system.server.observers.append(self._observe)
 
     def _is_by_priority(self, begin: float, end: float) -> bool:
-        """Return whether the configuration in force between two times made the order independent of fair shares."""
+        """Return whether between two times the configuration in force ordered by priority and age alone."""
         written = self._system.configurations
         following = [*(at for at, _ in written[1:]), float("inf")]
         return all(
             options.get("queueOrder", "PriorityFirst") == "PriorityFirst"
             and not options.get("reclaim", {}).get("enabled")
+            and not _ORDERS_DIFFERENTLY & options.keys()
             for (at, options), until in zip(written, following, strict=True)
             if at <= end and until + _CONFIGURATION_SECONDS >= begin
         )

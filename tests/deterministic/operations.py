@@ -4,9 +4,11 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.deterministic import kinds
+from tests.deterministic.clock import EPOCH
 from tests.deterministic.objects import Key, Kind, Object
 from tests.deterministic.system import NAMESPACE, System, wait_until
 
@@ -63,6 +65,7 @@ def job(name: str, queue: str, *, pods: int, cpu: str, seconds: int, **more: Any
         "tasks": [{"name": name, "replicas": count, "template": template} for name, count in tasks.items()],
         **({"queue": queue} if queue else {}),
         **({"priorityClassName": more["priority"]} if more.get("priority") else {}),
+        **({"runningEstimate": more["estimate"]} if more.get("estimate") else {}),
     }
     return {"metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations}, "spec": spec}
 
@@ -70,6 +73,7 @@ def job(name: str, queue: str, *, pods: int, cpu: str, seconds: int, **more: Any
 async def submit_job(system: System, draw: random.Random) -> None:
     pods = draw.choice((1, 1, 2, 2, 3, 4, 6))
     gang = pods if draw.random() < 0.8 else max(pods - 1, 1)
+    seconds = draw.choice((20, 60, 120, 240, 400))
     await system.create(
         kinds.JOBS,
         job(
@@ -77,12 +81,13 @@ async def submit_job(system: System, draw: random.Random) -> None:
             draw.choice((*LEAVES, "")),
             pods=pods,
             cpu=draw.choice(("500m", "1", "1", "2", "2", "3")),
-            seconds=draw.choice((20, 60, 120, 240, 400)),
+            seconds=seconds,
             gpu=draw.choice(("", "", "", "1")),
             minimum=gang,
             fails=draw.random() < 0.1,
             driver=draw.random() < 0.2,
             priority=draw.choice(("", "", "high", "low")),
+            estimate=draw.choice(("", "", f"{seconds}s", "1m")),
         ),
     )
 
@@ -210,15 +215,38 @@ async def change_class(system: System, draw: random.Random) -> None:
 
 
 async def change_configuration(system: System, draw: random.Random) -> None:
-    evictions = {"enabled": draw.random() < 0.7, "minRuntime": "30s"}
+    evictions = {"enabled": draw.random() < 0.7, "minRuntime": "30s", "gracePeriod": draw.choice(("0s", "30s"))}
+    rare: Object = {
+        "ageing": {"after": "1m", "step": 200, "max": draw.choice((1000, 3000))},
+        "advanceReservations": [_advance_reservation(system, draw)],
+        "nodeShapes": [{"clusters": ["member1"], "nodes": [{"count": 4, "allocatable": {"cpu": "4"}}]}],
+        "patches": {"perSecond": 5},
+    }
     system.configure(
         reclaim=evictions,
         preemption=evictions,
         headReservation={"after": draw.choice(("1m", "10m"))},
+        backfill={"enabled": draw.random() < 0.8, "onOverrun": draw.choice(("Keep", "Evict"))},
+        resize={"action": draw.choice(("Evict", "Report")), "gracePeriod": draw.choice(("0s", "1m"))},
         queueOrder=draw.choice(("PriorityFirst", "FairShareFirst")),
-        tenantFairness=draw.choice(("None", "Namespace")),
+        tenantFairness=draw.choice(("None", "Namespace", "NamespaceFirst")),
         startupTimeout=draw.choice(("5m", "30m")),
+        **{name: value for name, value in rare.items() if draw.random() < 0.25},
     )
+
+
+def _advance_reservation(system: System, draw: random.Random) -> Object:
+    """Return an advance reservation that begins soon: maintenance, or for a queue."""
+    begin = EPOCH + system.loop.time() + draw.choice((-60, 60, 300))
+    times = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for at in (begin, begin + 600))
+    return {
+        "name": "planned",
+        "clusters": [draw.choice(sorted(CLUSTERS))],
+        **dict(zip(("from", "until"), times, strict=True)),
+        "evict": draw.random() < 0.5,
+        "drain": draw.choice(("1m", "24h")),
+        **draw.choice(({}, {"queue": draw.choice(LEAVES), "amounts": {"cpu": "6"}}, {"queue": draw.choice(LEAVES)})),
+    }
 
 
 # -- clusters -------------------------------------------------------------------------
@@ -324,7 +352,7 @@ def times(draw: random.Random, per_hour: float, begin: float, end: float) -> Seq
 
 def script(draw: random.Random, begin: float, end: float, *, calm: bool) -> list[Operation]:
     """Return the operations between *begin* and *end*; in a *calm* hour, with its strict judge, operators do more."""
-    rates = {**_RATES, **dict.fromkeys(OPERATORS, _RATE_OF_OPERATORS), "change-configuration": 3.0}
+    rates = {**_RATES, **dict.fromkeys(OPERATORS, _RATE_OF_OPERATORS), "change-configuration": 6.0}
     rates |= _RATES_OF_CALM_HOURS if calm else {}
     return [
         Operation(at, name, draw.getrandbits(48))

@@ -1,6 +1,7 @@
 """The whole system from one seed: one history per seed, no violation, and a judge that sees planted mistakes."""
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -10,14 +11,17 @@ from pathlib import Path
 import pytest
 import structlog
 
+from controller.api.configuration import load_configuration
 from controller.cache import workload_builder
 from controller.cache.translate import queues
 from controller.engine.state.cluster_usage import ClusterState
 from controller.scheduling import patches
 from tests.deterministic import faults, operations
+from tests.deterministic.clock import simulate
 from tests.deterministic.operations import Operation
 from tests.deterministic.shrinking import Shrinker, kinds_of
 from tests.deterministic.simulation import Result, run, script
+from tests.deterministic.system import System
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +73,19 @@ def test_scripts_of_seeds_differ_and_have_every_operation():
     names = {operation.name for planned in scripts for operation in planned}
     expected = {*operations.TENANTS, *operations.OPERATORS, *faults.REQUEST_FAULTS, *faults.WATCH_FAULTS}
     assert names >= expected | {*faults.SYSTEM_FAULTS}
+
+
+def test_changed_configurations_are_valid_and_have_each_option(tmp_path):
+    used = set()
+
+    async def change_often() -> None:
+        system = System(1, tmp_path)
+        for seed in range(40):
+            await operations.change_configuration(system, random.Random(seed))
+            used.update(load_configuration(system.configuration_file.read_text()).model_fields_set)
+
+    simulate(change_often, 1)
+    assert used >= {"advance_reservations", "ageing", "backfill", "node_shapes", "patches", "resize"}
 
 
 def test_run_ends_when_every_event_of_a_watch_is_faulty(monkeypatch):

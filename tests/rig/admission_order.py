@@ -18,6 +18,8 @@ from tests.rig.observed_usage import ROOT, ObservedUsage, limits_of
 
 _KEPT_SECONDS = 60
 """For how long after the horizon of a decision ended usage is stored: decisions are judged in the order of writes."""
+_UNPLACED_SECONDS = 330
+"""For how long a workload that Karmada had not placed when it was evicted is charged (P5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class AdmissionOrder:
             now = parse_binding(change.after) if change.after is not None else None
             self._since.update({item.job: change.at for item in (before, now) if item is not None})
             if before is not None and before.holds and (now is None or not now.holds):
-                self._ended.append((change.at, self._hold(before, change.at)))
+                delay = 0 if before.clusters or now is None else _UNPLACED_SECONDS
+                self._ended.append((change.at + delay, self._hold(before, change.at)))
 
     def find_overtaken(self, change: Change, before: BindingState | None, after: BindingState) -> Iterator[str]:
         """Yield a violation for each pending workload that should have been admitted instead of *after*.
