@@ -5,14 +5,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from itertools import pairwise
 from unittest import mock
 
 import pytest
 
 from tests.deterministic import kinds
 from tests.deterministic.clock import PROCESS, simulate
-from tests.deterministic.network import Call
+from tests.deterministic.network import Call, NoFaults, Route
+from tests.deterministic.objects import Object
 from tests.deterministic.operations import create_cluster, job
+from tests.deterministic.reads import Response
+from tests.deterministic.statuses import StatusError
 from tests.deterministic.system import NAMESPACE, System
 
 SETTLE_SECONDS = 90
@@ -77,6 +81,38 @@ def test_idle_watches_are_checked_a_few_times_a_minute(idle):
     assert max(lists.values()) <= 2 * 2 * (2 * 3) * MINUTES, lists
 
 
+def hyperjob(spec: Object) -> Object:
+    replicated = {"name": "trainer", "templateSpec": spec}
+    return {"metadata": {"name": "h", "namespace": NAMESPACE}, "spec": {"replicatedJobs": [replicated]}}
+
+
+def test_status_of_a_deleted_hyperjob_is_not_written_again_at_once(tmp_path):
+    """The event of its deletion is late."""
+    times = list[float]()
+
+    class Gone(NoFaults):
+        def on_request(self, call: Call, route: Route) -> None:
+            if call.is_write and call.request.path.endswith("/hyperjobs/h/status"):
+                times.append(asyncio.get_running_loop().time())
+                error = StatusError(404, "NotFound", 'hyperjobs "h" not found', {})
+                route.response = Response(error.code, error.status)
+
+    async def main() -> None:
+        system = System(1, tmp_path)
+        await system.install()
+        await create_cluster(system, "member1")
+        system.start()
+        system.network.faults = Gone()
+        await asyncio.sleep(5)
+        await system.create(kinds.HYPERJOBS, hyperjob(job("h", "default", pods=1, cpu="1", seconds=60)["spec"]))
+        await asyncio.sleep(20)
+        await system.stop()
+
+    simulate(main, 1)
+    assert len(times) > 2
+    assert min(later - earlier for earlier, later in pairwise(times)) >= 1, times
+
+
 def test_former_leader_with_a_due_hyperjob_does_not_spin(tmp_path):
     """The name of its part is taken, so the leader looks at the HyperJob every five seconds."""
     callbacks = Counter[str]()
@@ -90,9 +126,7 @@ def test_former_leader_with_a_due_hyperjob_does_not_spin(tmp_path):
         await asyncio.sleep(5)
         taken = job("h-trainer-0", "default", pods=1, cpu="1", seconds=60)
         assert (await system.create(kinds.JOBS, taken)).status == HTTPStatus.CREATED
-        replicated = {"name": "trainer", "templateSpec": taken["spec"]}
-        metadata = {"name": "h", "namespace": NAMESPACE}
-        await system.create(kinds.HYPERJOBS, {"metadata": metadata, "spec": {"replicatedJobs": [replicated]}})
+        await system.create(kinds.HYPERJOBS, hyperjob(taken["spec"]))
         await asyncio.sleep(SETTLE_SECONDS)
         former = next(controller.process for controller in system.controllers if controller.leads)
         former.freeze()

@@ -294,7 +294,7 @@ class HyperJobController:
                 self._requeue_at[item] = again_at
 
     def _requeue_with_backoff(self, item: WorkItem) -> None:
-        backoff = self._backoffs.setdefault(item, Backoff(initial=0.25, maximum=30))
+        backoff = self._backoffs.setdefault(item, Backoff(initial=2, maximum=30))
         self._requeue_at[item] = self._clock() + int(backoff.next_delay() * 1000)
 
     async def _wait(self) -> None:
