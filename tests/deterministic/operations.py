@@ -176,6 +176,10 @@ async def resize_job(system: System, draw: random.Random) -> None:
 
 
 async def change_queue(system: System, draw: random.Random) -> None:
+    if draw.random() < 0.3:
+        parent: Object = {"capability": draw.choice(({"cpu": "10"}, {"cpu": "20"}, QUEUES["research"]["capability"]))}
+        await system.merge(kinds.QUEUES, ("", "research"), {"spec": parent})
+        return
     name = draw.choice(LEAVES)
     spec: Object = {"weight": draw.randint(1, 4)}
     if draw.random() < 0.4:
@@ -188,7 +192,7 @@ async def change_queue(system: System, draw: random.Random) -> None:
 
 
 async def guarantee_queue(system: System, draw: random.Random) -> None:
-    guarantee = draw.choice(({"resource": {"cpu": "4"}}, None))
+    guarantee = draw.choice(({"resource": {"cpu": draw.choice(("4", "14"))}}, None))
     await system.merge(kinds.QUEUES, ("", draw.choice(LEAVES)), {"spec": {"guarantee": guarantee}})
 
 

@@ -225,13 +225,17 @@ class ObservedUsage:
         return max(free, self.held_on(cluster).get(resource, Fraction(0)))
 
     def _promised(self, parent: str, queue: str, resource: str, at: float) -> Fraction:
-        """Return the lowest total guarantee of the siblings of *queue* within the lag."""
+        """Return the lowest total guarantee of the siblings of *queue* within the lag; 0 if they may be scaled down."""
+        if self.guarantees(resource, at, without=()) > min(
+            self.certain_limit(name, resource, at) for name in (parent, ROOT)
+        ):
+            return Fraction(0)
         names = [name for kind, name in self._versions if kind == "queues" and name not in {queue, ROOT}]
         siblings = [name for name in names if self.path(name, at)[1] == parent]
         return sum((self._guarantee(name, resource, at) for name in siblings), Fraction(0))
 
     def _guarantee(self, queue: str, resource: str, at: float) -> Fraction:
-        return min(_guarantee_of(item, resource) for item in self._recent("queues", queue, at))
+        return min(_certain_guarantee_of(item, resource) for item in self._recent("queues", queue, at))
 
     def _recent(self, kind: str, name: str, at: float) -> list[dict[str, Any] | None]:
         """Return the states within the lag, the current one last; ``None`` while absent."""
@@ -265,6 +269,14 @@ def _capability(queue: Mapping[str, Any], resource: str) -> Fraction | None:
 def _guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
     found = (queue or {}).get("spec", {}).get("guarantee") or {}
     return requests.amounts(found.get("resource")).get(resource, Fraction(0))
+
+
+def _certain_guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
+    """Return what is guaranteed at least: nothing if the queue takes no workloads, at most its capability (Q3)."""
+    if queue is None or _state(queue) != "Open":
+        return Fraction(0)
+    guarantee, capability = _guarantee_of(queue, resource), _capability(queue, resource)
+    return guarantee if capability is None else min(guarantee, capability)
 
 
 def _certain_capacity_of(cluster: Mapping[str, Any] | None, resource: str) -> Fraction:
