@@ -7,6 +7,7 @@ msgspec structs: they are created faster than dataclasses and cost the garbage c
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple, NewType, Self
 
 import msgspec
@@ -31,8 +32,9 @@ VOLCANO_JOB = GroupKind("Job.batch.volcano.sh")
 BATCH_JOB = GroupKind("Job.batch")
 
 
+@lru_cache(maxsize=1024)
 def group_kind(api: ApiKind) -> GroupKind:
-    """Return the group and kind of *api*, without its version."""
+    """Return the group and kind of *api*, without its version; all objects of a kind share the value."""
     group, slash, _ = api.group_version.rpartition("/")
     return GroupKind(f"{api.kind}.{group if slash else ''}")
 

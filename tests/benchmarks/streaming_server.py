@@ -108,7 +108,9 @@ class StreamingServer:
         is_watch = request.query.get("watch") in {"true", "1"}
         metadata_only = "PartialObjectMetadataList" in request.headers.get("Accept", "")
         kind = _KIND_AT.get(request.path)
-        if kind in self._collections and request.method == "GET" and not is_watch:
+        # No generated object has the labels of a selector.
+        is_list = request.method == "GET" and not is_watch and "labelSelector" not in request.query
+        if kind in self._collections and is_list:
             body = self._page(kind, request.query, metadata_only=metadata_only)
             return web.Response(body=body, content_type=_JSON)
         self._adopt(request.path)

@@ -5,7 +5,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.api.keys import CLUSTERS, HYPERJOB_NAME_LABEL, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.cache.store import Store
 from controller.kube.client import Api
 from controller.kube.informer import Informer, WatchOptions
@@ -110,6 +110,12 @@ async def test_generated_collections_are_listed_in_pages(state, tmp_path):
         mirrored(api, *kinds) as found,
     ):
         assert [len(objects) for objects in found] == [660, 660, 20, 7, 3]
+
+
+async def test_lists_with_a_selector_contain_no_generated_objects(state, tmp_path):
+    async with serving(state) as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        page = await api.list_page(JOBS.path, {"labelSelector": HYPERJOB_NAME_LABEL}, limit=5)
+    assert (page.items, page.metadata.remaining) == ([], 0)
 
 
 async def test_written_objects_are_watched_and_listed(state, tmp_path):
