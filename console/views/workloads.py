@@ -384,7 +384,7 @@ def _timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> 
             )
             yield Step("Running", detail=f"on {', '.join(running)}" if running else "", tone="good")
     if workload.state is WorkloadState.FINISHED:
-        yield Step("Finished", format_time(binding.ended_at if binding is not None else None), tone="good")
+        yield Step("Finished", format_time(binding.details.ended_at if binding is not None else None), tone="good")
 
 
 #: Titles and tones of logged decisions.

@@ -43,14 +43,14 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     parts = _add_surplus_replicas(parts, binding, requests) | _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
-    leaving = {assignment.name for assignment in binding.evicting} - {*wanted}
+    leaving = {assignment.name for assignment in binding.details.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
     return Charge(replace(admission, resized=grown, moved=moved), grown, is_divisible=bool(requests.replicas))
 
 
 def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...], record: AdmissionRecord) -> bool:
     """Return whether a workload is placed on the one cluster of its record, and no cluster has reported about it."""
-    if len(targets) != 1 or targets[0].replicas is not None or binding.progress or binding.evicting:
+    if len(targets) != 1 or targets[0].replicas is not None or binding.progress or binding.details.evicting:
         return False
     return record.clusters == (targets[0].name,)
 
@@ -74,7 +74,7 @@ def remaining(
     It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). A
     workload that was evicted before Karmada placed it may still be placed until *unplaced_until*.
     """
-    if not binding.targets and not binding.evicting and not binding.progress and placeable_until is None:
+    if not binding.targets and not binding.details.evicting and not binding.progress and placeable_until is None:
         return None
     requests = requests or _NO_REQUESTS
     parts = dict(_requests_by_cluster(binding.targets, requests))
@@ -156,7 +156,7 @@ def _usage_on_left_clusters(
 
     Karmada starts the workload elsewhere first, so it runs on both clusters.
     """
-    leaving = [assignment for assignment in binding.evicting if assignment.name not in placed]
+    leaving = [assignment for assignment in binding.details.evicting if assignment.name not in placed]
     parts = {assignment.name: _cluster_requests(assignment, requests) for assignment in leaving}
     return _add_surplus_replicas(_add_excess_pods(parts, binding, requests), binding, requests)
 

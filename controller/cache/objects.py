@@ -98,6 +98,35 @@ class WorkloadRequests:
     """ResourceClaimTemplates of its pods: each name once for a job, otherwise those of every pod."""
 
 
+class BindingDetails(msgspec.Struct, frozen=True, gc=False):
+    """Fields of a binding that have their defaults in most bindings, so that equal details are shared."""
+
+    evicting: tuple[Assignment, ...] = ()
+    """Clusters of its graceful eviction tasks, with the replicas still there where Karmada reports them."""
+    ended_at: int | None = None
+    """Latest time at which it finished in a cluster, in milliseconds by that cluster's clock."""
+    observed_term: str = ""
+    record_error: str = ""
+    """Why the admission annotation is not a valid record; empty if it is valid or absent."""
+    has_annotations: bool = False
+    has_policy: bool = True
+    """A policy matches it; Karmada's scheduler ignores bindings without a policy."""
+    is_dependency: bool = False
+    """It was created as a dependency of another binding."""
+    excludes_for_data: bool = False
+    """Its affinity was changed for its DataSourceClaims."""
+    deleting: bool = False
+    preserved: bool = False
+    """``preserveResourcesOnDeletion``: clearing its clusters would not stop it."""
+    application_failover: bool = False
+    """``failover.application``: Karmada recreates it in another cluster after it fails."""
+    decode_error: str = ""
+    """Which fields could not be read; empty if all could."""
+
+
+NO_DETAILS = BindingDetails()
+
+
 class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     """A ResourceBinding or, without a namespace, a ClusterResourceBinding."""
 
@@ -118,30 +147,10 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     suspension: Suspension | None = None
     requests: WorkloadRequests | None = None
     """Requests that Karmada's interpreter counted, for kinds without a template that is counted here."""
-    evicting: tuple[Assignment, ...] = ()
-    """Clusters of its graceful eviction tasks, with the replicas still there where Karmada reports them."""
     progress: tuple[ClusterProgress, ...] = ()
     """Its aggregated status, including clusters that ``spec.clusters`` does not list."""
-    ended_at: int | None = None
-    """Latest time at which it finished in a cluster, in milliseconds by that cluster's clock."""
-    observed_term: str = ""
     record: AdmissionRecord | None = None
-    record_error: str = ""
-    """Why the admission annotation is not a valid record; empty if it is valid or absent."""
-    has_annotations: bool = False
-    has_policy: bool = True
-    """A policy matches it; Karmada's scheduler ignores bindings without a policy."""
-    is_dependency: bool = False
-    """It was created as a dependency of another binding."""
-    excludes_for_data: bool = False
-    """Its affinity was changed for its DataSourceClaims."""
-    deleting: bool = False
-    preserved: bool = False
-    """``preserveResourcesOnDeletion``: clearing its clusters would not stop it."""
-    application_failover: bool = False
-    """``failover.application``: Karmada recreates it in another cluster after it fails."""
-    decode_error: str = ""
-    """Which fields could not be read; empty if all could."""
+    details: BindingDetails = NO_DETAILS
 
     @property
     def key(self) -> ObjectKey:
@@ -152,6 +161,21 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     def is_suspended(self) -> bool:
         """Whether Karmada's scheduler ignores it because its scheduling is suspended."""
         return self.suspension is not None and bool(self.suspension.scheduling)
+
+    @property
+    def has_annotations(self) -> bool:
+        """Whether it has any annotation."""
+        return self.details.has_annotations
+
+    @property
+    def decode_error(self) -> str:
+        """Which fields could not be read; empty if all could."""
+        return self.details.decode_error
+
+    @property
+    def record_error(self) -> str:
+        """Why the admission annotation is not a valid record; empty if it is valid or absent."""
+        return self.details.record_error
 
     @property
     def has_suspension(self) -> bool:
@@ -166,7 +190,7 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     @property
     def evicting_from(self) -> tuple[ClusterName, ...]:
         """Names of the clusters of its graceful eviction tasks."""
-        return tuple(assignment.name for assignment in self.evicting)
+        return tuple(assignment.name for assignment in self.details.evicting)
 
     @property
     def targets(self) -> tuple[Assignment, ...]:
@@ -402,7 +426,7 @@ def was_evicted_unplaced(binding: CachedBinding) -> bool:
 
 def is_dependency_only(binding: CachedBinding) -> bool:
     """Whether a binding exists only because another binding depends on it."""
-    return binding.is_dependency and not binding.has_policy
+    return binding.details.is_dependency and not binding.details.has_policy
 
 
 def is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> bool:

@@ -210,7 +210,14 @@ class RequirementsBuilder:
         current = frozenset([target.name for target in binding.targets])
         evicting = frozenset(binding.evicting_from)
         # The ids stay valid while the value is cached, because it is cached together with their objects.
-        known = (id(requests), id(binding.placement), binding.api, order, binding.observed_term, self.with_node_claims)
+        known = (
+            id(requests),
+            id(binding.placement),
+            binding.api,
+            order,
+            binding.details.observed_term,
+            self.with_node_claims,
+        )
         return self._made.get(
             (*known, evicting, current, preferences),
             lambda: (
@@ -253,7 +260,7 @@ def _build(
         api=binding.api,
         pods=requests.pods,
         replicas=requests.replicas,
-        observed_term=binding.observed_term,
+        observed_term=binding.details.observed_term,
         evicting_from=frozenset(binding.evicting_from),
         current_clusters=current,
     )

@@ -259,7 +259,7 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
         hold=_pending_reason(inputs, status),
         gang=inputs.membership.group,
         evictions=status.evictions,
-        preserved=binding.preserved,
+        preserved=binding.details.preserved,
         preempts=context.priorities.preempts(priority_class),
         nomination=status.held,
         reservation=status.reserved,
@@ -288,7 +288,7 @@ def _observed_status(inputs: _Inputs) -> _Status:
     if is_finished(binding):
         return _Status(WorkloadState.FINISHED)
     status = _suspended_status(inputs) if binding.is_suspended else _unsuspended_status(inputs)
-    leaving = binding.deleting or (template is not None and template.deleting)
+    leaving = binding.details.deleting or (template is not None and template.deleting)
     if leaving and status.state is WorkloadState.PENDING:
         # An object that is being deleted is not admitted, and stays charged until it is deleted (F11).
         state = WorkloadState.ADMITTED if status.admission else None
@@ -320,7 +320,7 @@ def _suspended_status(inputs: _Inputs) -> _Status:
 
 def _unsuspended_status(inputs: _Inputs) -> _Status:
     binding, requests, record = inputs.binding, inputs.requests, inputs.binding.record
-    if record and record.admits and (binding.targets or binding.has_policy):
+    if record and record.admits and (binding.targets or binding.details.has_policy):
         charge = charges.recorded(binding, requests, record)
         hold = aborted_reason(binding) or eviction_reason(binding, inputs.local_state.data)
         if inputs.unmapped_claim:
@@ -355,13 +355,13 @@ def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[
 def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | None:
     """Return what a finished workload held, ``None`` unless it finished recently."""
     binding, record = inputs.binding, inputs.binding.record
-    if binding.ended_at is None or binding.ended_at <= finished_after:
+    if binding.details.ended_at is None or binding.details.ended_at <= finished_after:
         return None
     if record is not None and record.admits:
         charge = charges.recorded(binding, inputs.requests, record)
     else:
         charge = charges.adopted(binding, inputs.requests)
-    return replace(charge.admission, ends_at=binding.ended_at)
+    return replace(charge.admission, ends_at=binding.details.ended_at)
 
 
 def _with_record(inputs: _Inputs, status: _Status) -> _Status:
@@ -422,7 +422,7 @@ def _pending_reason(inputs: _Inputs, status: _Status) -> Refusal | None:
     holds = [status.hold, inputs.membership.hold, pending_reason(binding, inputs.local_state.data)]
     if record is not None and record.aborted:
         holds.append(Refusal(Reason.ABORTED))
-    if not binding.has_policy:
+    if not binding.details.has_policy:
         holds.append(Refusal(Reason.NO_MATCHING_POLICY))
     if binding.suspension is not None and binding.suspension.dispatching:
         holds.append(Refusal(Reason.SUSPENDED))
@@ -479,10 +479,10 @@ def _policy_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     """Return conditions about effects of its policy that the tenant may not expect."""
     binding = inputs.binding
     is_copied = binding.template.kind == VOLCANO_JOB and is_duplicated(binding.placement)
-    is_recreated = binding.application_failover and runs_to_completion(binding)
+    is_recreated = binding.details.application_failover and runs_to_completion(binding)
     return (
         *((BindingCondition.PLACED_ON_ALL_CLUSTERS,) if is_copied else ()),
-        *((BindingCondition.RESOURCES_PRESERVED,) if binding.preserved else ()),
+        *((BindingCondition.RESOURCES_PRESERVED,) if binding.details.preserved else ()),
         *((BindingCondition.APPLICATION_FAILOVER,) if is_recreated else ()),
     )
 

@@ -75,7 +75,11 @@ def ended_run(
 def finished_runs(store: Store, *, after: int = 0) -> Iterable[tuple[int, JobProfile, Run]]:
     """Yield the finished runs in the cache that ended *after* a time, each with its time, the oldest first."""
     bindings = [*store.bindings, *store.cluster_bindings]
-    ended = [(each.ended_at, each) for each in bindings if each.ended_at is not None and each.ended_at > after]
+    ended = [
+        (each.details.ended_at, each)
+        for each in bindings
+        if each.details.ended_at is not None and each.details.ended_at > after
+    ]
     for ended_at, binding in sorted(ended, key=lambda item: (item[0], item[1].uid)):
         found = _run(store, binding, ended_at) if is_finished(binding) else None
         if found is not None:

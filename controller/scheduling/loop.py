@@ -65,7 +65,7 @@ def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: Cluster
     if shape.placement.affinity is not None or not shape.placement.terms:
         return ""
     term = candidates(shape, ledger.clusters).term
-    begins_with = facts.observed_term or shape.placement.terms[0].name
+    begins_with = facts.details.observed_term or shape.placement.terms[0].name
     return term if term != begins_with else ""
 
 

@@ -73,7 +73,7 @@ class Write:
                 record = facts.record
                 return record is not None and record.queue == self.queue and not (record.aborted or record.admits)
             case "observe":
-                return facts.observed_term == self.term
+                return facts.details.observed_term == self.term
             case "hold" | "record":
                 return (_recorded_capacity if self.effect == "hold" else _recorded_admission)(facts.record) == self.held
 

@@ -202,7 +202,7 @@ MUTANTS = (
         "admit-deleting-objects",
         "controller.cache.workload_builder",
         "_observed_status",
-        Replace("binding.deleting or (template is not None and template.deleting)", by="False"),
+        Replace("binding.details.deleting or (template is not None and template.deleting)", by="False"),
         f"{_OBJECTS}test_terminating_binding_is_not_admitted_but_charged",
     ),
     Mutant(

@@ -118,7 +118,7 @@ DEFECTS = (
         "forget-admissions-at-restart",
         "controller.cache.workload_builder",
         "_unsuspended_status",
-        Replace("record and record.admits and (binding.targets or binding.has_policy)", by="False"),
+        Replace("record and record.admits and (binding.targets or binding.details.has_policy)", by="False"),
         _BUILDER,
     ),
     Mutant(

@@ -9,6 +9,7 @@ from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.objects import (
     VOLCANO_JOB,
     BindingCondition,
+    BindingDetails,
     CachedBinding,
     ClusterProgress,
     Suspension,
@@ -49,7 +50,7 @@ def facts(*, paused: bool = True, uid: str = "u1", **more) -> CachedBinding:
             "template_uid": "t1",
             "placement": Placement(),
             "suspension": Suspension(scheduling=paused),
-            "has_annotations": True,
+            "details": BindingDetails(has_annotations=True),
         }
         | more
     )

@@ -12,6 +12,7 @@ from controller.cache.index import InternPool, TemplateNames, fingerprint
 from controller.cache.integrations import Integrations
 from controller.cache.objects import (
     VOLCANO_JOB,
+    BindingDetails,
     CachedBinding,
     ClusterProgress,
     TemplateKey,
@@ -191,6 +192,7 @@ class BindingTranslator:
         self._interned_requests: InternPool[WorkloadRequests | AmountError | _NotCounted] = InternPool()
         self._targets: InternPool[Targets] = InternPool()
         self._progress: InternPool[tuple[ClusterProgress, ...]] = InternPool()
+        self._interned_details: InternPool[BindingDetails] = InternPool()
 
     def translate(self, binding: wire.ResourceBinding) -> CachedBinding:
         """Return the cached form of *binding*."""
@@ -204,6 +206,7 @@ class BindingTranslator:
         requests, requests_error = self._requests(spec, template)
         record, record_error = read_record(meta.annotations, meta.uid)
         progress, ended_at = self._read_progress(binding, template)
+        decode_error = join_errors(binding.decode_errors, placement_error, requests_error)
         return CachedBinding(
             uid=WorkloadUid(meta.uid or f"{meta.namespace}/{meta.name}"),
             resource_version=parse_resource_version(meta.resource_version),
@@ -218,14 +221,23 @@ class BindingTranslator:
             clusters=self._clusters(spec.clusters),
             suspension=_SUSPENSIONS[spec.suspension] if spec.suspension is not None else None,
             requests=requests,
+            progress=progress,
+            record=record,
+            details=self._details(binding, ended_at, record_error, decode_error),
+        )
+
+    def _details(
+        self, binding: wire.ResourceBinding, ended_at: int | None, record_error: str, decode_error: str
+    ) -> BindingDetails:
+        """Return the fields that have their defaults in most bindings."""
+        meta, spec = binding.metadata, binding.spec
+        details = BindingDetails(
             evicting=tuple(
                 Assignment(ClusterName(sys.intern(task.from_cluster)), task.replicas)
                 for task in spec.graceful_eviction_tasks
             ),
-            progress=progress,
             ended_at=ended_at,
             observed_term=sys.intern(binding.status.scheduler_observing_affinity_name),
-            record=record,
             record_error=record_error,
             has_annotations=bool(meta.annotations),
             has_policy=_has_policy(meta),
@@ -237,8 +249,9 @@ class BindingTranslator:
             application_failover=spec.propagate_deps
             and spec.failover is not None
             and spec.failover.application is not None,
-            decode_error=join_errors(binding.decode_errors, placement_error, requests_error),
+            decode_error=decode_error,
         )
+        return self._interned_details.get(details, lambda: details)
 
     def _placement(self, asked: wire.Placement | None) -> tuple[Placement, str]:
         found = self._placements.get(fingerprint(asked), lambda: _read_placement(asked))

@@ -120,10 +120,10 @@ class DataSourceController:
         """Correct the affinity of a binding that Karmada has created, placed or applied again."""
         if after is None or (before is not None and _affinity_inputs(before) == _affinity_inputs(after)):
             return
-        if not self.index.claims and not after.excludes_for_data:
+        if not self.index.claims and not after.details.excludes_for_data:
             return
         required = self._store.data_requirement(after)
-        if after.excludes_for_data or (required.clusters is not None and is_placed_by_karmada(after)):
+        if after.details.excludes_for_data or (required.clusters is not None and is_placed_by_karmada(after)):
             self._add(_AffinityItem(after.template))
 
     def on_clusters(self) -> None:
@@ -314,4 +314,4 @@ class DataSourceController:
 
 
 def _affinity_inputs(binding: CachedBinding) -> tuple[object, ...]:
-    return binding.uid, binding.placement, bool(binding.targets), binding.excludes_for_data
+    return binding.uid, binding.placement, bool(binding.targets), binding.details.excludes_for_data

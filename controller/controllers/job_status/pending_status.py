@@ -36,7 +36,7 @@ def can_publish(job: CachedTemplate | None, binding: CachedBinding | None) -> bo
     """Return whether the controller may write the status of *job*: no cluster reports, no other client wrote it."""
     if job is None or job.deleting or job.published_reason is None:
         return False
-    return binding is None or not (binding.progress or binding.evicting or binding.deleting)
+    return binding is None or not (binding.progress or binding.details.evicting or binding.details.deleting)
 
 
 def is_settled(status: JobStatus, binding: CachedBinding | None) -> bool:

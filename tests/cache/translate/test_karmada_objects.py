@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.cache.objects import ClusterProgress, Suspension, TemplateKey, WorkloadPhase
+from controller.cache.objects import BindingDetails, ClusterProgress, Suspension, TemplateKey, WorkloadPhase
 from controller.cache.store import Store
 from controller.engine.state.clusters import Affinity, ApiKind, Assignment, Placement, Spread
 from controller.engine.state.requests import gang_minimum
@@ -39,12 +39,7 @@ def test_binding_of_a_volcano_job(name, placement, clusters, suspension):
     assert binding.placement == Placement(placement, spread=ONE_CLUSTER, divided=True, aggregated=True)
     assert binding.clusters == (None if clusters is None else tuple(map(Assignment, clusters)))
     assert binding.suspension == suspension
-    assert (binding.has_policy, binding.has_annotations, binding.deleting, binding.decode_error) == (
-        True,
-        True,
-        False,
-        "",
-    )
+    assert binding.details == BindingDetails(has_annotations=True)
     assert binding.requests is None, "the components of a Volcano Job undercount, so they are not read"
 
 
