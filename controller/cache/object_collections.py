@@ -1,7 +1,9 @@
 """Collections of the newest version of every watched object, by kind, decoded and translated."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 
 from controller.api.bindings import decode_binding
 from controller.api.clusters import decode_cluster
@@ -93,6 +95,10 @@ class ObjectCollections(ABC):
                 lambda raw: self._decode_template(raw, api), self._template_changed, key=partial(TemplateKey, kind)
             )
         return self._templates[kind]
+
+    def all_templates(self) -> Iterator[CachedTemplate]:
+        """Yield the templates of all kinds."""
+        return chain.from_iterable(self._templates.values())
 
     def forget_templates(self, api: ApiKind) -> None:
         """Drop the templates of a kind that is no longer managed."""

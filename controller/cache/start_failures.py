@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
+from controller.cache.index import InternPool
 from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.cache.record import AdmissionRecord
 from controller.engine.plan import StartupBackoff
@@ -103,6 +104,7 @@ class StartFailures:
     def __init__(self) -> None:
         self._has_run_on: dict[WorkloadUid, frozenset[ClusterName]] = {}
         """Clusters where each workload has run since its admission, while it is placed there."""
+        self._places: InternPool[frozenset[ClusterName]] = InternPool()
         self._cluster_fingerprints: dict[ClusterName, str] = {}
         self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Excluded clusters by workload, with the fingerprint in its record."""
@@ -115,7 +117,7 @@ class StartFailures:
         if workload is None or workload.state is WorkloadState.PENDING:
             self._has_run_on.pop(binding.uid, None)
         elif places := self._clusters_with_runs(binding):
-            self._has_run_on[binding.uid] = places
+            self._has_run_on[binding.uid] = self._places.get(places, lambda: places)
         else:
             self._has_run_on.pop(binding.uid, None)
 

@@ -80,7 +80,6 @@ class Store(ObjectCollections):
         self._by_uid: dict[WorkloadUid, CachedBinding] = {}
         self._uids_by_template: Index[TemplateKey, WorkloadUid] = Index()
         self.unbound_jobs = UnboundJobs()
-        self._templates_by_class: Index[str, TemplateKey] = Index()
         self._assumed = AssumedWrites()
         self._quarantined: dict[WorkloadUid, tuple[str, int]] = {}
         """Quarantined workloads: the error, and until when they are not evaluated again."""
@@ -455,10 +454,6 @@ class Store(ObjectCollections):
             self._templates_by_hyperjob.discard(before.hyperjob.hyperjob, before.key)
         if after is not None and after.hyperjob is not None:
             self._templates_by_hyperjob.add(after.hyperjob.hyperjob, after.key)
-        for cached, note in ((before, self._templates_by_class.discard), (after, self._templates_by_class.add)):
-            if cached is not None:
-                for name in cached.classes:
-                    note(name, cached.key)
         if after is not None and after.key.kind == VOLCANO_JOB and not self._uids_by_template.of(after.key):
             self._check_name_collision(after, self.bindings.get(binding_key(after)))
         present = after or before
@@ -498,9 +493,12 @@ class Store(ObjectCollections):
         if not self._changed_classes:
             return
         before, self.priorities = self.priorities, Priorities(self.priority_classes)
-        names = set(self._changed_classes)
-        if before.otherwise != self.priorities.otherwise:
-            names.update(name for name in self._templates_by_class if name not in self.priorities)
-        for name in names:
-            self._mark_templates_changed(self._templates_by_class.of(name))
+        if not self._changed_workloads.keys() >= self._by_uid.keys():
+            is_default_changed, changed = before.otherwise != self.priorities.otherwise, self._changed_classes.keys()
+            # Changes are rare, so the templates of a class are searched for, not indexed.
+            for template in self.all_templates():
+                names = template.classes
+                uses_default = is_default_changed and any(name not in self.priorities for name in names)
+                if uses_default or not changed.isdisjoint(names):
+                    self._mark_templates_changed([template.key])
         self._changed_classes.clear()

@@ -240,7 +240,7 @@ class PendingWorkloads:
         """Queues in which a workload was added or removed since this was last emptied."""
         self.changed_classes: dict[WorkloadClass, None] = {}
         """Classes in which a workload was added or removed, or that were evaluated, since this was last emptied."""
-        self.unpublished: dict[WorkloadClass, set[WorkloadUid]] = {}
+        self.unpublished: dict[WorkloadClass, dict[WorkloadUid, None]] = {}
         """Workloads without a published reason, by class."""
         self._opened: dict[int, None] = {}
         """Requirements that were added to *by_requirements* since ``pop_requirement_changes``."""
@@ -295,7 +295,7 @@ class PendingWorkloads:
         workload_class.add(workload)
         if workload.queue in self._ordered:
             insort(self._ordered[workload.queue], workload, key=order_key)
-        self.unpublished.setdefault(workload_class, set()).add(workload.uid)
+        self.unpublished.setdefault(workload_class, {})[workload.uid] = None
         self.changed.add(workload.queue)
         self.changed_classes[workload_class] = None
         self._class_of[workload.uid] = workload_class
@@ -338,7 +338,7 @@ class PendingWorkloads:
         if ordered is not None:
             del ordered[bisect_left(ordered, order_key(workload), key=order_key)]
         if workload_class in self.unpublished:
-            self.unpublished[workload_class].discard(workload.uid)
+            self.unpublished[workload_class].pop(workload.uid, None)
         self.changed.add(workload.queue)
         self.changed_classes[workload_class] = None
         if not workload_class.workloads:
