@@ -121,11 +121,7 @@ class JobStatusController:
             group.create_task(self._report_unselected())
             while True:
                 await self._wait_until_due()
-                at, key = heapq.heappop(self._due)
-                if self._due_at.get(key) != at:
-                    continue
-                del self._due_at[key]
-                self._retry_at.pop(key, None)
+                key = self._pop_due()
                 if key in self._statuses:
                     await self._reconcile(key)
         raise AssertionError("the job status controller runs until it is cancelled")
@@ -171,6 +167,17 @@ class JobStatusController:
             except TimeoutError:
                 continue
         await wait_until_idle(self._dependencies.is_busy, seconds=_MAX_DELAY_SECONDS)
+
+    def _pop_due(self) -> TemplateKey | None:
+        """Return the first job that is due; none for an obsolete entry, or where leadership was lost meanwhile."""
+        if not self._due or self._due[0][0] > self._clock():
+            return None
+        at, key = heapq.heappop(self._due)
+        if self._due_at.get(key) != at:
+            return None
+        del self._due_at[key]
+        self._retry_at.pop(key, None)
+        return key
 
     async def _reconcile(self, key: TemplateKey) -> None:
         """Write the status of one job, or keep it queued where it cannot be written yet."""

@@ -26,8 +26,11 @@ class RejectingApi:
         raise Conflict("PATCH", 409, "the object has been modified")
 
 
-def attempts_of(*statuses: tuple[float, str]) -> list[float]:
-    """Return when the controller tries to write statuses that are queued at these times."""
+def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at: float = 20) -> list[float]:
+    """Return when the controller tries to write statuses that are queued at these times.
+
+    Until *busy_until* decisions are written; at *cleared_at* the controller loses leadership, until a moment later.
+    """
 
     async def main() -> list[float]:
         loop, store, api = asyncio.get_running_loop(), Store(), RejectingApi()
@@ -39,12 +42,13 @@ def attempts_of(*statuses: tuple[float, str]) -> list[float]:
             state=lambda: SimpleNamespace(workloads=workloads),
             may_write=lambda: True,
             is_enabled=lambda: True,
-            is_busy=lambda: False,
+            is_busy=lambda: loop.time() < busy_until,
             record_event=lambda _: None,
             per_second=100,
         )
         controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
         running = loop.create_task(controller.run())
+        loop.call_at(cleared_at, controller.clear)
         for at, reason in statuses:
             await asyncio.sleep(at - loop.time())
             if reason == "Admitted":
@@ -68,3 +72,9 @@ def test_status_is_tried_once_per_interval_after_a_conflict():
 def test_admission_is_written_at_once_before_an_earlier_due_time():
     (first, *_) = attempts_of((0, "Admitted"))
     assert first < 0.1
+
+
+def test_leadership_lost_while_a_status_is_due_stops_nothing():
+    attempts = attempts_of((0, "QueueLimitReached"), (1.5, "QueueLimitReached"), busy_until=1, cleared_at=0.5)
+    assert len(attempts) > 1
+    assert attempts[0] > 1.4
