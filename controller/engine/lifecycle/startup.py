@@ -123,13 +123,12 @@ class StartupChecks:
         """Evict workloads that others have moved to clusters where their gangs do not fit (R1).
 
         A workload stays if it has run there or Karmada divides it; of the rest, as many stay as fit together, in
-        order. Each is checked without its own charge.
+        order. Each is checked without its own charge, once its clusters are usable.
         """
-        moved = sorted(
-            (self._workloads[uid] for uid in self._workloads.moved - self._workloads.accepted), key=_keep_order
-        )
+        moved = sorted(self._moved(), key=_keep_order)
         checked = [workload for workload in moved if not (workload.has_run or _is_divided(workload))]
         self._workloads.accepted.update(workload.uid for workload in moved if workload not in checked)
+        checked = [workload for workload in checked if self._is_on_usable_clusters(workload)]
         freed: dict[ClusterName, Resources] = {}
         for workload in checked:
             for cluster_charge in _charges_of(workload):
@@ -153,13 +152,20 @@ class StartupChecks:
     def next_check_at(self) -> int | None:
         """Return when the next workload or incomplete gang must be checked."""
         evictable_at = [
-            self._workloads[uid].eviction_retry_at for uid in self._workloads.moved - self._workloads.accepted
+            workload.eviction_retry_at for workload in self._moved() if self._is_on_usable_clusters(workload)
         ]
         if self._timeout_ms is None:
             return min(evictable_at, default=None)
         times = [*evictable_at]
         times += [self._may_lack_parts_until(gang, self._timeout_ms) for gang in self._tracker.incomplete_gangs]
         return min((at for at in (*times, self._tracker.next_check_at) if at is not None), default=None)
+
+    def _moved(self) -> Iterator[Workload]:
+        """Yield the moved workloads that are not accepted where they are."""
+        return (self._workloads[uid] for uid in self._workloads.moved - self._workloads.accepted)
+
+    def _is_on_usable_clusters(self, workload: Workload) -> bool:
+        return all(self._cluster_usage.cluster_state(charge.cluster).is_usable for charge in _current_charges(workload))
 
     def _evict_units(
         self,
@@ -252,9 +258,9 @@ def _is_divided(workload: Workload) -> bool:
 
 
 def _fits_cluster(cluster_state: ClusterState, workload: Workload, freed: Resources) -> bool:
-    """Return whether a cluster holds the gang next to all that is not *freed*; an unusable one counts as fitting."""
+    """Return whether a cluster holds the gang next to all that is not *freed*."""
     free = add(cluster_state.headroom_after_evictions, freed)
-    return not cluster_state.is_usable or all(
+    return all(
         amount <= free.get(resource, 0)
         for resource, amount in workload.requirements.gang_requests.items()
         if amount > 0
