@@ -250,7 +250,7 @@ def find_admissions(changes: Iterable[Change], offset: float) -> list[Admission]
             continue
         before = parse_binding(change.before) if change.before is not None else None
         after = parse_binding(change.after)
-        if after.admitted and after.holds and (before is None or not before.admitted or before.uid != after.uid):
+        if after.is_admitted_since(before):
             found.append(Admission(change.revision, _decided(after, offset, change.at), after))
     return found
 

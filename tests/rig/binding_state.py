@@ -36,6 +36,12 @@ class BindingState:
         """Return whether it was resumed with an admission record."""
         return not self.suspended and bool(self.record.get("charge"))
 
+    def is_admitted_since(self, before: "BindingState | None") -> bool:
+        """Return whether it was admitted after *before*; one that only Karmada was to schedule again was not (R1)."""
+        if not self.admitted or not self.holds or before is None or before.uid != self.uid:
+            return self.admitted and self.holds
+        return not before.admitted and before.record.get("admittedAt") != self.record.get("admittedAt")
+
     @property
     def holds(self) -> bool:
         """Return whether it uses capacity: it runs or may start at any time."""

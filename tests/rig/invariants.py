@@ -123,8 +123,7 @@ def _over_admitted(
     usage: ObservedUsage, change: Change, *, before: BindingState | None, after: BindingState
 ) -> Iterator[str]:
     """I1: at an admission the usage fits every queue of the path and every cluster."""
-    is_news = after.admitted and after.holds and (before is None or not before.admitted or before.uid != after.uid)
-    if not is_news or not after.gated:
+    if not after.gated or not after.is_admitted_since(before):
         return
     at, where = change.at, f"at {change.revision} {'/'.join(change.key)}"
     queue = usage.queue(after)
