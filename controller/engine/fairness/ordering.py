@@ -50,10 +50,10 @@ class _BandTournament(Tournament):
         self._invalidate(leaf)
 
     def _eligible(self, branch: Branch, child: Node) -> Slots:
-        return branch.fitting if self._counts[child.name] else 0
+        return branch.offered if self._counts[child.name] else 0
 
-    def _head(self, leaf: Node) -> Head | None:
-        return self._heads.get(leaf.name)
+    def _head(self, branch: Branch) -> Head | None:
+        return self._heads.get(branch.node.name)
 
 
 class HeadIterator:

@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
-from math import floor
+from math import floor, lcm
+from typing import NamedTuple
 
 from controller.engine.fairness.fair_share import FairShareDivision, FairShares
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
@@ -15,15 +16,66 @@ from controller.engine.state.resources import EMPTY, PODS, Resources, add, nonze
 UsageRatio = tuple[int, Fraction]
 """Ordered: ``(0, ratio)``, or ``(1, 0)`` for an infinite ratio."""
 
-RatioKey = tuple[int, int, Fraction]
-"""A usage ratio with a coarse integer before the exact one, which is quicker to compare."""
-
-_Quotients = Mapping[str, tuple[int, int]]
-"""Numerators and denominators by resource; none is zero."""
-
 ZERO = Fraction(0)
 INFINITE: UsageRatio = (1, ZERO)
-_INFINITE: RatioKey = (1, 0, ZERO)
+
+
+class ExactRatio:
+    """A usage ratio that is only compared, because a fraction in lowest terms takes four times as long to create."""
+
+    __slots__ = ("_denominator", "_numerator")
+
+    def __init__(self, numerator: int, denominator: int) -> None:
+        self._numerator = numerator
+        self._denominator = denominator
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExactRatio) and (
+            self._numerator * other._denominator == other._numerator * self._denominator
+        )
+
+    def __lt__(self, other: "ExactRatio") -> bool:
+        return self._numerator * other._denominator < other._numerator * self._denominator
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+RatioKey = tuple[int, int, ExactRatio]
+"""A usage ratio with a coarse integer before the exact one, which is quicker to compare."""
+
+_INFINITE: RatioKey = (1, 0, ExactRatio(0, 1))
+
+
+class _Weights(NamedTuple):
+    """The fair share of a queue as the usage ratio of one base unit of each resource."""
+
+    weights: Mapping[str, int]
+    """The ratio of one base unit; missing where the fair share is zero."""
+    unit: int
+    """By how much *weights* are multiplied, so that they are integers."""
+
+    def dominant(self, usage: Resources) -> int | None:
+        """Return the largest ratio of *usage*, times the unit; ``None`` for infinite."""
+        largest = 0
+        for name, amount in usage.items():
+            weight = self.weights.get(name)
+            if weight is not None:
+                if (ratio := amount * weight) > largest:
+                    largest = ratio
+            elif amount > 0 and name != PODS:
+                return None
+        return largest
+
+    def ratio(self, usage: Resources) -> UsageRatio:
+        """Return the usage ratio with *usage*."""
+        largest = self.dominant(usage)
+        return INFINITE if largest is None else (0, Fraction(largest, self.unit))
+
+
+def _weights(fair_share: Mapping[str, Fraction]) -> _Weights:
+    shares = {name: share for name, share in fair_share.items() if share}
+    unit = lcm(*(share.numerator for share in shares.values()))
+    return _Weights({name: share.denominator * (unit // share.numerator) for name, share in shares.items()}, unit)
 
 
 class QueueShares:
@@ -43,7 +95,7 @@ class QueueShares:
         """How often fair shares have changed."""
         self._ratio_keys: dict[QueueName, RatioKey] = {}
         self._whole_shares: dict[QueueName, dict[str, int]] = {}
-        self._quotients: dict[QueueName, _Quotients] = {}
+        self._weights: dict[QueueName, _Weights] = {}
 
     def invalidate(self, queues: Iterable[QueueName]) -> None:
         """Compute the ratios of *queues* again when they are needed."""
@@ -56,42 +108,41 @@ class QueueShares:
         self.invalidate(queues)
         for name in queues:
             self._whole_shares.pop(name, None)
-            self._quotients.pop(name, None)
+            self._weights.pop(name, None)
 
     def usage_ratio(self, queue: QueueName, resources: frozenset[str]) -> UsageRatio:
         """Return the queue's usage ratio while its next workload requests *resources*."""
-        is_infinite, _, share = self.ratio_key(queue, resources)
-        return is_infinite, share
+        weights = self._weights_of(queue)
+        return weights.ratio(self.quota.allocated[queue]) if resources <= weights.weights.keys() else INFINITE
 
     def usage_ratio_with(self, queue: QueueName, usage: Resources) -> UsageRatio:
         """Return the usage ratio that *queue* would have with *usage*; not cached."""
-        return _dominant(usage, self._share_of(queue))
+        return self._weights_of(queue).ratio(usage)
 
     def ratio_key(self, queue: QueueName, resources: frozenset[str]) -> RatioKey:
         """Return a key that orders queues as their usage ratios do and is quicker to compare."""
-        known = self._ratio_keys.get(queue)
-        if known is None:
-            is_infinite, ratio = _dominant(self.quota.allocated[queue], self._share_of(queue))
-            known = self._ratio_keys[queue] = is_infinite, _coarse(ratio), ratio
-        return known if not resources or resources <= self._share_of(queue).keys() else _INFINITE
+        key = self._ratio_keys.get(queue)
+        if key is None:
+            weights = self._weights_of(queue)
+            largest = weights.dominant(self.quota.allocated[queue])
+            key = _INFINITE if largest is None else _ratio_key(largest, weights.unit)
+            self._ratio_keys[queue] = key
+        return key if not resources or resources <= self._weights_of(queue).weights.keys() else _INFINITE
 
-    def _share_of(self, queue: QueueName) -> _Quotients:
-        """Return the numerator and the denominator of each fair share that is not zero."""
-        known = self._quotients.get(queue)
+    def _weights_of(self, queue: QueueName) -> _Weights:
+        known = self._weights.get(queue)
         if known is None:
-            known = self._quotients[queue] = {
-                name: (share.numerator, share.denominator) for name, share in self.fair_shares[queue].items() if share
-            }
+            known = self._weights[queue] = _weights(self.fair_shares[queue])
         return known
 
     def lacking_fair_share(self, queue: QueueName, charges: RequestIndex) -> Slots:
         """Return those of *charges* with a resource of which *queue* has no fair share; its ratio is infinite then."""
-        entitled = self._share_of(queue)
+        entitled = self._weights_of(queue).weights
         return charges.exceeding({name: 0 for name in charges.resources if name not in entitled and name != PODS})
 
     def namespace_ratio(self, queue: QueueName, namespace: str) -> UsageRatio:
         """Return the namespace's usage divided by the queue's fair share, dominant over resources (O2)."""
-        return _dominant(self.by_namespace.get((queue, namespace), {}), self._share_of(queue))
+        return self._weights_of(queue).ratio(self.by_namespace.get((queue, namespace), {}))
 
     def first_above_fair_share(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
         """Return the first resource of which *charge* would raise *node* above its fair share, by usage in *quota*."""
@@ -123,24 +174,9 @@ class QueueShares:
         return known
 
 
-def _coarse(share: Fraction) -> int:
-    """Return *share* in 2**-40ths, rounded down, which suffices to compare most ratios."""
-    return (share.numerator << 40) // share.denominator
-
-
-def _dominant(usage: Resources, due: _Quotients) -> UsageRatio:
-    used, of = 0, 1
-    for name, amount in usage.items():
-        if amount <= 0 or name == PODS:
-            continue
-        share = due.get(name)
-        if share is None:
-            return INFINITE
-        # Compared by cross-multiplication, which is much faster than fractions are.
-        taken = amount * share[1]
-        if taken * of > used * share[0]:
-            used, of = taken, share[0]
-    return 0, Fraction(used, of) if used else ZERO
+def _ratio_key(numerator: int, denominator: int) -> RatioKey:
+    """Return the key of a finite ratio: first in 2**-40ths, rounded down, which suffices to compare most ratios."""
+    return 0, (numerator << 40) // denominator, ExactRatio(numerator, denominator)
 
 
 class FairShareTracker:

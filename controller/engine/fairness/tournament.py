@@ -10,18 +10,21 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
-from controller.engine.fairness.shares import ZERO, QueueShares, RatioKey, UsageRatio
+from controller.engine.fairness.shares import ZERO, ExactRatio, QueueShares, RatioKey, UsageRatio
 from controller.engine.policy import Policy
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, SlotsByQueue, WorkloadClass
-from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots, slots_in
+from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import Workload
 
-Rank = tuple[RatioKey, int, int, QueueName]
+Rank = tuple[int, int, ExactRatio, int, int, QueueName]
 
-_Key = Rank | tuple[RatioKey]
+_Key = Rank | RatioKey
 """A branch's rank with its head, or only its usage ratio, which sorts before it."""
+
+Fitting = tuple[Slots, Slots]
+"""The requirements that fit a queue: for its children with a guarantee, and for the others."""
 
 _EQUAL: UsageRatio = (0, ZERO)
 _NO_RESOURCES: frozenset[str] = frozenset()
@@ -98,13 +101,9 @@ class LeafIterator:
             heapify(self._heap)
 
     def restrict_to(self, slots: Slots) -> None:
-        """Drop the classes with other requirements; in a fifo queue drop all, if its head has other ones."""
-        if not self.leaf.queue.fifo:
-            wanted = frozenset(slots_in(slots))
-            self._heap = [key for key in self._heap if self._classes[key[3]].workload_class.slot in wanted]
-            heapify(self._heap)
-        elif self._heap and not slots >> self._classes[self._heap[0][3]].workload_class.slot & 1:
-            self._heap.clear()
+        """Drop the first classes while they have other requirements; in a fifo queue drop all with the first one."""
+        while self._heap and not slots >> self._classes[self._heap[0][3]].workload_class.slot & 1:
+            self.skip()
 
 
 class Branch:
@@ -114,10 +113,10 @@ class Branch:
         self.node = node
         self.offered = offered
         """The requirements that may compete in the branch."""
-        self.fitting: Slots = 0
-        """Those of them that fit the limit of this queue."""
-        self.heap: list[tuple[_Key, int, int]] = []
-        """For each child its key, its number, and the version of both."""
+        self.fitting: Fitting | None = None
+        """Those of them that fit this queue; ``None`` before they are found."""
+        self.heap: list[tuple[_Key, int, int, Head | None]] = []
+        """For each child its key, its number, the version of both, and its best head; ``None`` while it is unknown."""
         self.versions = [0] * len(node.children)
         self.stale: set[int] = set()
         """The children in which a head has changed."""
@@ -128,7 +127,7 @@ class Branch:
         """The requirements that exceed the limit of this queue."""
         self.exceeding_unreserved = ExceedingRequests()
         """Those that exceed its unreserved quota."""
-        self.has_admitted = False
+        self.is_fuller = True
         """Whether a head was admitted below, so that less may be left of the limit."""
 
 
@@ -144,12 +143,12 @@ class Tournament(ABC):
         """Return the requirements that may compete in *child*, of those that fit the queue of *branch*."""
 
     @abstractmethod
-    def _head(self, leaf: Node) -> Head | None:
-        """Return the head of *leaf*."""
+    def _head(self, branch: Branch) -> Head | None:
+        """Return the head of a leaf."""
 
-    def _fitting(self, branch: Branch) -> Slots:
-        """Return the offered requirements of *branch* that fit the limit of its queue."""
-        return branch.offered
+    def _fitting(self, branch: Branch) -> Fitting:
+        """Return the offered requirements of *branch* that fit its queue."""
+        return branch.offered, branch.offered
 
     def _invalidate(self, leaf: Node, *, is_fuller: bool = False) -> None:
         """Compare the branches above *leaf* again; *is_fuller*: its usage has increased."""
@@ -158,75 +157,74 @@ class Tournament(ABC):
             branch = self._branches.get(node.name)
             if branch is not None:
                 branch.is_stale = True
-                branch.has_admitted |= is_fuller
+                branch.is_fuller |= is_fuller
                 if child is not None:
                     branch.stale.add(child.index)
             child = node
 
     def _best_head(self, node: Node, offered: Slots) -> Head | None:
-        """Return the best head of *node* among those with requirements in *offered*."""
+        """Return the best head of *node* with requirements in *offered*, which only become fewer for a leaf."""
         branch = self._branches.get(node.name)
-        if branch is None or branch.offered != offered:
+        if branch is None or (branch.offered != offered and not node.is_leaf):
             branch = self._branches[node.name] = Branch(node, offered)
-            self._set_fitting(branch, self._fitting(branch))
-        elif branch.is_stale:
-            self._refresh(branch)
+        elif branch.offered != offered:
+            branch.offered, branch.is_stale = offered, True
         if branch.is_stale:
-            branch.best = self._head(node) if node.is_leaf else self._best_child_head(branch)
+            branch.best = self._head(branch) if node.is_leaf else self._best_child_head(branch)
             branch.is_stale = False
         return branch.best
 
-    def _set_fitting(self, branch: Branch, fitting: Slots) -> None:
-        branch.fitting = fitting
-        branch.heap = [
-            ((self._shares.ratio_key(child.name, _NO_RESOURCES),), number, branch.versions[number])
-            for number, child in enumerate(branch.node.children)
-            if self._eligible(branch, child)
-        ]
-        heapify(branch.heap)
-
-    def _refresh(self, branch: Branch) -> None:
-        """Update a branch after a change below it."""
-        has_admitted, branch.has_admitted = branch.has_admitted, False
-        fitting = self._fitting(branch) if has_admitted else branch.fitting
-        # The next head of a fifo queue blocks the others, so it is compared with the fitting requirements again.
-        if fitting != branch.fitting or (has_admitted and branch.node.is_leaf and branch.node.queue.fifo):
-            self._set_fitting(branch, fitting)
-        else:
-            for number in branch.stale:
-                branch.versions[number] += 1
-                child = branch.node.children[number]
-                if self._eligible(branch, child):
-                    ratio = self._shares.ratio_key(child.name, _NO_RESOURCES)
-                    heappush(branch.heap, ((ratio,), number, branch.versions[number]))
-        branch.stale.clear()
-
     def _best_child_head(self, branch: Branch) -> Head | None:
         """Return the best head of the children; visit only children that may have it."""
+        self._refresh(branch)
         while branch.heap:
-            key, number, version = branch.heap[0]
-            child = branch.node.children[number]
+            _, number, version, head = branch.heap[0]
             if version != branch.versions[number]:
                 heappop(branch.heap)
-                continue
-            head = self._best_head(child, self._eligible(branch, child))
-            if head is None:
-                heappop(branch.heap)
-                continue
-            exact = self._rank(child, head)
-            if exact == key:
+            elif head is not None:
                 return head
-            heapreplace(branch.heap, (exact, number, version))
+            else:
+                child = branch.node.children[number]
+                head = self._best_head(child, self._eligible(branch, child))
+                if head is None:
+                    heappop(branch.heap)
+                else:
+                    heapreplace(branch.heap, (self._rank(child, head), number, version, head))
         return None
+
+    def _refresh(self, branch: Branch) -> None:
+        """Update the keys of the children after a change below a branch."""
+        before = branch.fitting
+        if branch.is_fuller:
+            branch.fitting, branch.is_fuller = self._fitting(branch), False
+        if branch.fitting != before:
+            branch.heap = [
+                (self._shares.ratio_key(child.name, _NO_RESOURCES), number, branch.versions[number], None)
+                for number, child in enumerate(branch.node.children)
+                if self._eligible(branch, child)
+            ]
+            heapify(branch.heap)
+        else:
+            for number in branch.stale:
+                self._refresh_child(branch, number)
+        branch.stale.clear()
+
+    def _refresh_child(self, branch: Branch, number: int) -> None:
+        """Update the key of a child in which a head has changed, which is mostly the first one."""
+        branch.versions[number] += 1
+        child = branch.node.children[number]
+        if self._eligible(branch, child):
+            ratio = self._shares.ratio_key(child.name, _NO_RESOURCES)
+            entry = ratio, number, branch.versions[number], None
+            if branch.heap and branch.heap[0][1] == number:
+                heapreplace(branch.heap, entry)
+            else:
+                heappush(branch.heap, entry)
 
     def _rank(self, node: Node, head: Head) -> Rank:
         workload = head.workload
-        return (
-            self._shares.ratio_key(node.name, head.resources),
-            -workload.priority,
-            workload.created_at,
-            workload.queue,
-        )
+        ratio = self._shares.ratio_key(node.name, head.resources)
+        return *ratio, -workload.priority, workload.created_at, workload.queue
 
 
 OpenLeaf = Callable[[Node, Slots], LeafIterator]
@@ -261,27 +259,29 @@ class FittingTournament(Tournament):
         self._leaves[head.leaf.name].skip()
         self._invalidate(head.leaf)
 
-    def _head(self, leaf: Node) -> Head | None:
-        return self._leaves[leaf.name].head()
+    def _head(self, branch: Branch) -> Head | None:
+        leaf, fitting = branch.node, self._within_limit(branch)
+        iterator = self._leaves.get(leaf.name)
+        if iterator is None:
+            iterator = self._leaves[leaf.name] = self._open_leaf(leaf, fitting)
+        iterator.restrict_to(fitting)
+        return iterator.head()
 
-    def _fitting(self, branch: Branch) -> Slots:
+    def _within_limit(self, branch: Branch) -> Slots:
         if self._quota.limiting(branch.node)[0] is not branch.node:
             return branch.offered
         return branch.offered & ~self._quota.exceeding(branch.node, self._charges, branch.exceeding)
 
-    def _set_fitting(self, branch: Branch, fitting: Slots) -> None:
-        super()._set_fitting(branch, fitting)
-        if branch.node.is_leaf:
-            leaf = branch.node
-            if leaf.name in self._leaves:
-                self._leaves[leaf.name].restrict_to(fitting)
-            else:
-                self._leaves[leaf.name] = self._open_leaf(leaf, fitting)
+    def _fitting(self, branch: Branch) -> Fitting:
+        fitting = self._within_limit(branch)
+        if not self._quota.guaranteed:
+            return fitting, fitting
+        # Reserved quota is available only to queues that have a guarantee.
+        exceeding = self._quota.exceeding_unreserved(branch.node, self._charges, branch.exceeding_unreserved)
+        return fitting, fitting & ~exceeding
 
     def _eligible(self, branch: Branch, child: Node) -> Slots:
         """Return the requirements pending in *child* that fit the quota above it."""
-        eligible, guaranteed = branch.fitting & self._pending.get(child.name, 0), self._quota.guaranteed
-        if not eligible or not guaranteed or child.name in guaranteed:
-            return eligible
-        # Reserved quota is available only to queues that have a guarantee.
-        return eligible & ~self._quota.exceeding_unreserved(branch.node, self._charges, branch.exceeding_unreserved)
+        if branch.fitting is None:
+            return 0
+        return branch.fitting[child.name not in self._quota.guaranteed] & self._pending.get(child.name, 0)

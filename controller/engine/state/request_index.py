@@ -117,7 +117,7 @@ class SlotUnion:
 
     def union(self) -> Slots:
         """Return the slots of all sets."""
-        if not self._changed.issubset(self._positions):
+        if not self._changed <= self._positions.keys():
             self._positions = {name: number for number, name in enumerate(self.sets)}
             self._tree = [0] * (2 * max(len(self._positions), 1))
             self._changed = {*self.sets}
