@@ -110,8 +110,9 @@ class AdmissionPass:
     def _run_priority_first(self) -> Steps[bool]:
         """Run until no head can be admitted; return early with ``True`` where all must be tried again (O1)."""
         fitting = yield from self._select_fitting(None)
+        cut, self.context.cut_tournament = self.context.cut_tournament, None
         for pending in self.context.pending.in_tree(self.context.queue_usage.tree()).by_priority():
-            contest = self._tournament(pending)
+            contest = self._resumed_tournament(cut, pending, fitting) or self._tournament(pending)
             while fitting and not self.is_at_limit and (head := contest.next(fitting)) is not None:
                 count = self.try_admit(head)
                 if not count:
@@ -128,6 +129,9 @@ class AdmissionPass:
                 else:
                     # The other parts of its gang were removed from their classes, too.
                     contest = self._tournament(pending)
+            if self.is_at_limit:
+                self.context.cut_tournament = contest, self.context.changes
+                break
         return False
 
     def _select_fitting(self, among: Slots | None) -> Steps[Slots]:
@@ -171,6 +175,18 @@ class AdmissionPass:
     def _tournament(self, pending: SlotsByQueue) -> FittingTournament:
         charges = self.context.fitting_index.charges
         return FittingTournament(self.shares, pending, charges, open_leaf=self._leaf_iterator)
+
+    def _resumed_tournament(
+        self, cut: tuple[FittingTournament, int] | None, pending: SlotsByQueue, fitting: Slots
+    ) -> FittingTournament | None:
+        """Return the tournament of the cut plan that this one continues, if nothing has changed since."""
+        if cut is None or cut[1] != self.context.changes or self.context.policy.ageing.is_on:
+            return None
+        contest, charges = cut[0], self.context.fitting_index.charges
+        if not contest.can_continue(self.shares, pending, charges, fitting):
+            return None
+        contest.resume(self._leaf_iterator)
+        return contest
 
     def _leaf_iterator(self, leaf: Node, fitting: Slots) -> LeafIterator:
         if self._wanted[0] != fitting:

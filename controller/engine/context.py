@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from controller.engine.fairness.ageing import PriorityAgeing
 from controller.engine.fairness.borrowing import BorrowingPolicy
@@ -21,6 +22,9 @@ from controller.engine.state.queue_usage import QueueUsage, UsageTracker
 from controller.engine.state.quota import Quota
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.fairness.tournament import FittingTournament
 
 
 class Context:
@@ -43,6 +47,10 @@ class Context:
         self.amounts_in_advance = AdvanceAmounts(self.workloads, self.cluster_usage)
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
+        self.changes = 0
+        """How often an event or a decision has changed what later decisions depend on."""
+        self.cut_tournament: tuple[FittingTournament, int] | None = None
+        """The tournament that a cut plan left incomplete, and *changes* when it was left."""
         self.admitted_so_far: frozenset[WorkloadUid] = frozenset()
         """Workloads admitted by cut plans that the next plan continues; empty after a complete plan."""
         self._borrowing: BorrowingPolicy | None = None

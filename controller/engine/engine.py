@@ -56,8 +56,8 @@ class Engine:
         self.pending.is_by_tenant = context.policy.is_by_tenant
         self.pending.is_by_run_time = context.policy.backfill.enabled
         self.pending.is_by_priority = context.policy.ageing.is_on
-        self._has_changed = True
-        """Whether an event since the last plan may change a decision."""
+        self._planned_changes = -1
+        """``context.changes`` at the end of the last plan; -1 where the next plan has more to decide."""
         self._idle = Plan()
         """The plan while nothing changes and no timer is due."""
 
@@ -77,7 +77,7 @@ class Engine:
         self.context.policy = self.context.order.policy = policy
         if self.cluster_usage.update_descriptions(policy.with_node_shapes):
             self._clusters_changed()
-        self._has_changed = True
+        self.context.changes += 1
         waiting = [workload for workload in self.workloads.values() if workload.state is WorkloadState.PENDING]
         for workload in waiting:
             self._remove_pending(workload)
@@ -108,22 +108,22 @@ class Engine:
         self.context.usage_tracker.end_orphans()
         if before is None or replace(before, used=cluster.used, grades=cluster.grades) != cluster:
             self._clusters_changed()
-            self._has_changed = True
+            self.context.changes += 1
         elif cluster_state.external_usage != external_usage or before.grades != cluster.grades:
-            self._has_changed = True
+            self.context.changes += 1
         if before != cluster:
-            self._has_changed |= self.estimate_tracker.invalidate(cluster.name, now)
+            self.context.changes += self.estimate_tracker.invalidate(cluster.name, now)
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
         """Store the answer of a cluster's estimator to a query of a plan; answers that come too late are ignored."""
-        self._has_changed |= self.estimate_tracker.answer_received(estimate, now)
+        self.context.changes += self.estimate_tracker.answer_received(estimate, now)
 
     def cluster_removed(self, name: ClusterName) -> None:
         """Remove a cluster; its charges stay until the workloads change."""
         self.cluster_usage.remove(name)
         self.context.usage_tracker.end_orphans()
         self._clusters_changed()
-        self._has_changed = True
+        self.context.changes += 1
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Add or update a workload, observed at *now*."""
@@ -132,10 +132,10 @@ class Engine:
         if before == workload:
             return
         if before is None or before.state is not WorkloadState.ADMITTED or not is_noop_update(before, workload):
-            self._has_changed = True
+            self.context.changes += 1
         if before is not None and before.state is WorkloadState.PENDING:
             self._remove_pending(before)
-        self._has_changed |= self.context.usage_tracker.update(before, workload, now)
+        self.context.changes += self.context.usage_tracker.update(before, workload, now)
         self.workloads[workload.uid] = workload
         self._update_indexes(before, workload, now)
         if workload.state is WorkloadState.PENDING:
@@ -148,7 +148,7 @@ class Engine:
         before = self.workloads.pop(uid, None)
         if before is None:
             return
-        self._has_changed = True
+        self.context.changes += 1
         if before.state is WorkloadState.PENDING:
             self._remove_pending(before)
         self.context.usage_tracker.remove_or_orphan(before, None, now)
@@ -196,9 +196,14 @@ class Engine:
         plan = yield from self.cycle.steps(now, most=most)
         # An evicted workload may request other amounts, and a resized one may no longer fit: run another cycle.
         is_settled = not any(self.index.resized or isinstance(decision, Evict) for decision in plan.decisions)
-        self._has_changed = plan.is_cut or not is_settled
+        self._planned_changes = self.context.changes if is_settled and not plan.is_cut else -1
         self._idle = Plan(wake_at=plan.wake_at)
         return self._with_follow_up(plan, now)
+
+    @property
+    def _has_changed(self) -> bool:
+        """Return whether an event since the last plan may change a decision."""
+        return self.context.changes != self._planned_changes
 
     def is_due(self, now: int) -> bool:
         """Return whether a plan at *now* runs a cycle; otherwise it only publishes pending reasons."""
@@ -316,7 +321,7 @@ class Engine:
         self.queue_usage.clusters_changed()
 
     def _tree_changed(self) -> None:
-        self._has_changed = True
+        self.context.changes += 1
         for held in self.index.on_hold.values():
             self.cycle.reason_updates.unpublished.update(held)
 
@@ -386,7 +391,7 @@ class Engine:
     def _update_indexes(self, before: Workload | None, workload: Workload | None, now: int) -> None:
         """Update what follows from a workload that was *before*; ``None`` where it does not exist."""
         if self.policy.node_estimates:
-            self._has_changed |= self.estimate_tracker.workload_changed(before, workload, now)
+            self.context.changes += self.estimate_tracker.workload_changed(before, workload, now)
         self.context.invalidate()
         self.index.update(before, workload)
         self.context.amounts_in_advance.workload_changed(before, workload)

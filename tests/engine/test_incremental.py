@@ -392,6 +392,20 @@ def compare_cut(seed: int, *, exchanges: bool) -> None:
         life.now += 10
 
 
+def compare_continued(seed: int) -> None:
+    """Compare plans that continue cut ones, with and without events in between, with those of a rebuilt state."""
+    life = Life(seed, groups=seed % 3 > 0)
+    for number in range(EVENTS):
+        for _ in range(life.dice.choice([0, 0, 1, 5])):
+            life.happen()
+        other = fresh(life.state, life.now)
+        other.context.admitted_so_far = life.state.context.admitted_so_far
+        most = life.dice.choice([1, 2, 3])
+        expected, plan = other.plan(life.now, most=most), life.state.plan(life.now, most=most)
+        assert plan.decisions == expected.decisions, f"seed {seed}, event {number}"
+        life.now += life.dice.choice([0, 10])
+
+
 def check_reservations(state: Engine) -> None:
     """Check that each cluster has one reservation at most, and a HyperJob a complete one or none (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
@@ -412,6 +426,11 @@ def test_incremental_plan_equals_plan_of_a_rebuilt_state(seed):
 @pytest.mark.parametrize("seed", [*range(500, 512), 1250])
 def test_plan_during_evictions_equals_plan_of_a_rebuilt_state(seed):
     compare(seed, exchanges=True)
+
+
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_plan_after_a_cut_one_equals_plan_of_a_rebuilt_state(seed):
+    compare_continued(seed)
 
 
 @pytest.mark.parametrize(("seed", "exchanges"), [(1, False), (2, False), (501, True), (502, True)])

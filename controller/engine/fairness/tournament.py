@@ -244,9 +244,28 @@ class FittingTournament(Tournament):
         """The charges of one workload with each requirements."""
         self._open_leaf = open_leaf
         self._leaves: dict[QueueName, LeafIterator] = {}
+        self._refused: dict[QueueName, Node] = {}
+        """The leaves of which a class was refused."""
+        self._share_changes = shares.changes
+        self._slots: Slots = 0
+        """The requirements among which the last head was selected."""
+
+    def can_continue(self, shares: QueueShares, pending: SlotsByQueue, charges: RequestIndex, slots: Slots) -> bool:
+        """Return whether the next cycle selects the same heads: the order is the same, and no further *slots* fit."""
+        is_same_order = self._shares is shares and self._share_changes == shares.changes
+        return is_same_order and self._pending is pending and self._charges is charges and not slots & ~self._slots
+
+    def resume(self, open_leaf: OpenLeaf) -> None:
+        """Continue in the next cycle, which tries refused classes again."""
+        self._open_leaf = open_leaf
+        for leaf in self._refused.values():
+            del self._leaves[leaf.name], self._branches[leaf.name]
+            self._invalidate(leaf)
+        self._refused.clear()
 
     def next(self, slots: Slots) -> Head | None:
         """Return the next head among those with requirements in *slots*, ``None`` when all are done."""
+        self._slots = slots
         return self._best_head(self._quota.tree.root, slots)
 
     def on_admitted(self, head: Head) -> None:
@@ -257,6 +276,7 @@ class FittingTournament(Tournament):
     def on_skipped(self, head: Head) -> None:
         """Continue after *head* was refused: skip its class, or the whole queue if it is fifo."""
         self._leaves[head.leaf.name].skip()
+        self._refused[head.leaf.name] = head.leaf
         self._invalidate(head.leaf)
 
     def _head(self, branch: Branch) -> Head | None:
