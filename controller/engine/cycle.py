@@ -194,7 +194,7 @@ class Cycle:
         yield from self._classify(stale)
         changed |= self._context.pending.changed
         self._context.ageing.order(self._context.pending.changed)
-        shares = self._context.shares.update()
+        shares = yield from self._context.shares.update()
         self._context.invalidate()
         return shares
 

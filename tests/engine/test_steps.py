@@ -120,3 +120,23 @@ def test_work_advances_by_the_given_steps_and_returns_its_result():
     assert advance(counted, 4) is None
     assert advance(counted, 4) == ("done",)
     assert finish(work()) == "done"
+
+
+def test_fair_shares_of_many_queues_are_divided_in_parts():
+    """Between the parts, queries see queues without a fair share."""
+    state = Engine()
+    for number in range(300):
+        state.queue_changed(Queue(QueueName(f"q{number}"), parent=ROOT))
+    state.cluster_changed(cluster(0), 1)
+    for number in range(2):
+        submit(state, number, SchedulingRequirements({"pods": 1000, "cpu": 6_000, "memory": 1}))
+    finish(state.plan_in_steps(1000))
+    state.cluster_changed(cluster(0, 15_000), 2000)
+    due, parts = [], 0
+    for steps in state.plan_in_steps(3000):
+        parts += steps >= 300
+        due.append(state.queue_shares.fair_shares[ROOT].get("cpu"))
+    assert parts == 3  # the quota, cpu, memory
+    assert due[0] == 10_000
+    assert due[-1] == 15_000
+    assert None in due

@@ -13,6 +13,7 @@ from math import lcm
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import PODS, Resources
+from controller.engine.steps import Steps, finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,9 @@ def fair_shares(quota: Quota, requested: Mapping[QueueName, Resources]) -> FairS
     *requested* has the requests of each leaf: its charges and those of its competing
     pending workloads.
     """
-    return FairShareDivision(quota, requested).shares
+    division = FairShareDivision(quota)
+    finish(division.divide(requested))
+    return division.shares
 
 
 class FairShareDivision:
@@ -145,15 +148,17 @@ class FairShareDivision:
     ``update`` must be called for every queue whose requests or direct charges change.
     """
 
-    def __init__(self, quota: Quota, requested: Mapping[QueueName, Resources]) -> None:
+    def __init__(self, quota: Quota) -> None:
         self.shares: dict[QueueName, dict[str, Fraction]] = {name: {} for name in quota.tree.nodes}
         self._quota = quota
-        self._divisions = {
-            resource: _ResourceDivision(quota, resource, requested) for resource in sorted(_resources(quota, requested))
-        }
-        for resource, part in self._divisions.items():
-            for name, share in part.shares.items():
-                self.shares[name][resource] = share
+        self._divisions: dict[str, _ResourceDivision] = {}
+
+    def divide(self, requested: Mapping[QueueName, Resources]) -> Steps[None]:
+        """Divide every resource, with a step for each queue."""
+        for resource in sorted(_resources(self._quota, requested)):
+            self._divisions[resource] = _ResourceDivision(self._quota, resource, requested)
+            self._store(resource, self._divisions[resource].shares)
+            yield len(self.shares)
 
     def update(self, requested: Mapping[QueueName, Resources], changed: Iterable[QueueName]) -> set[QueueName]:
         """Apply the new requests of the *changed* queues; return the queues whose fair share changed."""

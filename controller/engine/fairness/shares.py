@@ -12,6 +12,7 @@ from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import RequestIndex, Slots
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, nonzero
+from controller.engine.steps import Steps
 
 UsageRatio = tuple[int, Fraction]
 """Ordered: ``(0, ratio)``, or ``(1, 0)`` for an infinite ratio."""
@@ -204,12 +205,15 @@ class FairShareTracker:
         """Return fair shares and usage ratios; without any fair share where the quota is newer than ``update``."""
         quota = self._queue_usage.latest_quota
         if quota is not None and (self._shares is None or self._shares.quota is not quota):
-            self._shares, self._division = QueueShares(quota, {}, self._queue_usage.by_namespace), None
+            nothing = FairShareDivision(quota).shares
+            self._shares, self._division = QueueShares(quota, nothing, self._queue_usage.by_namespace), None
         return self._shares
 
-    def update(self) -> QueueShares:
+    def update(self) -> Steps[QueueShares]:
         """Return fair shares and usage ratios after all changes (Q4)."""
-        quota = self._queue_usage.quota()
+        before, quota = self._queue_usage.latest_quota, self._queue_usage.quota()
+        if quota is not before:
+            yield len(quota.tree.nodes)
         self._queue_usage.drop_stale_current_quota()
         changed = self._queue_usage.changed | self._pending.changed
         self._update_pending_requests()
@@ -219,8 +223,10 @@ class FairShareTracker:
             )
         shares = self.current
         if shares is None or self._division is None:
-            self._division = FairShareDivision(quota, self._requested)
-            shares = self._shares = QueueShares(quota, self._division.shares, self._queue_usage.by_namespace)
+            division = FairShareDivision(quota)
+            yield from division.divide(self._requested)
+            self._division = division
+            shares = self._shares = QueueShares(quota, division.shares, self._queue_usage.by_namespace)
         else:
             others = {ROOT} if any(name not in quota.tree.nodes for name in changed) else set()
             shares.fair_shares_changed(self._division.update(self._requested, changed | others))
