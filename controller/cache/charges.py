@@ -41,7 +41,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
     parts = _add_surplus_replicas(parts, binding, requests) | _usage_on_left_clusters(binding, requests, {*parts})
-    admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
+    admission = _admission(parts, binding, requests, admitted_at=record.admitted_at or 0)
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
     leaving = {assignment.name for assignment in binding.details.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
@@ -62,7 +62,7 @@ def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge
         _add_excess_pods(_requests_by_cluster(binding.targets, requests), binding, requests), binding, requests
     )
     parts |= _usage_on_left_clusters(binding, requests, {*parts})
-    admission = _admission(parts, binding, admitted_at=0)
+    admission = _admission(parts, binding, requests, admitted_at=0)
     return Charge(Admission(admission.charge, admission.cluster_charges, adopted=True, reported=admission.reported))
 
 
@@ -84,7 +84,7 @@ def remaining(
         parts.setdefault(name, requests.total)
     parts = _add_excess_pods(parts, binding, requests)
     reported = binding.targets or binding.evicting_from or binding.progress
-    admission = _admission(parts, binding, admitted_at=0)
+    admission = _admission(parts, binding, requests, admitted_at=0)
     return replace(admission, ends_at=None if reported else placeable_until) if parts else None
 
 
@@ -192,9 +192,17 @@ def _rounded_up(amounts: Resources, weight: int, whole: int) -> Resources:
     return {name: -(-amount * weight // whole) for name, amount in amounts.items()}
 
 
-def _admission(parts: Mapping[ClusterName, Resources], binding: CachedBinding, *, admitted_at: int) -> Admission:
-    bookings = tuple(ClusterCharge(name, parts[name]) for name in parts)
-    return Admission(total(parts.values()), bookings, admitted_at=admitted_at, reported=_is_running_everywhere(binding))
+def _admission(
+    parts: Mapping[ClusterName, Resources], binding: CachedBinding, requests: WorkloadRequests, *, admitted_at: int
+) -> Admission:
+    charges = tuple(ClusterCharge(name, _shared(parts[name], requests)) for name in parts)
+    charge = _shared(total(parts.values()), requests)
+    return Admission(charge, charges, admitted_at=admitted_at, reported=_is_running_everywhere(binding))
+
+
+def _shared(amounts: Resources, requests: WorkloadRequests) -> Resources:
+    """Return *amounts*; most workloads hold what their template requests, and equal templates share one value."""
+    return requests.total if amounts == requests.total else amounts
 
 
 def _is_running_everywhere(binding: CachedBinding) -> bool:

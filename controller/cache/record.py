@@ -129,7 +129,14 @@ def _parse(fields: dict[str, Any]) -> AdmissionRecord:
         marks = msgspec.convert(excluded, dict[str, str])
         fields["excludedClusters"] = {sys.intern(name): marks[name] for name in sorted(marks)}
     fields["nominatedCluster"] = fields.get("nominatedCluster") or None
-    return msgspec.convert(fields, AdmissionRecord)
+    record = msgspec.convert(fields, AdmissionRecord)
+    return msgspec.structs.replace(record, charge=_shared_amounts(tuple(record.charge.items())))
+
+
+@lru_cache(maxsize=4096)
+def _shared_amounts(amounts: tuple[tuple[str, int], ...]) -> Resources:
+    """Return *amounts* by name; equal charges share one value."""
+    return dict(amounts)
 
 
 def _parse_time(text: object) -> int | None:

@@ -2,6 +2,8 @@
 
 from controller.cache.index import InternPool, fingerprint
 from controller.cache.store import Store
+from tests.cache.fake_event_handler import FakeEventHandler
+from tests.cache.objects import admission_record, binding, job
 
 
 def test_equal_keys_share_one_value():
@@ -35,3 +37,19 @@ def test_binding_shares_names_with_its_template():
     assert binding.template is job.key
     assert binding.template_uid is job.uid
     assert binding.created_at is job.created_at
+
+
+def test_running_workloads_of_equal_templates_share_their_charge():
+    store, handler = Store(), FakeEventHandler()
+    for name in ("a", "b"):
+        record = admission_record(f"rb-{name}", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
+        running = binding(name, record=record, paused=False, clusters=["m1"], phases={"m1": "Running"})
+        store.bindings.upsert(store.bindings.decode(running))
+        store.jobs.upsert(store.jobs.decode(job(name)))
+    store.sync_to(handler, 0)
+    records = [cached.record.charge for cached in store.bindings]
+    admissions = [workload.admission for workload in handler.workloads.values()]
+    charges = [admission.charge for admission in admissions]
+    assert charges == records
+    assert len({id(charge) for charge in records}) == len({id(charge) for charge in charges}) == 1
+    assert {id(part.charge) for admission in admissions for part in admission.cluster_charges} == {id(charges[0])}
