@@ -9,7 +9,6 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import NoReturn
 
 import msgspec
@@ -36,7 +35,6 @@ from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.events import EventMessage, Reference
 from controller.kube.timing import Backoff, Clock, wait_until_idle
-from controller.scheduling.workload_events import pending_note
 from controller.scheduling.writes import Write
 
 #: Interval at which jobs without a binding are checked, in seconds.
@@ -101,7 +99,7 @@ class JobStatusController:
         for wait in waits:
             binding = self._store.binding(wait.workload.uid)
             if binding is not None and binding.template.kind == VOLCANO_JOB:
-                self._queue(binding.template, JobStatus(wait.refusal.reason, partial(pending_note, wait), now))
+                self._queue(binding.template, JobStatus(wait.refusal.reason, wait, now))
 
     def on_write(self, write: Write, binding: CachedBinding) -> None:
         """Queue that *binding* is admitted: its cluster reports after seconds."""

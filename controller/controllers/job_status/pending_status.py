@@ -11,8 +11,10 @@ from typing import Any
 from controller.cache.index import UnboundJobs
 from controller.cache.objects import CachedBinding, CachedTemplate, StatusReason
 from controller.cache.translate.units import format_time
+from controller.engine.plan import Wait
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import Assignment
+from controller.scheduling.workload_events import pending_note
 
 #: Age after which a job without a binding is reported as selected by no policy; Karmada claims a job within seconds.
 UNBOUND_AFTER_MS = 30_000
@@ -26,10 +28,14 @@ class JobStatus:
     """Why a job is pending, or that it is admitted and its clusters have not reported yet."""
 
     reason: str
-    message: Callable[[], str]
-    """Returns the message; most statuses are replaced before they are written."""
+    source: Wait | Callable[[], str]
+    """What the message is rendered from; most statuses are replaced before they are written."""
     since: int
     """Time at which the reason changed, in milliseconds."""
+
+    def message(self) -> str:
+        """Return the message."""
+        return pending_note(self.source) if isinstance(self.source, Wait) else self.source()
 
 
 def can_publish(job: CachedTemplate | None, binding: CachedBinding | None) -> bool:

@@ -15,6 +15,11 @@ from controller.controllers.job_status.pending_status import (
     status_patch,
     unselected_status,
 )
+from controller.engine.plan import Wait
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
+from controller.scheduling.workload_events import pending_note
 from tests.cache import objects
 
 
@@ -87,6 +92,13 @@ def test_unselected_job_is_reported_after_karmada_had_its_chance(age, newest_bou
     unbound.newest_bound_at = job.created_at + newest_bound
     unbound.newest_binding_at = job.created_at + newest_binding if newest_binding else 0
     assert is_unselected(job, unbound, job.created_at + age) is expected
+
+
+def test_status_of_a_pending_workload_says_what_it_waits_for():
+    workload = Workload(WorkloadUid("u1"), "ml", "j1", "Job", QueueName("a"), SchedulingRequirements())
+    wait = Wait(workload, Refusal(Reason.QUEUE_NOT_FOUND, queue=QueueName("a")), 1)
+    state = status_patch(cached_job(), JobStatus(wait.refusal.reason, wait, 0))["status"]["state"]
+    assert (state["reason"], state["message"]) == ("QueueNotFound", pending_note(wait))
 
 
 def test_patch_sets_only_the_state_of_the_observed_version():
