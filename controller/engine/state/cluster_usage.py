@@ -143,7 +143,9 @@ class ClusterState:
         return clamp_non_negative(subtract(self.cluster.used if self.cluster else EMPTY, self.reported))
 
     def settles_at(self, settle_ms: int) -> int | None:
-        """Return when external usage may change without an event, or ``None``."""
+        """Return when external usage may change without an event; ``None`` without a summary, or where it cannot."""
+        if self.is_unknown:
+            return None
         falls_at = self.changed_at + settle_ms if self.changed_at is not None and self.may_external_usage_fall else None
         freed = self.recently_freed
         rises_at = freed.earliest + settle_ms if freed and self._may_external_usage_rise else None
