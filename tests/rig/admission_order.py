@@ -14,7 +14,7 @@ from typing import Any
 from tests.rig import requests
 from tests.rig.binding_state import BindingState, parse_binding
 from tests.rig.history import Change, Key
-from tests.rig.observed_usage import ROOT, ObservedUsage, limits_of
+from tests.rig.observed_usage import ROOT, ObservedUsage, limits_of, placement
 
 _KEPT_SECONDS = 60
 """For how long after the horizon of a decision ended usage is stored: decisions are judged in the order of writes."""
@@ -70,7 +70,8 @@ class AdmissionOrder:
     _jobs: set[Key] = field(default_factory=set)
     _classes: set[str] = field(default_factory=set)
     """Existing PriorityClasses."""
-    _ended: list[tuple[float, _Usage]] = field(default_factory=list)
+    _ended: list[tuple[float, str, _Usage]] = field(default_factory=list)
+    """When the charge of a workload, by uid, has ended or ends."""
 
     def apply(self, change: Change, *, before: BindingState | None) -> None:
         """Apply *change* before the usage does; *before* is the previous state of the binding."""
@@ -88,7 +89,7 @@ class AdmissionOrder:
             self._since.update({item.job: change.at for item in (before, now) if item is not None})
             if before is not None and before.holds and (now is None or not now.holds):
                 delay = 0 if before.clusters or now is None else _UNPLACED_SECONDS
-                self._ended.append((change.at + delay, self._hold(before, change.at)))
+                self._ended.append((change.at + delay, before.uid, self._hold(before, change.at)))
 
     def find_overtaken(self, change: Change, before: BindingState | None, after: BindingState) -> Iterator[str]:
         """Yield a violation for each pending workload that should have been admitted instead of *after*.
@@ -124,13 +125,15 @@ class AdmissionOrder:
                 yield f"I6 {where} was given what {'/'.join(item.job)} waited for, who comes before it"
 
     def _perhaps_held(self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float) -> list[_Usage]:
-        """Return usage of ended workloads that may still have been counted when *after* was admitted."""
-        self._ended = [(ended, hold) for ended, hold in self._ended if ended > horizon - _KEPT_SECONDS]
-        ended = sorted(self._ended, key=lambda each: each[0])
-        recent = [hold for when, hold in ended if when > horizon]
-        while recent and not self._may_fit(after, [*taken, *recent], at):
+        """Return usage of ended workloads that was still counted, or may have been, when *after* was admitted."""
+        self._ended = [each for each in self._ended if each[0] > horizon - _KEPT_SECONDS]
+        admitted_again = {holder.uid for holder in self.usage.holders()}
+        ended = sorted((each for each in self._ended if each[1] not in admitted_again), key=lambda each: each[0])
+        charged = [hold for when, _, hold in ended if when > at]
+        recent = [hold for when, _, hold in ended if horizon < when <= at]
+        while recent and not self._may_fit(after, [*taken, *charged, *recent], at):
             recent.pop(0)
-        return recent
+        return [*charged, *recent]
 
     def _set_aside(self, waiting: BindingState, at: float) -> list[_Usage]:
         """Return what may be set aside for other pending workloads: reservations, nominations, uncertain writes."""
@@ -192,9 +195,10 @@ class AdmissionOrder:
         asked = self.usage.charges.get(binding.uid) or self.usage.requests_of(binding)
         grown = self.usage.requests_of(binding)
         most = {name: max(asked.get(name, 0), grown.get(name, 0)) for name in {*asked, *grown}}
-        # A workload that was admitted and has lost its cluster still counts in its queue.
-        is_anywhere = not binding.clusters and binding.uid in self.usage.charges
-        return _Usage(self.usage.path(self.usage.queue(binding), at), binding.clusters, most, is_anywhere)
+        # A workload that was admitted and has lost its cluster is charged where it was.
+        clusters = placement(binding)
+        is_anywhere = not clusters and binding.uid in self.usage.charges
+        return _Usage(self.usage.path(self.usage.queue(binding), at), tuple(clusters), most, is_anywhere)
 
     def _fits(self, waiting: BindingState, taken: Iterable[_Usage], at: float) -> bool:
         """Return whether *waiting* certainly fits, all its pods at once, whatever guarantees are unused."""
