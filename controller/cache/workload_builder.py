@@ -384,6 +384,8 @@ def _with_record(inputs: _Inputs, status: _Status) -> _Status:
         reserved_clusters = sorted((record.reserved_clusters or {}).items())
         booked = tuple(ClusterCharge(name, amounts) for name, amounts in reserved_clusters)
         reserved = Reservation(record.reserved_since, booked, record.nominated_requests, record.promised_start)
+    if (held, reserved, record.evictions, record.attempts) == (None, None, 0, 0):
+        return status
     return replace(status, held=held, reserved=reserved, evictions=record.evictions, failed_starts=record.attempts)
 
 

@@ -256,10 +256,19 @@ class Actuator:
 
     def _dispatch(self) -> None:
         """Start as many pending writes as the rate limits allow."""
-        if self._group is None or self._stopping.is_set():
-            return
-        while self._unsent and self._rate_limiter.try_acquire():
-            self._group.create_task(self._process(self._unsent.popleft()))
+        while self._group is not None and (pending := self._next_unsent()) is not None:
+            self._group.create_task(self._send_writes(pending))
+
+    def _next_unsent(self) -> PendingWrite | None:
+        """Return the next write to send now, ``None`` if there is none or the rate limits do not allow it."""
+        is_allowed = self._unsent and not self._stopping.is_set() and self._rate_limiter.try_acquire()
+        return self._unsent.popleft() if is_allowed else None
+
+    async def _send_writes(self, pending: PendingWrite | None) -> None:
+        """Send *pending* and then, in the same task, further writes for as long as there are any to send now."""
+        while pending is not None:
+            await self._process(pending)
+            pending = self._next_unsent()
 
     async def _process(self, pending: PendingWrite) -> None:
         """Send the next request of *pending*, then schedule a retry or the next write to the binding."""
@@ -273,7 +282,6 @@ class Actuator:
             following = later.popleft()
             self._in_progress[following.uid] = later
             self._start(following)
-        self._dispatch()
 
     def _forget(self, pending: PendingWrite) -> None:
         """Forget a write that was not sent and all later writes to its binding."""

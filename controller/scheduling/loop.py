@@ -186,15 +186,20 @@ class AdmissionLoop:
         if not self._prepare():
             self._slice_seconds = time.monotonic() - began
             return now
-        batch_size = self._actuator.max_backlog - self._actuator.backlog
-        if batch_size < self._actuator.max_backlog // 2:
+        if self._is_backlogged:
             return self._next_wake(now, now)
+        batch_size = self._actuator.max_backlog - self._actuator.backlog
         self._plan_in_progress = (
             self.state.plan_in_steps(now, most=batch_size),
             CycleContext(now, batch_size, self._store.revision),
         )
         self._plan_seconds, self._plan_slices = 0.0, 0
         return self._advance_plan(now, began)
+
+    @property
+    def _is_backlogged(self) -> bool:
+        """Whether so many decisions wait to be sent that none is made."""
+        return self._actuator.max_backlog - self._actuator.backlog < self._actuator.max_backlog // 2
 
     def _prepare(self) -> bool:
         """Evaluate pending workloads in a bounded slice; return whether the next plan can be made.
@@ -408,7 +413,10 @@ class AdmissionLoop:
         self._store.mark_all_changed()
 
     async def _wait(self, wake_at: int | None) -> None:
-        """Wait for a change, at most until *wake_at*; then batch changes in proportion to the last slice."""
+        """Wait for a change, at most until *wake_at*; then batch changes in proportion to the last slice.
+
+        While nothing is decided, because many decisions wait to be sent, changes are batched for longer.
+        """
         if self._plan_in_progress is not None or not self._is_synced:
             await asyncio.sleep(_MIN_BATCHING_SECONDS)
             return
@@ -421,7 +429,8 @@ class AdmissionLoop:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest):
                 await self._wake.wait()
-        batching = min(max(self._slice_seconds, _MIN_BATCHING_SECONDS), _MAX_BATCHING_SECONDS)
+        least = _MAX_BATCHING_SECONDS if self._is_backlogged else _MIN_BATCHING_SECONDS
+        batching = min(max(self._slice_seconds, least), _MAX_BATCHING_SECONDS)
         await asyncio.sleep(max(rested_from + batching - time.monotonic(), 0))
 
 

@@ -381,7 +381,8 @@ def with_move(before: Workload | None, workload: Workload, now: int) -> Workload
     if before is None or before.state is not WorkloadState.ADMITTED or before.admission is None:
         return replace(workload, placed_at=now) if workload.has_moved else workload
     has_changed = before.unplaced != workload.unplaced or _clusters(before.admission) != _clusters(workload.admission)
-    return replace(workload, placed_at=max(workload.placed_at, now if has_changed else before.placed_at))
+    placed_at = max(workload.placed_at, now if has_changed else before.placed_at)
+    return workload if placed_at == workload.placed_at else replace(workload, placed_at=placed_at)
 
 
 def _clusters(admission: Admission) -> set[ClusterName]:
