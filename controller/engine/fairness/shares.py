@@ -217,10 +217,7 @@ class FairShareTracker:
         self._queue_usage.drop_stale_current_quota()
         changed = self._queue_usage.changed | self._pending.changed
         self._update_pending_requests()
-        for name in changed:
-            self._requested[name] = add(
-                self._queue_usage.settled.get(name, EMPTY), self._pending_requests.get(name, EMPTY)
-            )
+        stale = {name for name in changed if self._update_requested(name, quota.tree.nodes.get(name))}
         shares = self.current
         if shares is None or self._division is None:
             division = FairShareDivision(quota)
@@ -228,11 +225,21 @@ class FairShareTracker:
             self._division = division
             shares = self._shares = QueueShares(quota, division.shares, self._queue_usage.by_namespace)
         else:
-            others = {ROOT} if any(name not in quota.tree.nodes for name in changed) else set()
-            shares.fair_shares_changed(self._division.update(self._requested, changed | others))
+            others = {ROOT} if any(name not in quota.tree.nodes for name in stale) else set()
+            shares.fair_shares_changed(self._division.update(self._requested, stale | others))
         self._queue_usage.changed = set()
         self._pending.changed = set()
         return shares
+
+    def _update_requested(self, name: QueueName, node: Node | None) -> bool:
+        """Update the requests of a queue; return whether fair shares may change.
+
+        An admission leaves the requests of a leaf the same; the charges on other queues count themselves.
+        """
+        before = self._requested.get(name)
+        requested = add(self._queue_usage.settled.get(name, EMPTY), self._pending_requests.get(name, EMPTY))
+        self._requested[name] = requested
+        return requested != before or node is None or bool(node.children)
 
     def _invalidate(self, node: Node) -> None:
         if self._shares is not None:

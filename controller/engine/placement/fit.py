@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from math import lcm
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.engine.placement.filter import select_clusters
 from controller.engine.placement.node_packing import replicas_that_pack
@@ -250,48 +250,61 @@ def units_of(fleet: Resources, requirements: SchedulingRequirements) -> Resource
     return {name: unit // amount for name, amount in amounts.items()}
 
 
-def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, units: Resources) -> ClusterRank:
-    """Return C3's order: gang fits, all pods fit, preference, no unrequested devices, least left over, name."""
-    fits_whole = fits(requirements.requests, capacity.headroom)
-    preference = (
-        requirements.preferred_clusters.index(capacity.name)
-        if capacity.name in requirements.preferred_clusters
-        else len(requirements.preferred_clusters)
+_Dominant = tuple[str, int, int]
+"""A resource, the request of it, and its unit; empty and zero where no resource counts."""
+
+
+class FixedRank(NamedTuple):
+    """The part of C3's order that stays the same until a cluster is described again."""
+
+    name: ClusterName
+    preference: int
+    has_unrequested: bool
+    """It has an extended resource, such as GPUs, that is not requested."""
+    of_all_pods: _Dominant
+    of_gang: _Dominant
+
+    def rank(self, headroom: Resources, *, fits_gang: bool, fits_all_pods: bool) -> ClusterRank:
+        """Return C3's order: gang fits, all pods fit, preference, no unrequested devices, least left over, name.
+
+        What is left over of the dominant resource counts in parts of the total over all candidates, so that clusters
+        with different dominant resources are comparable.
+        """
+        resource, asked, unit = self.of_all_pods if fits_all_pods else self.of_gang
+        leftover = (headroom.get(resource, 0) - asked) * unit
+        return not fits_gang, not fits_all_pods, self.preference, self.has_unrequested, leftover, self.name
+
+
+def fixed_rank(
+    requirements: SchedulingRequirements, name: ClusterName, allocatable: Resources, units: Resources
+) -> FixedRank:
+    """Return the part of a cluster's rank that follows from its *allocatable* resources."""
+    requests, gang, preferred = requirements.requests, requirements.gang_requests, requirements.preferred_clusters
+    of_all_pods = _dominant(requests, allocatable, units)
+    return FixedRank(
+        name,
+        preferred.index(name) if name in preferred else len(preferred),
+        any("/" in each and amount > 0 and requests.get(each, 0) <= 0 for each, amount in allocatable.items()),
+        of_all_pods,
+        of_all_pods if gang == requests else _dominant(gang, allocatable, units),
     )
-    leftover = _leftover(requirements.requests if fits_whole else requirements.gang_requests, capacity, units)
-    return (
-        not capacity.fits(requirements),
-        not fits_whole,
-        preference,
-        _has_unrequested(requirements.requests, capacity),
-        leftover,
-        capacity.name,
-    )
 
 
-def _has_unrequested(request: Resources, capacity: FreeCapacity) -> bool:
-    """Say whether the cluster has an extended resource, such as GPUs, that is not requested."""
-    return any(
-        "/" in name and amount > 0 and request.get(name, 0) <= 0 for name, amount in capacity.allocatable.items()
-    )
-
-
-def _leftover(request: Resources, capacity: FreeCapacity, units: Resources) -> int:
-    """Return what remains free of the dominant resource, in parts of the total over all candidates.
-
-    The parts make clusters with different dominant resources comparable.
-    """
+def _dominant(request: Resources, allocatable: Resources, units: Resources) -> _Dominant:
+    """Return the resource with the largest request / allocatable, ``pods`` aside (C3)."""
     dominant, taken, dominant_allocatable = "", 0, 1
     for name in sorted(request):
-        allocatable = capacity.allocatable.get(name, 0)
-        if (
-            name != PODS
-            and request[name] > 0
-            and allocatable > 0
-            and request[name] * dominant_allocatable > taken * allocatable
-        ):
-            dominant, taken, dominant_allocatable = name, request[name], allocatable
-    return (capacity.headroom.get(dominant, 0) - taken) * units[dominant] if dominant else 0
+        amount = allocatable.get(name, 0)
+        if name != PODS and request[name] > 0 and amount > 0 and request[name] * dominant_allocatable > taken * amount:
+            dominant, taken, dominant_allocatable = name, request[name], amount
+    return dominant, taken, units[dominant] if dominant else 0
+
+
+def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, units: Resources) -> ClusterRank:
+    """Return a cluster's rank in C3's order."""
+    fixed = fixed_rank(requirements, capacity.name, capacity.allocatable, units)
+    fits_all_pods = fits(requirements.requests, capacity.headroom)
+    return fixed.rank(capacity.headroom, fits_gang=capacity.fits(requirements), fits_all_pods=fits_all_pods)
 
 
 def insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:

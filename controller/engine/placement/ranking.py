@@ -4,11 +4,18 @@ from bisect import bisect_left, insort
 from collections.abc import Collection
 from math import lcm
 
-from controller.engine.placement.fit import ClusterRank, free_capacity, insufficient_capacity, rank_cluster, units_of
+from controller.engine.placement.fit import (
+    ClusterRank,
+    FixedRank,
+    fixed_rank,
+    free_capacity,
+    insufficient_capacity,
+    units_of,
+)
 from controller.engine.reasons import Refusal
 from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.resources import Resources
+from controller.engine.state.resources import Resources, fits
 from controller.engine.state.workloads import SchedulingRequirements
 
 
@@ -30,6 +37,9 @@ class RankedClusters:
         self._names = names
         self._cluster_usage = cluster_usage
         self._units = units_of(fleet, requirements)
+        self._is_gang_whole = requirements.gang_requests == requirements.requests
+        self._fixed: dict[ClusterName, FixedRank] = {}
+        """The fixed ranks of the clusters that were ranked."""
         self._ranks: dict[ClusterName, ClusterRank] = {}
         self._order: list[ClusterRank] = []
         self._shortages: dict[ClusterName, tuple[int, ClusterName]] = {}
@@ -74,15 +84,24 @@ class RankedClusters:
                 if not is_first:
                     insort(self._closest, shortage)
                 continue
-            capacity = free_capacity(cluster_state)
-            if not capacity.fits(self._requirements):
+            if not (cluster_state.is_headroom_available or free_capacity(cluster_state).fits(self._requirements)):
                 self._others.add(name)
                 continue
-            self._ranks[name] = rank = rank_cluster(self._requirements, capacity, self._units)
+            self._ranks[name] = rank = self._rank_of(cluster_state)
             if not is_first:
                 insort(self._order, rank)
         if is_first:
             self._order, self._closest = sorted(self._ranks.values()), sorted(self._shortages.values())
+
+    def _rank_of(self, cluster_state: ClusterState) -> ClusterRank:
+        """Return the rank of a cluster that fits."""
+        name, available = cluster_state.name, cluster_state.available
+        fixed = self._fixed.get(name)
+        if fixed is None:
+            fixed = fixed_rank(self._requirements, name, cluster_state.allocatable, self._units)
+            self._fixed[name] = fixed
+        fits_all_pods = self._is_gang_whole or fits(self._requirements.requests, available)
+        return fixed.rank(available, fits_gang=True, fits_all_pods=fits_all_pods)
 
     def _shortage(self, cluster_state: ClusterState) -> tuple[int, ClusterName] | None:
         """Return how far a cluster is from the gang minimum by the first resource that it lacks, if it lacks one."""

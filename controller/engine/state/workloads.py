@@ -335,6 +335,8 @@ class Choice:
     @property
     def charge(self) -> Resources:
         """Return the sum over all clusters."""
+        if len(self.cluster_charges) == 1:
+            return self.cluster_charges[0].charge
         sums: dict[str, int] = {}
         for booking in self.cluster_charges:
             for name, amount in booking.charge.items():
