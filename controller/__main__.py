@@ -277,7 +277,8 @@ class Controller:
 
 
 def _limits(configuration: VolcanoGlobalConfiguration) -> RateLimits:
-    return RateLimits(configuration.patches.in_flight, configuration.patches.per_second)
+    patches = configuration.patches
+    return RateLimits(patches.in_flight, patches.per_second, patches.burst)
 
 
 async def connection(

@@ -333,10 +333,11 @@ class StatusUpdates(_Section):
 
 
 class Patches(_Section):
-    """Concurrency and rate of writes; *per_second* 0 means no limit."""
+    """Concurrency and rate of writes; *per_second* 0 means no limit, and *burst* 1 no burst."""
 
     in_flight: int = Field(default=32, ge=1, le=1024)
     per_second: int = Field(default=0, ge=0)
+    burst: int = Field(default=1, ge=1, le=10_000)
 
 
 class VolcanoGlobalConfiguration(_Section):

@@ -34,8 +34,8 @@ from controller.kube.watch_events import read_meta
 from controller.reporting.metrics import ControllerMetrics
 from controller.scheduling.writes import Write
 
-#: Slots that were missed while the event loop was busy may be used for so long, in seconds.
-_BURST_SECONDS = 0.1
+#: Slots that were missed while the event loop was busy may be used for so long at least, in seconds.
+_MIN_BURST_SECONDS = 0.1
 
 #: Maximum number of decisions that are not sent yet; it keeps decisions fresh and cycles short.
 _MAX_UNSENT_WRITES = 256
@@ -55,6 +55,13 @@ class RateLimits:
 
     in_flight: int = 32
     per_second: int = 0
+    burst: int = 1
+    """How many writes may be sent at once after a pause."""
+
+    @property
+    def burst_seconds(self) -> float:
+        """For how long unused slots may be used later."""
+        return max((self.burst - 1) / self.per_second, _MIN_BURST_SECONDS)
 
 
 class RateLimiter:
@@ -64,7 +71,7 @@ class RateLimiter:
         self.limits = RateLimits()
         self._on_available = on_available
         self._in_flight = 0
-        self._slot_at = 0.0
+        self._slot_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
 
     def try_acquire(self) -> bool:
@@ -85,7 +92,7 @@ class RateLimiter:
         if now < self._slot_at:
             self._start_timer(self._slot_at - now)
             return False
-        self._slot_at = max(self._slot_at, now - _BURST_SECONDS) + 1 / self.limits.per_second
+        self._slot_at = max(self._slot_at, now - self.limits.burst_seconds) + 1 / self.limits.per_second
         return True
 
     def _start_timer(self, seconds: float) -> None:

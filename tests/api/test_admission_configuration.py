@@ -66,7 +66,7 @@ def test_every_key_is_read():
         exemptNamespaces: [kube-system]
         repair: {webhookConfiguration: true, ungatedBindings: true}
         status: {pendingJobs: false, queues: false}
-        patches: {inFlight: 16, perSecond: 100}
+        patches: {inFlight: 16, perSecond: 100, burst: 20}
         """
     )
     unchanged = {
@@ -162,6 +162,7 @@ def test_every_key_is_read():
             )
         ),
         pytest.param("patches: {inFlight: 0}", "patches.inFlight: input should be greater than", id="no-writes"),
+        pytest.param("patches: {burst: 0}", "patches.burst: input should be greater than", id="no-burst"),
         pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),
         pytest.param(
             "nodeShapes: [{clusters: [m], nodes: [{count: 1, allocatable: {cpu: lots}}]}]",

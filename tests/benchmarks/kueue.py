@@ -28,13 +28,14 @@ from tests.benchmarks.seed import offer_cluster
 from tests.traces.cohorts import THIRTY, THOUSAND, CohortShape, cohorts_load
 
 WRITES_PER_SECOND = 50
+BURST = 100
 PROGRESS_SECONDS = 10
 _TIMEOUT_SECONDS = 3600
 _PATCHES = re.compile(r'^volcano_global_patch_duration_seconds_count{effect="(\w+)".*} (\S+)$', re.MULTILINE)
 _CONFIGURATION = f"""\
 apiVersion: config.volcano-global.io/v1alpha1
 kind: VolcanoGlobalConfiguration
-patches: {{perSecond: {WRITES_PER_SECOND}}}
+patches: {{perSecond: {WRITES_PER_SECOND}, burst: {BURST}}}
 """
 
 
@@ -135,7 +136,7 @@ def _times(label: str, shape: CohortShape, runner: JobRunner, begun: float) -> I
     makespan = max(run.finished_at for run in runs) - begun
     goal, baseline = (f"<= {published.goal:.0f}", published.makespan) if published else (None, None)
     yield Figure(f"{label}_makespan_seconds", makespan, "s", goal=goal, baseline=baseline)
-    yield Figure(f"{label}_least_seconds_at_the_rate", len(runs) / WRITES_PER_SECOND, "s")
+    yield Figure(f"{label}_least_seconds_at_the_rate", (len(runs) - BURST) / WRITES_PER_SECOND, "s")
     for stream in shape.streams:
         baseline = published.waits[stream.name] if published else None
         yield Figure(

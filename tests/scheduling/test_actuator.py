@@ -18,9 +18,10 @@ from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api, Timeouts
 from controller.kube.timing import Backoff
 from controller.reporting.metrics import ControllerMetrics
-from controller.scheduling.actuator import Actuator, RateLimits
+from controller.scheduling.actuator import Actuator, RateLimiter, RateLimits
 from controller.scheduling.writes import Write
 from tests.scripted_server import ScriptedServer, answering, refusing, scripted_server
+from tests.virtual_time import virtual_time
 from tests.waiting import LIMIT_SECONDS
 
 NOWHERE = Placement()
@@ -290,6 +291,30 @@ async def test_write_rate_stays_within_limit(server, tmp_path):
             stage.admit(f"u{number}")
         await stage.books.heard_of(31)
         assert time.monotonic() - began >= 0.19
+
+
+@pytest.mark.parametrize(("burst", "expected"), [(1, [1, 1, 1]), (8, [8, 4, 8])])
+@virtual_time
+async def test_burst_is_sent_at_once_after_a_pause(burst, expected):
+    limiter = RateLimiter(lambda: None)
+    limiter.limits = RateLimits(in_flight=100, per_second=4, burst=burst)
+    sent = []
+    for pause in (0, 1, 60):
+        await asyncio.sleep(pause)
+        sent.append(next(number for number in range(100) if not limiter.try_acquire()))
+    assert sent == expected
+
+
+@virtual_time
+async def test_writes_after_a_burst_follow_at_the_rate():
+    sent = []
+    limiter = RateLimiter(lambda: sent.extend(time.monotonic() for _ in range(100) if limiter.try_acquire()))
+    limiter.limits = RateLimits(in_flight=20, per_second=4, burst=8)
+    while limiter.try_acquire():
+        pass
+    began = time.monotonic()
+    await asyncio.sleep(2)
+    assert [at - began for at in sent] == pytest.approx([0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2])
 
 
 @pytest.mark.parametrize(("per_second", "expected"), [(0, 256), (1, 32), (50, 50), (1000, 256)])
