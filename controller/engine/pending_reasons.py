@@ -43,9 +43,13 @@ class PendingReasons:
         if workload is None or workload.state is not WorkloadState.PENDING:
             return None
         own = self._context.workloads.on_hold.get(workload.queue, {}).get(uid)
+        closed = self._context.queue_usage.tree().refusal(workload.queue)
         if own is not None:
-            closed = self._context.queue_usage.tree().refusal(workload.queue)
             return own if closed is None else min(closed, own, key=precedence)
+        shares = self._context.shares.current
+        # Queues may have been added or removed since the last cycle.
+        if closed is not None or (shares is not None and workload.queue not in shares.quota.tree.nodes):
+            return closed
         workload_class = self._context.pending.class_of(uid)
         if workload_class.inadmissible is None and workload_class.is_waiting:
             head = self._context.order.blocking_head(workload.queue)

@@ -29,6 +29,17 @@ def test_every_workload_is_admitted_or_waits_with_a_reason(policy, sites, tree, 
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
+def test_reasons_can_be_read_before_the_cycle_that_follows_removed_queues(policy, sites, tree, jobs):
+    state = build(policy, *jobs, *tree, *sites)
+    told = [wait.workload for wait in state.plan(NOW).waits]
+    for queue in tree:
+        state.queue_removed(queue.name)
+    removed = {queue.name for queue in tree}
+    assert all(state.refusal(each.uid) is not None for each in told if each.queue in removed)
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
 def test_no_admission_raises_a_queue_above_its_limit(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     before = quota_of(state)
