@@ -155,6 +155,14 @@ class HyperJobController:
             collection.upsert(observed)
         return observed
 
+    def forget(self, resource: Resource, key: ObjectKey, uid: str) -> None:
+        """Remove an object that does not exist any more; the event of its deletion may be late."""
+        children = self._jobs if resource is JOBS else self._policies
+        collection: Collection[Any] = self._hyperjobs.get(resource, children)
+        known = collection.get(key)
+        if known is not None and known.uid == uid:
+            collection.remove(known)
+
     def _children_of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
         found = self._children.get(uid, {})
         return {name: child for (kind, name), child in found.items() if kind == resource.plural}

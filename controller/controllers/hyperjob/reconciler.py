@@ -160,6 +160,9 @@ class ObservedObjects(Protocol):
     def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         """Add an object that the API server has just returned."""
 
+    def forget(self, resource: Resource, key: ObjectKey, uid: str) -> None:
+        """Remove an object that does not exist any more; the event of its deletion may be late."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
@@ -294,6 +297,7 @@ class Reconciler:
         try:
             await self.api.delete(resource.item_path(*key), msgspec.json.encode(options))
         except NotFound:
+            self.observed.forget(resource, key, uid)
             return
         log.info("object deleted", kind=resource.kind, namespace=key.namespace, name=key.name)
 

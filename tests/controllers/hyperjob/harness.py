@@ -96,6 +96,9 @@ class Harness:
         self._seen[resource][child.key.name] = child
         return child
 
+    def forget(self, resource: Resource, key: ObjectKey, uid: str) -> None:
+        raise AssertionError(f"{resource.kind} {key.name} ({uid}) was deleted by somebody else")
+
     def _of(self, resource: Resource, uid: str) -> dict[str, ObservedChild]:
         return {name: seen for name, seen in self._seen[resource].items() if seen.is_owned_by(uid)}
 
