@@ -231,7 +231,8 @@ class _Run:
         # Its members start again from the status that they reported.
         await system.karmada.stop()
         system.karmada.start()
-        system.configure()
+        # A cluster may have shrunk at the moment of an admission; the job returns after twice this time (R1).
+        system.configure(startupTimeout="5m")
         for kind in (kinds.JOBS, kinds.HYPERJOBS, kinds.QUEUES, kinds.CLUSTERS):
             for key in sorted(key for key in server.objects(kind) if key[1].startswith(HOSTILE)):
                 await system.delete(kind, key)
