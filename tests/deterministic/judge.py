@@ -19,6 +19,8 @@ from tests.rig.binding_state import BindingState, parse_binding
 from tests.rig.invariants import Evidence, InvariantChecker, immediate_retries
 from tests.rig.requests import add, amounts, gang_requests, job_requests
 
+_MOST_PLANS = 500
+"""Plans in half a minute, apart from one for each change; with a due time in the past there are 1,500."""
 _DELAY_SECONDS = 60
 """A change is judged after this time, when every admission that was decided before it is known."""
 _CONFIGURATION_SECONDS = 30
@@ -100,10 +102,18 @@ class Judge:
     async def follow(self) -> None:
         """Judge continuously until cancelled."""
         while True:
+            before = self._effort()
             await asyncio.sleep(_DELAY_SECONDS / 2)
             self._judge(self._system.loop.time() - _DELAY_SECONDS)
+            plans, changes = (now - then for now, then in zip(self._effort(), before, strict=True))
+            if plans > _MOST_PLANS + changes:
+                self.report(f"I7 {plans} plans in half a minute with {changes} changes")
             if self._system.failures:
                 self.violated.set()
+
+    def _effort(self) -> tuple[int, int]:
+        """Return how many plans have been made, and how often the store has changed."""
+        return sum(each.plans for each in self._system.controllers), self._system.server.version
 
     def _judge(self, until: float) -> None:
         self._judge_writes()

@@ -143,6 +143,8 @@ class ControllerProcess:
 
     process: Process
     controller: Controller | None = None
+    plans: int = 0
+    """How many plans it has made."""
 
     @property
     def leads(self) -> bool:
@@ -167,6 +169,13 @@ def controller_process(network: Network, name: str, configuration: Path, *, fail
         api = client(network, name, user_agent="volcano-global-controller", timeouts=timeouts)
         stage = client(network, name, user_agent="volcano-global-hyperjobs", timeouts=timeouts)
         running.controller = Controller(settings, file, api, for_hyperjobs=stage)
+        count_cycle = running.controller.metrics.count_cycle
+
+        def count_plan(seconds: float) -> None:
+            running.plans += 1
+            count_cycle(seconds)
+
+        running.controller.metrics.count_cycle = count_plan
         running.controller.store.on_error.append(lambda uid, error: failed(f"{name} set aside {uid}: {error!r}"))
         await running.controller.run(asyncio.Event())
 
