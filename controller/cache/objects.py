@@ -46,12 +46,17 @@ class ObjectKey(NamedTuple):
     name: str
 
 
-class TemplateKey(NamedTuple):
+class TemplateKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """Group, kind, namespace and name of a template."""
 
     kind: GroupKind
     namespace: str
     name: str
+
+    @property
+    def path(self) -> str:
+        """``namespace/name``, or the name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class WorkloadPhase(StrEnum):

@@ -437,7 +437,7 @@ def _why_requests_unknown(inputs: _Inputs) -> str:
     """Return why the requests of the workload are unknown, empty if they are known."""
     binding, template = inputs.binding, inputs.template
     if template is None:
-        return f"{binding.api.kind} {'/'.join(part for part in binding.template[1:] if part)} does not exist"
+        return f"{binding.api.kind} {binding.template.path} does not exist"
     if template.decode_error or binding.decode_error:
         return template.decode_error or binding.decode_error
     return _unmapped_claim_message(inputs) or (

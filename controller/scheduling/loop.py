@@ -331,7 +331,7 @@ class AdmissionLoop:
         """Count and log a workload that is set aside."""
         self._metrics.count_internal_error(step)
         facts = self._store.binding(uid) if uid else None
-        name = "/".join(part for part in facts.template[1:] if part) if facts else ""
+        name = facts.template.path if facts else ""
         log.error("workload set aside", workload=name, step=step, exc_info=error)
 
     def _excluded_clusters(self, decision: Decision) -> Mapping[ClusterName, str]:
