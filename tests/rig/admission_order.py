@@ -163,7 +163,9 @@ class AdmissionOrder:
             queue = self.usage.queue(binding)
             if queue not in before:
                 before[queue] = self._is_before(queue, self.usage.queue(after), at) and self._takes(queue, at)
-            is_first = queue != self.usage.queue(after) or self._key(binding) < self._key(after)
+            # A HyperJob's part has the age of the HyperJob.
+            place = self._key(binding) if self._is_alone(after) else self._key(binding)[:1]
+            is_first = queue != self.usage.queue(after) or place < self._key(after)[: len(place)]
             if before[queue] and is_first and self._is_alone(binding):
                 found.append(binding)
         return sorted(found, key=lambda each: each.job)
