@@ -219,8 +219,7 @@ class ObservedUsage:
 
     def _share_of_pool(self, cluster: str, resource: str, at: float) -> Fraction:
         free = max(self.free_capacity(cluster, resource, at) - self.external.least(cluster, resource, at), Fraction(0))
-        state = self._recent("clusters", cluster, at)[-1]
-        if state is not None and is_ready(state):
+        if all(state is not None and is_ready(state) for state in self._recent("clusters", cluster, at)):
             return free
         return max(free, self.held_on(cluster).get(resource, Fraction(0)))
 
