@@ -232,10 +232,11 @@ def _no_op_writes(evidence: Evidence) -> Iterator[str]:
 
 
 def immediate_retries(requests: Iterable[Request]) -> Iterator[str]:
-    """I7: rejected writes are not retried immediately."""
+    """I7: rejected writes are not retried immediately; an object whose deletion was rejected may be created."""
     last: dict[tuple[str, str, str, str], Request] = {}
     for request in sorted(requests, key=lambda each: each.at):
         before = last.get(request.target)
-        if before is not None and not before.done and (request.at - before.at).total_seconds() < MIN_RETRY_DELAY:
+        is_retry = before is not None and not before.done and before.verb == request.verb
+        if is_retry and (request.at - before.at).total_seconds() < MIN_RETRY_DELAY:
             yield f"I7 {request.namespace}/{request.name} was tried again at once after {before.status}"
         last[request.target] = request
