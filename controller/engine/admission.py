@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.engine.context import Context
 from controller.engine.fairness.ordering import HeadIterator
@@ -33,7 +33,7 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadUid,
 )
-from controller.engine.steps import Steps
+from controller.engine.steps import Steps, finish
 
 if TYPE_CHECKING:
     from controller.engine.fairness.borrowing import BorrowingPolicy
@@ -191,7 +191,7 @@ class AdmissionPass:
     def _leaf_iterator(self, leaf: Node, fitting: Slots) -> LeafIterator:
         if self._wanted[0] != fitting:
             self._wanted = fitting, frozenset(slots_in(fitting))
-        classes = _leaf_classes(self.context, self.quota, leaf, self._wanted[1])
+        classes = finish(_leaf_classes(self.context, self.quota, leaf, self._wanted[1]))
         return LeafIterator(leaf, classes, self.shares, self.context.policy)
 
     def _run_fair_share_first(self) -> Steps[None]:
@@ -325,6 +325,10 @@ class AdmissionPass:
             self.borrowing.invalidate(workload.queue)
 
 
+_CLASSES_PER_PART: Final = 200
+"""How many classes of a queue are looked through at a time."""
+
+
 def schedulable_classes(context: Context, quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
     """Return, by queue, the classes that may fit: there is capacity, and usage was freed since their refusal."""
     queues, result = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
@@ -338,25 +342,30 @@ def schedulable_classes(context: Context, quota: Quota) -> Steps[Mapping[QueueNa
         )
         yield 1
     for name in queues:
-        result[name] = _leaf_classes(context, quota, quota.tree.nodes[name], feasible)
-        yield len(context.pending.queues[name])
+        result[name] = yield from _leaf_classes(context, quota, quota.tree.nodes[name], feasible)
     return {name: entries for name, entries in result.items() if entries}
 
 
-def _leaf_classes(context: Context, quota: Quota, leaf: Node, feasible: AbstractSet[int]) -> list[SchedulableClass]:
+def _leaf_classes(
+    context: Context, quota: Quota, leaf: Node, feasible: AbstractSet[int]
+) -> Steps[list[SchedulableClass]]:
     """Return the classes of a leaf that may be tried; of a fifo queue all, and only if its head may.
 
     Only requirements with *feasible* slots may be tried.
     """
-    of, classes = context.feasibility_cache.get, context.pending.queues.get(leaf.name, ())
-    tried = [
-        workload_class
-        for workload_class in classes
-        if workload_class.slot in feasible
-        and workload_class.inadmissible is None
-        and workload_class.is_waiting
-        and (workload_class.retry_hint is None or _should_retry(quota, workload_class.retry_hint, workload_class))
-    ]
+    of, classes = context.feasibility_cache.get, list(context.pending.queues.get(leaf.name, ()))
+    tried: list[WorkloadClass] = []
+    for begin in range(0, len(classes), _CLASSES_PER_PART):
+        part = classes[begin : begin + _CLASSES_PER_PART]
+        tried += (
+            workload_class
+            for workload_class in part
+            if workload_class.slot in feasible
+            and workload_class.inadmissible is None
+            and workload_class.is_waiting
+            and (workload_class.retry_hint is None or _should_retry(quota, workload_class.retry_hint, workload_class))
+        )
+        yield len(part)
     if leaf.queue.fifo:
         first = context.order.blocking_head(leaf.name)
         may_try = any(workload_class.head is first for workload_class in tried)
