@@ -14,7 +14,8 @@ import structlog
 from controller.api.configuration import load_configuration
 from controller.cache import workload_builder
 from controller.cache.translate import queues
-from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
+from controller.engine.state.clusters import Cluster
 from controller.scheduling import patches
 from tests.deterministic import faults, operations
 from tests.deterministic.clock import simulate
@@ -119,8 +120,18 @@ def test_judge_sees_admissions_without_a_record(monkeypatch):
 
 
 def test_judge_sees_unknown_external_usage(monkeypatch):
-    result = violations_with(monkeypatch, ClusterState, "refresh_external_usage", lambda *_: None, seed=8)
+    update = ClusterUsage.update
+
+    def update_without_usage(usage: ClusterUsage, cluster: Cluster, *more: int) -> None:
+        update(usage, replace(cluster, used={}), *more)
+
+    result = violations_with(monkeypatch, ClusterUsage, "update", update_without_usage, seed=8)
     assert "I1" in kinds_of(result.violations)
+
+
+def test_judge_sees_plans_without_end(monkeypatch):
+    result = violations_with(monkeypatch, ClusterState, "refresh_external_usage", lambda *_: None, seed=8)
+    assert "I7" in kinds_of(result.violations)
 
 
 def test_judge_sees_the_wrong_order_of_queues(monkeypatch):

@@ -38,9 +38,12 @@ class BindingState:
 
     def is_admitted_since(self, before: "BindingState | None") -> bool:
         """Return whether it was admitted after *before*; one that only Karmada was to schedule again was not (R1)."""
-        if not self.admitted or not self.holds or before is None or before.uid != self.uid:
-            return self.admitted and self.holds
-        return not before.admitted and before.record.get("admittedAt") != self.record.get("admittedAt")
+        if not self.admitted or not self.holds:
+            return False
+        if before is None or before.uid != self.uid:
+            return True
+        was_charged = before.record.get("charge") and before.record.get("admittedAt") == self.record.get("admittedAt")
+        return not before.admitted and not was_charged
 
     @property
     def holds(self) -> bool:
