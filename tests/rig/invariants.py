@@ -180,12 +180,17 @@ def _resumed_without_record(change: Change, after: BindingState, *, ungated: fro
 
 
 def _work_too_early(usage: ObservedUsage, change: Change) -> Iterator[str]:
-    """I3: no Work before the admission, nor later than a moment after its end, which Karmada observes with a delay."""
+    """I3: no Work before the admission, nor later than a moment after its end, which Karmada observes with a delay.
+
+    A decision of its scheduler may place a workload after its eviction, until the controller sees that.
+    """
     annotations = (change.after or {}).get("metadata", {}).get("annotations", {})
     name = annotations.get("resourcebinding.karmada.io/name", "")
     binding = usage.bindings.get((annotations.get("resourcebinding.karmada.io/namespace", ""), name))
     ended = usage.admitted_until.get(binding.uid, float("-inf")) if binding is not None else 0
-    if binding is not None and binding.gated and not binding.admitted and change.at - ended > _KARMADA_DELAY:
+    if binding is None or binding.admitted or usage.is_unseen(binding, change.at):
+        return
+    if binding.gated and change.at - ended > _KARMADA_DELAY:
         yield f"I3 at {change.revision} there is a Work for {name}, which is not admitted"
 
 
