@@ -92,7 +92,7 @@ async def test_audit_finds_lost_changes_of_every_kind(plane, tmp_path):
         held = build_informers(harness.karmada.api, Store(), WatchOptions())
         for kind, path in changed.items():
             informer = held[kind]
-            informer._apply(*await informer._list())
+            await informer._apply(*await informer._list())
             audit = informer._audit
             assert audit is not None
             for turn in range(20):
