@@ -70,6 +70,11 @@ def job(name: str, queue: str, *, pods: int, cpu: str, seconds: int, **more: Any
     return {"metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations}, "spec": spec}
 
 
+def hyperjob(name: str, replicated: Object) -> Object:
+    """Return a HyperJob of one replicated job."""
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"replicatedJobs": [replicated]}}
+
+
 async def submit_job(system: System, draw: random.Random) -> None:
     pods = draw.choice((1, 1, 2, 2, 3, 4, 6))
     gang = pods if draw.random() < 0.8 else max(pods - 1, 1)
@@ -125,10 +130,7 @@ async def submit_hyperjob(system: System, draw: random.Random) -> None:
         replicated["replicas"] = draw.randint(1, 3)
     else:
         replicated |= {"replicas": 1, "splitPolicy": {"mode": "auto"}}
-    name = f"hyper-{draw.getrandbits(32):x}"
-    await system.create(
-        kinds.HYPERJOBS, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"replicatedJobs": [replicated]}}
-    )
+    await system.create(kinds.HYPERJOBS, hyperjob(f"hyper-{draw.getrandbits(32):x}", replicated))
 
 
 def _any(system: System, kind: Kind, draw: random.Random, prefix: str = "") -> Key | None:

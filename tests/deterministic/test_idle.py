@@ -2,22 +2,18 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from itertools import pairwise
 from unittest import mock
 
 import pytest
 
 from tests.deterministic import kinds
 from tests.deterministic.clock import PROCESS, simulate
-from tests.deterministic.network import Call, Event, EventStream, NoFaults, Route
-from tests.deterministic.objects import Object
-from tests.deterministic.operations import create_cluster, job
-from tests.deterministic.reads import Response
-from tests.deterministic.statuses import StatusError
-from tests.deterministic.system import NAMESPACE, System
+from tests.deterministic.network import Call
+from tests.deterministic.operations import create_cluster, hyperjob, job
+from tests.deterministic.system import System
 
 SETTLE_SECONDS = 90
 MINUTES = 3
@@ -81,73 +77,6 @@ def test_idle_watches_are_checked_a_few_times_a_minute(idle):
     assert max(lists.values()) <= 2 * 2 * (2 * 3) * MINUTES, lists
 
 
-def hyperjob(spec: Object) -> Object:
-    replicated = {"name": "trainer", "templateSpec": spec}
-    return {"metadata": {"name": "h", "namespace": NAMESPACE}, "spec": {"replicatedJobs": [replicated]}}
-
-
-def test_status_of_a_deleted_hyperjob_is_not_written_again_at_once(tmp_path):
-    """The event of its deletion is late."""
-    times = list[float]()
-
-    class Gone(NoFaults):
-        def on_request(self, call: Call, route: Route) -> None:
-            if call.is_write and call.request.path.endswith("/hyperjobs/h/status"):
-                times.append(asyncio.get_running_loop().time())
-                error = StatusError(404, "NotFound", 'hyperjobs "h" not found', {})
-                route.response = Response(error.code, error.status)
-
-    async def main() -> None:
-        system = System(1, tmp_path)
-        await system.install()
-        await create_cluster(system, "member1")
-        system.start()
-        system.network.faults = Gone()
-        await asyncio.sleep(5)
-        await system.create(kinds.HYPERJOBS, hyperjob(job("h", "default", pods=1, cpu="1", seconds=60)["spec"]))
-        await asyncio.sleep(20)
-        await system.stop()
-
-    simulate(main, 1)
-    assert len(times) > 2
-    assert min(later - earlier for earlier, later in pairwise(times)) >= 1, times
-
-
-def test_parts_are_not_deleted_again_and_again_while_the_event_is_late(tmp_path):
-    """The HyperJob changes again and again before the event of the deletion arrives."""
-    deletions = list[str]()
-
-    class Late(NoFaults):
-        def on_request(self, call: Call, _: Route) -> None:
-            if call.request.method == "DELETE" and call.client != "karmada":
-                deletions.append(call.request.path.rpartition("/")[2])
-
-        def on_events(self, call: Call, stream: EventStream, events: Sequence[Event]) -> Iterable[tuple[float, Event]]:
-            return ((20 if kind == "DELETED" else 0, (kind, obj)) for kind, obj in events)
-
-    async def main() -> None:
-        system = System(1, tmp_path)
-        await system.install()
-        await create_cluster(system, "member1")
-        system.start()
-        await asyncio.sleep(5)
-        made = hyperjob(job("h", "default", pods=1, cpu="1", seconds=60)["spec"])
-        made["spec"]["replicatedJobs"][0]["replicas"] = 2
-        await system.create(kinds.HYPERJOBS, made)
-        await asyncio.sleep(10)
-        system.network.faults = Late()
-        for attempt in range(5):
-            patch = {"spec": {"replicatedJobs": [{**made["spec"]["replicatedJobs"][0], "replicas": 1}]}}
-            patch["metadata"] = {"annotations": {"touched": str(attempt)}}
-            await system.merge(kinds.HYPERJOBS, (NAMESPACE, "h"), patch)
-            await asyncio.sleep(1)
-        await system.stop()
-
-    simulate(main, 1)
-    # Two Jobs and a policy; the second deletion of each shows that it is gone.
-    assert 3 <= len(deletions) <= 6, deletions
-
-
 def test_former_leader_with_a_due_hyperjob_does_not_spin(tmp_path):
     """The name of its part is taken, so the leader looks at the HyperJob every five seconds."""
     callbacks = Counter[str]()
@@ -161,7 +90,7 @@ def test_former_leader_with_a_due_hyperjob_does_not_spin(tmp_path):
         await asyncio.sleep(5)
         taken = job("h-trainer-0", "default", pods=1, cpu="1", seconds=60)
         assert (await system.create(kinds.JOBS, taken)).status == HTTPStatus.CREATED
-        await system.create(kinds.HYPERJOBS, hyperjob(taken["spec"]))
+        await system.create(kinds.HYPERJOBS, hyperjob("h", {"name": "trainer", "templateSpec": taken["spec"]}))
         await asyncio.sleep(SETTLE_SECONDS)
         former = next(controller.process for controller in system.controllers if controller.leads)
         former.freeze()

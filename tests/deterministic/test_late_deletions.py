@@ -1,0 +1,75 @@
+"""What the HyperJob stage writes while the event of a deletion is late, on virtual time."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from tests.deterministic import kinds
+from tests.deterministic.clock import simulate
+from tests.deterministic.network import Call, Event, EventStream, NoFaults, Route
+from tests.deterministic.operations import create_cluster, hyperjob, job
+from tests.deterministic.reads import Response
+from tests.deterministic.statuses import StatusError
+from tests.deterministic.system import NAMESPACE, System
+
+TRAINER = {"name": "trainer", "templateSpec": job("h", "default", pods=1, cpu="1", seconds=60)["spec"]}
+
+
+async def started(folder) -> System:
+    """Return a running system with a cluster."""
+    system = System(1, folder)
+    await system.install()
+    await create_cluster(system, "member1")
+    system.start()
+    await asyncio.sleep(5)
+    return system
+
+
+def test_status_of_a_deleted_hyperjob_is_not_written_again_at_once(tmp_path):
+    times = list[float]()
+
+    class Gone(NoFaults):
+        def on_request(self, call: Call, route: Route) -> None:
+            if call.is_write and call.request.path.endswith("/hyperjobs/h/status"):
+                times.append(asyncio.get_running_loop().time())
+                error = StatusError(404, "NotFound", 'hyperjobs "h" not found', {})
+                route.response = Response(error.code, error.status)
+
+    async def main() -> None:
+        system = await started(tmp_path)
+        system.network.faults = Gone()
+        await system.create(kinds.HYPERJOBS, hyperjob("h", TRAINER))
+        await asyncio.sleep(20)
+        await system.stop()
+
+    simulate(main, 1)
+    assert len(times) > 2
+    assert min(later - earlier for earlier, later in pairwise(times)) >= 1, times
+
+
+def test_parts_are_not_deleted_again_with_each_change_of_the_hyperjob(tmp_path):
+    deletions = list[str]()
+
+    class Late(NoFaults):
+        def on_request(self, call: Call, _: Route) -> None:
+            if call.request.method == "DELETE" and call.client != "karmada":
+                deletions.append(call.request.path.rpartition("/")[2])
+
+        def on_events(self, call: Call, stream: EventStream, events: Sequence[Event]) -> Iterable[tuple[float, Event]]:
+            return ((20 if kind == "DELETED" else 0, (kind, obj)) for kind, obj in events)
+
+    async def main() -> None:
+        system = await started(tmp_path)
+        await system.create(kinds.HYPERJOBS, hyperjob("h", {**TRAINER, "replicas": 2}))
+        await asyncio.sleep(10)
+        system.network.faults = Late()
+        for attempt in range(5):
+            patch = {"spec": {"replicatedJobs": [{**TRAINER, "replicas": 1}]}}
+            patch["metadata"] = {"annotations": {"touched": str(attempt)}}
+            await system.merge(kinds.HYPERJOBS, (NAMESPACE, "h"), patch)
+            await asyncio.sleep(1)
+        await system.stop()
+
+    simulate(main, 1)
+    # Two Jobs and a policy; the second deletion of each shows that it is gone.
+    assert 3 <= len(deletions) <= 6, deletions
