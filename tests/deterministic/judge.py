@@ -102,16 +102,16 @@ class Judge:
     async def follow(self) -> None:
         """Judge continuously until cancelled."""
         while True:
-            before = self._effort()
+            before = self._plans_and_changes()
             await asyncio.sleep(_DELAY_SECONDS / 2)
             self._judge(self._system.loop.time() - _DELAY_SECONDS)
-            plans, changes = (now - then for now, then in zip(self._effort(), before, strict=True))
+            plans, changes = (now - then for now, then in zip(self._plans_and_changes(), before, strict=True))
             if plans > _MOST_PLANS + changes:
                 self.report(f"I7 {plans} plans in half a minute with {changes} changes")
             if self._system.failures:
                 self.violated.set()
 
-    def _effort(self) -> tuple[int, int]:
+    def _plans_and_changes(self) -> tuple[int, int]:
         """Return how many plans have been made, and how often the store has changed."""
         return sum(each.plans for each in self._system.controllers), self._system.server.version
 
