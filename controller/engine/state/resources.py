@@ -51,6 +51,8 @@ def base_units(resource: str) -> int:
 
 def add(left: Resources, right: Resources) -> Resources:
     """Return the sum, name by name."""
+    if not left:
+        return right
     total = dict(left)
     for name, amount in right.items():
         total[name] = total.get(name, 0) + amount
