@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.engine import Engine
+from controller.engine.fairness import pending_order
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Spread, Term
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
@@ -33,9 +35,11 @@ def fleet(policy: Policy) -> Engine:
     return state
 
 
-def submit(state: Engine, number: int, shape: SchedulingRequirements) -> None:
+def submit(state: Engine, number: int, shape: SchedulingRequirements, hold: Refusal | None = None) -> None:
     name, queue = f"j{number:05}", QueueName(f"q{number % 5}")
-    state.workload_changed(Workload(WorkloadUid(name), "ns", name, "Job", queue, shape, created_at=number), 1)
+    state.workload_changed(
+        Workload(WorkloadUid(name), "ns", name, "Job", queue, shape, created_at=number, hold=hold), 1
+    )
 
 
 def submit_shapes(state: Engine, count: int) -> None:
@@ -140,3 +144,17 @@ def test_fair_shares_of_many_queues_are_divided_in_parts():
     assert due[0] == 10_000
     assert due[-1] == 15_000
     assert None in due
+
+
+def test_positions_of_held_workloads_compare_each_once(monkeypatch):
+    state, compared = fleet(Policy()), []
+    of_workload = pending_order.order_key
+    monkeypatch.setattr(pending_order, "order_key", lambda workload: compared.append(workload) or of_workload(workload))
+    hold = Refusal(Reason.REQUESTS_UNKNOWN)
+    for number in range(100):
+        submit(state, number, SchedulingRequirements(), hold=hold)
+
+    waits = finish(state.plan_in_steps(1)).waits
+
+    assert sorted(wait.position for wait in waits) == sorted(list(range(1, 21)) * 5)
+    assert len(compared) == len(waits)

@@ -83,8 +83,10 @@ class PendingOrder:
 
     def positions(self, queue: QueueName, uids: Collection[WorkloadUid]) -> list[tuple[int, Workload]]:
         """Return the pending workloads *uids* of one *queue* with their positions, in their order."""
-        # A position costs about as much as listing two workloads for each class; with many classes it is looked up.
+        # A position costs about as much as listing two workloads for each class and one for each workload on hold; with
+        # many classes it is looked up.
         cost = 2 * min(len(self._workloads.pending.queues.get(queue, ())), 20)
+        cost += len(self._workloads.on_hold.get(queue, ()))
         if not self._is_sorted_on_request(queue) and cost * len(uids) < self.pending_count(queue):
             workloads = (self._workloads[uid] for uid in uids)
             return sorted(((self.position(workload), workload) for workload in workloads), key=itemgetter(0))
