@@ -32,6 +32,10 @@ class ObservedUsage:
         """When Karmada placed a suspended binding, by uid."""
         self.jobs: dict[Key, dict[str, Any]] = {}
         """Last state of each job, including deleted ones."""
+        self._decided: dict[str, dict[str, Any]] = {}
+        """The state of its job that the admission of each binding, by uid, was decided on."""
+        self._recent_jobs: dict[Key, list[tuple[float, dict[str, Any]]]] = {}
+        """Earlier states of each job with the times of their ends, as long as these are within the lag."""
         self.external = ExternalUsage(self._charges_of, lag=lag)
         self._default_queue = default_queue
         self._lag = lag
@@ -46,6 +50,7 @@ class ObservedUsage:
         if change.kind == "resourcebindings":
             self._enter_binding(change)
         elif change.kind == "jobs" and change.after is not None:
+            self._keep_recent(change)
             self.jobs[change.key] = change.after
             self._resize(change)
         elif change.kind in {"queues", "clusters"}:
@@ -54,6 +59,12 @@ class ObservedUsage:
                 versions.append((change.at, change.after))
             if change.kind == "clusters":
                 self.external.apply_cluster(change.key[1], change.after, change.at)
+
+    def _keep_recent(self, change: Change) -> None:
+        before = self.jobs.get(change.key)
+        if before is not None and change.after is not None and before["spec"] != change.after["spec"]:
+            kept = [(end, job) for end, job in self._recent_jobs.get(change.key, []) if end >= change.at - self._lag]
+            self._recent_jobs[change.key] = [*kept, (change.at, before)]
 
     def _resize(self, change: Change) -> None:
         """Apply a change of the requests of a job whose binding uses capacity."""
@@ -76,18 +87,29 @@ class ObservedUsage:
         if before is not None and before.admitted:
             self.admitted_until[before.uid] = change.at
         after = parse_binding(change.after) if change.after is not None else None
-        if after is not None and after.holds and after.uid not in self._charges:
-            self._charges[after.uid] = self._requests[after.uid] = self.requests_of(after)
+        if after is not None and after.holds and after.uid not in self.charges:
+            self.charges[after.uid] = self._requests_at_admission(after, change.at)
+            if after.uid not in self._charges:
+                self._charges[after.uid], self._requests[after.uid] = self.charges[after.uid], self.requests_of(after)
         if (after is None or after.gated) and (before is None or before.gated):
             self.external.apply_binding(before, after, change.at)
         if before is not None and (after is None or not after.holds or after.uid != before.uid):
             self.charges.pop(before.uid, None)
+            self._decided.pop(before.uid, None)
         if after is not None:
             if after.suspended and after.clusters and (before is None or not before.clusters):
                 self._placed_at[after.uid] = change.at
             self.bindings[change.key] = after
-            if after.holds and after.uid not in self.charges:
-                self.charges[after.uid] = self.requests_of(after)
+
+    def _requests_at_admission(self, binding: BindingState, at: float) -> requests.Amounts:
+        """Return the requests that *binding* was admitted with, which a resize within the lag may have changed."""
+        present = self.requests_of(binding)
+        if binding.admitted and not _is_charge(binding, present):
+            for end, job in self._recent_jobs.get(binding.job, ()):
+                if end >= at - self._lag and _is_charge(binding, found := requests.job_requests(job)):
+                    self._decided[binding.uid] = job
+                    return found
+        return present
 
     def requests_of(self, binding: BindingState) -> requests.Amounts:
         """Return the requests of *binding* in each of its clusters."""
@@ -95,8 +117,8 @@ class ObservedUsage:
         return requests.job_requests(job) if job else NOTHING
 
     def gang(self, binding: BindingState) -> requests.Amounts:
-        """Return the requests of the gang of *binding*."""
-        job = self.jobs.get(binding.job)
+        """Return the requests of the gang of *binding*, as it was at its admission."""
+        job = self._decided.get(binding.uid) or self.jobs.get(binding.job)
         return requests.gang_requests(job) if job else NOTHING
 
     def queue(self, binding: BindingState) -> str:
@@ -246,6 +268,12 @@ class ObservedUsage:
 def placement(binding: BindingState) -> Collection[str]:
     """Return the clusters of *binding*; those that it was admitted to, while Karmada names none."""
     return binding.clusters or binding.record.get("clusters") or ()
+
+
+def _is_charge(binding: BindingState, amounts: requests.Amounts) -> bool:
+    """Return whether the record of *binding* has the charge of *amounts* in each of its clusters."""
+    charge = requests.amounts(binding.record.get("charge"))
+    return charge == dict(requests.add(*[amounts] * max(len(binding.clusters), 1)))
 
 
 def limits_of(obj: Mapping[str, Any] | None) -> Any:

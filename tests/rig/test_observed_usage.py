@@ -22,7 +22,7 @@ JOB = {
 
 
 def binding(cluster: str, **spec: Any) -> dict[str, Any]:
-    record = {"uid": "u", "charge": {"cpu": "4"}, "clusters": ["m1"]}
+    record = {"uid": "u", "charge": {"cpu": "4", "pods": "1"}, "clusters": ["m1"]}
     return {
         "metadata": {"uid": "u", "annotations": {"volcano-global.io/admission": json.dumps(record)}},
         "spec": {
@@ -56,3 +56,15 @@ def test_evicted_workload_that_karmada_placed_counts_later():
     usage.apply(Change(3, "resourcebindings", ("ns", "j-job"), evicted, placed, 0.2))
     assert "cpu" not in usage.held_in("root", 0.3)
     assert usage.held_in("root", 1.3)["cpu"] == 4
+
+
+def test_workload_is_charged_with_the_requests_that_it_was_admitted_with():
+    larger = {**JOB, "spec": {"tasks": [{**JOB["spec"]["tasks"][0], "replicas": 2}]}}
+    paused, admitted = binding("", suspension={"scheduling": True}), binding("m")
+    for seconds, charged in ((1, 4), (5, 8)):
+        usage = ObservedUsage(lag=2)
+        usage.apply(Change(1, "jobs", ("ns", "j"), None, JOB, 0))
+        usage.apply(Change(2, "resourcebindings", ("ns", "j-job"), None, paused, 0))
+        usage.apply(Change(3, "jobs", ("ns", "j"), JOB, larger, 1))
+        usage.apply(Change(4, "resourcebindings", ("ns", "j-job"), paused, admitted, 1 + seconds))
+        assert usage.held_in("root", 10)["cpu"] == charged
